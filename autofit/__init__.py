@@ -1,0 +1,76 @@
+"""autofit: the fastest Keras `fit` configuration that fits in memory.
+
+    import autofit
+
+    result = autofit.tune(build_model, make_data)
+    model.fit(make_data(**result.data_kwargs), **result.fit_kwargs)
+
+The public names are loaded when they are first used: importing autofit loads neither Keras, TensorFlow, Optuna nor rich.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autofit.api import Result, tune, tune_file
+    from autofit.errors import (
+        AutofitError,
+        ConfigError,
+        NothingFitsError,
+        NoTrialFinishedError,
+        StorageError,
+        TrialProcessError,
+        UnsupportedInputError,
+        UsageError,
+        UserCodeError,
+    )
+    from autofit.records import FitConfig, Limits, Measurement, Outcome, Trial
+
+_HOMES = {
+    "autofit.api": ("Result", "tune", "tune_file"),
+    "autofit.errors": (
+        "AutofitError",
+        "ConfigError",
+        "NoTrialFinishedError",
+        "NothingFitsError",
+        "StorageError",
+        "TrialProcessError",
+        "UnsupportedInputError",
+        "UsageError",
+        "UserCodeError",
+    ),
+    "autofit.records": ("FitConfig", "Limits", "Measurement", "Outcome", "Trial"),
+}
+
+__all__ = [
+    "AutofitError",
+    "ConfigError",
+    "FitConfig",
+    "Limits",
+    "Measurement",
+    "NoTrialFinishedError",
+    "NothingFitsError",
+    "Outcome",
+    "Result",
+    "StorageError",
+    "Trial",
+    "TrialProcessError",
+    "UnsupportedInputError",
+    "UsageError",
+    "UserCodeError",
+    "tune",
+    "tune_file",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module 'autofit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,157 @@
+"""What a program calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from autofit import config, machine
+from autofit.errors import UsageError
+from autofit.events import Event
+from autofit.question import Question
+from autofit.records import KNOBS, TuningRecord
+from autofit.report import files, snippet
+from autofit.report.console import Progress
+from autofit.trial.launcher import ProcessLauncher
+from autofit.tuner import tune as run_loop
+from autofit.workload import Reference, Workload
+
+
+@dataclass(frozen=True)
+class Result(TuningRecord):
+    """The fastest config that fits, its proof, and every trial; see `TuningRecord` for the fields."""
+
+    def snippet(self) -> str:
+        """Python lines that train with the chosen config."""
+        return snippet.render(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as JSON; `autofit show` and `autofit kwargs` read it.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        files.save(self, path)
+
+
+def tune(
+    build_model: Callable[..., Any] | Reference,
+    data: Any,
+    *,
+    validation: Any = None,
+    model_kwargs: Mapping[str, Any] | None = None,
+    data_kwargs: Mapping[str, Any] | None = None,
+    validation_kwargs: Mapping[str, Any] | None = None,
+    space: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    device_memory: str | int = "90%",
+    host_memory: str | int = "80%",
+    max_trials: int = 12,
+    max_seconds: float | None = None,
+    max_trial_seconds: float = 180.0,
+    tolerance: float = 0.02,
+    baseline: Mapping[str, Any] | None = None,
+    storage: str | None = None,
+    fresh: bool = False,
+    launch: str = "auto",
+    progress: bool | Progress = True,
+) -> Result:
+    """Find the fastest `fit` configuration that fits in memory, each try in a process of its own.
+
+    Args:
+        build_model: called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        data: arrays `(x, y)` or `(x, y, sample_weight)`, or a factory called as `data(**data_kwargs, **knobs)` that
+            returns a `keras.utils.PyDataset` or such arrays. The knobs among its parameters are the knobs that are tuned.
+        validation: like `data`; the longer confirming runs validate on it, so that its memory counts.
+        model_kwargs: what `build_model` is given.
+        data_kwargs: what the data factory is given beside the knobs; a knob named here is fixed, and not tuned.
+        validation_kwargs: the same for validation.
+        space: per knob a tuple (lowest, highest), or a list of values; sensible defaults for those left out.
+        device: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …
+        device_memory: what a trial may use of the device: a percentage of what is free on the GPU now, a size ("6GiB") or
+            bytes. A CPU has no device memory of its own: there a percentage sets no limit, a size caps the allocator.
+        host_memory: what a trial's processes may use of RAM together: a percentage of what the machine or the container
+            allows, a size, or bytes.
+        max_trials: most trials of the search; describing and confirming come on top.
+        max_seconds: most seconds for everything.
+        max_trial_seconds: a trial that takes longer is ended, and recorded as a timeout.
+        tolerance: among configs whose throughput is within this share of the best, the cheapest is chosen.
+        baseline: the config to compare with, as knobs; Keras's defaults for those left out.
+        storage: Optuna storage URL or path of an SQLite file; a file in the user's data folder otherwise.
+        fresh: forget stored trials of the same question.
+        launch: fork (a fork of a warm server), plain (an interpreter of its own), or auto.
+        progress: whether to show progress, or a `Progress` to show it on.
+
+    Returns:
+        The result; `result.data_kwargs` are for the data factory, `result.fit_kwargs` for `fit`.
+
+    Raises:
+        UsageError: the arguments are wrong; nothing was trained.
+        UserCodeError: the model or data code raised; the text carries its traceback.
+        NothingFitsError: not even the smallest batch fits the limits.
+        NoTrialFinishedError: no trial ran to its end, for other reasons than memory.
+        TrialProcessError: a process for trials could not be started.
+        StorageError: the trials cannot be stored.
+        KeyboardInterrupt: passed on, after all processes are ended; finished trials are kept.
+    """
+    workload = Workload(
+        build_model=build_model,
+        data=data,
+        validation=validation,
+        model_kwargs=model_kwargs or {},
+        data_kwargs=data_kwargs or {},
+        validation_kwargs=validation_kwargs or {},
+    )
+    if max_trials < 1 or not 0 <= tolerance < 1 or max_trial_seconds <= 0 or (max_seconds is not None and max_seconds <= 0):
+        raise UsageError("max_trials must be 1 or more, seconds more than 0, and tolerance from 0 to below 1")
+    unknown = [knob for knob in baseline or {} if knob not in KNOBS]
+    if unknown:
+        raise UsageError(f"baseline: {unknown[0]!r} is not a knob; the knobs are {', '.join(KNOBS)}")
+    here = machine.detect()
+    chosen_device = machine.choose_device(here, device)
+    question = Question(
+        workload_fingerprint=workload.fingerprint(),
+        machine=here,
+        device=chosen_device,
+        limits=machine.resolve_limits(here, chosen_device, device_memory, host_memory),
+        limits_asked=(str(device_memory), str(host_memory)),
+        space=space or {},
+        baseline=baseline or {},
+        max_trials=max_trials,
+        max_seconds=max_seconds,
+        max_trial_seconds=max_trial_seconds,
+        tolerance=tolerance,
+        storage=storage,
+        fresh=fresh,
+        usage=snippet.usage_of(workload),
+    )
+    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
+    with ProcessLauncher(workload, chosen_device, launch) as launcher, shown:
+        record = _collect(run_loop(question, launcher), shown)
+    return Result(**{field.name: getattr(record, field.name) for field in fields(record)})
+
+
+def tune_file(path: str | os.PathLike[str], **overrides: Any) -> Result:
+    """Tune what a YAML file describes; `overrides` are arguments of `tune` that take precedence.
+
+    Raises:
+        ConfigError: the file says something that is not allowed; names file, line and key.
+        AutofitError: as `tune`.
+    """
+    return tune(**{**config.load(os.fspath(path)), **overrides})
+
+
+def _collect(events: Generator[Event, None, TuningRecord], progress: Progress) -> TuningRecord:
+    """Draw the loop's events, show each, and return what it returns."""
+    try:
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                record: TuningRecord = end.value
+                return record
+            progress.show(event)
+    finally:
+        events.close()

@@ -1,0 +1,82 @@
+"""TensorFlow: limits by logical device on a GPU, by the allocator's own cap on a CPU."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from autofit.records import Device
+
+_MIB = 2**20
+
+
+class TensorFlow:
+    """The TensorFlow backend of Keras; TensorFlow is imported by the methods that need it, in a trial's process only."""
+
+    name = "tensorflow"
+    # "The caller indicates that this is not a failure" is a fallback to a slower algorithm, and says so in another line
+    oom_lines = re.compile(r"OOM when allocating tensor|RESOURCE_EXHAUSTED: (?!.*not a failure)|Resource exhausted: ")
+
+    def environment(self, device: Device | None) -> dict[str, str]:
+        """`CUDA_VISIBLE_DEVICES` by UUID, which does not depend on how CUDA orders the devices."""
+        return {"CUDA_VISIBLE_DEVICES": device.uuid if device else "-1"}
+
+    def preload(self) -> None:
+        """Import TensorFlow and Keras."""
+        import keras  # noqa: F401  # heavy: must stay out of the parent
+        import tensorflow  # noqa: F401  # heavy: must stay out of the parent
+
+    def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
+        """A logical device of that size on a GPU; a capped allocator on a CPU.
+
+        On a CPU the allocator is asked to be BFC, which counts and can be capped whether or not oneDNN is in use
+        (measured: see tests/trial/test_keras_facts.py); without a limit the CPU's allocator is left as it is, since
+        another one is a little faster or slower.
+        """
+        if limit_bytes is None:
+            return
+        if device is None:
+            os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+            os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // _MIB))
+            os.environ["TF_MKL_ALLOC_MAX_BYTES"] = str(limit_bytes)
+            return
+        tf = _tensorflow()
+        gpu = tf.config.list_physical_devices("GPU")[0]
+        limit = tf.config.LogicalDeviceConfiguration(memory_limit=max(1, limit_bytes // _MIB))
+        tf.config.set_logical_device_configuration(gpu, [limit])
+
+    def peak_bytes(self, device: Device | None) -> int | None:
+        """The allocator's own peak; None for the CPU's plain allocator, which keeps no count."""
+        try:
+            memory = _tensorflow().config.experimental.get_memory_info("GPU:0" if device else "CPU:0")
+        except ValueError:
+            return None
+        return int(memory["peak"])
+
+    def is_oom(self, error: BaseException) -> bool:
+        """`ResourceExhaustedError`, wherever in the chain of causes it stands."""
+        exhausted = _tensorflow().errors.ResourceExhaustedError
+        seen: set[int] = set()
+        link: BaseException | None = error
+        while link is not None and id(link) not in seen:
+            if isinstance(link, exhausted):
+                return True
+            seen.add(id(link))
+            link = link.__cause__ or link.__context__
+        return False
+
+    def versions(self) -> dict[str, str]:
+        """TensorFlow, Keras and NumPy, and whether oneDNN was switched by hand."""
+        import keras  # heavy: must stay out of the parent
+        import numpy as np  # only for its version
+
+        found = {"tensorflow": str(_tensorflow().__version__), "keras": str(keras.__version__), "numpy": np.__version__}
+        switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS")
+        return found if switch is None else {**found, "TF_ENABLE_ONEDNN_OPTS": switch}
+
+
+def _tensorflow() -> Any:
+    import tensorflow as tf  # heavy: must stay out of the parent
+
+    return tf

@@ -1,0 +1,127 @@
+"""The command line: one small function a command."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from autofit import api
+from autofit.errors import AutofitError, UsageError
+from autofit.report import files, snippet
+from autofit.report.console import Progress, print_trials, summarise
+
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    help="Find the fastest Keras fit configuration that fits in memory.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Format(str, Enum):
+    """How `autofit kwargs` writes."""
+
+    python = "python"
+    json = "json"
+    yaml = "yaml"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"autofit {version('autofit')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Find the fastest Keras fit configuration that fits in memory.
+
+    Exit codes: 0 found; 1 your code failed, or nothing fits; 2 wrong usage or YAML; 130 interrupted.
+    """
+
+
+@app.command()
+def tune(
+    file: Annotated[Path, typer.Argument(help="YAML file that names the model, the data and the limits.")],
+    output: Annotated[Path | None, typer.Option(help="Write the result to this file, as JSON.")] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="Optuna storage URL, or path of an SQLite file, in which trials are kept.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the stored trials of this question.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only the result.")] = False,
+    launch: Annotated[str | None, typer.Option(help="How a trial gets its process: auto, fork or plain.")] = None,
+) -> None:
+    """Tune what FILE describes: search, confirm, and print the lines to paste.
+
+    Trials are stored as they end: the same command goes on where an interrupted one stopped, and answers at once when it
+    has the answer.
+    """
+    sys.path.insert(0, "")
+    console = Console(highlight=False)
+    progress = Progress(console, quiet=quiet)
+    asked: dict[str, Any] = {"storage": storage, "launch": launch}
+    overrides = {key: value for key, value in asked.items() if value is not None}
+    try:
+        if output is not None and not output.parent.is_dir():
+            raise UsageError(f"--output: there is no folder {output.parent}; make it first")
+        result = api.tune_file(file, fresh=fresh, progress=progress, **overrides)
+        if output is not None:
+            result.save(output)
+    except AutofitError as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nInterrupted; every process is ended. {progress.trials_kept} finished trials are kept: "
+            "the same command, without --fresh, goes on from there.",
+            err=True,
+        )
+        raise typer.Exit(_INTERRUPTED) from None
+    summarise(result, console)
+    if output is not None:
+        console.print(f"\nwritten to {output}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def show(result: Annotated[Path, typer.Argument(help="A file that autofit tune --output wrote.")]) -> None:
+    """Show a result: every trial, the choice, and the lines to paste."""
+    console = Console(highlight=False)
+    try:
+        record = files.load(result)
+    except AutofitError as error:
+        _fail(error)
+    print_trials(record, console)
+    summarise(record, console)
+
+
+@app.command()
+def kwargs(
+    result: Annotated[Path, typer.Argument(help="A file that autofit tune --output wrote.")],
+    form: Annotated[Format, typer.Option("--format", help="What to write them as.")] = Format.python,
+) -> None:
+    """Print the arguments of a result: data_kwargs for the data factory, fit_kwargs for fit."""
+    writers = {
+        Format.python: snippet.kwargs_as_python,
+        Format.json: files.kwargs_as_json,
+        Format.yaml: files.kwargs_as_yaml,
+    }
+    try:
+        typer.echo(writers[form](files.load(result)))
+    except AutofitError as error:
+        _fail(error)
+
+
+def _fail(error: AutofitError) -> NoReturn:
+    typer.echo(f"autofit: {error}", err=True)
+    raise typer.Exit(error.exit_code) from None

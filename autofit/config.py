@@ -1,0 +1,166 @@
+"""YAML -> the same arguments that `tune()` takes; every error names file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from autofit.errors import ConfigError, UsageError
+from autofit.workload import Reference
+
+
+def _share(value: Any) -> Any:
+    """`2%` or 0.02."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return float(value.strip()[:-1]) / 100
+    return value
+
+
+class Range(BaseModel):
+    """A range of whole numbers, both ends included."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    min: int
+    max: int
+
+
+IntegerValues = Range | list[int] | int
+Memory = Annotated[str | int, Field(description="a percentage (80%), a size (6GiB) or bytes")]
+
+
+class Space(BaseModel):
+    """What may be tried; a knob left out gets defaults."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    batch_size: IntegerValues | None = None
+    workers: IntegerValues | None = None
+    max_queue_size: IntegerValues | None = None
+    use_multiprocessing: list[bool] | bool | None = None
+
+    def values(self) -> dict[str, Any]:
+        """As `tune()` takes it: a tuple for a range, a list for choices."""
+        given = {knob: getattr(self, knob) for knob in self.model_fields_set if getattr(self, knob) is not None}
+        return {k: (v.min, v.max) if isinstance(v, Range) else v if isinstance(v, list) else [v] for k, v in given.items()}
+
+
+class Baseline(BaseModel):
+    """The config to compare with; Keras's defaults for what is left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    workers: Annotated[int, Field(ge=0)] | None = None
+    max_queue_size: Annotated[int, Field(ge=0)] | None = None
+    use_multiprocessing: bool | None = None
+
+
+class TuneFile(BaseModel):
+    """The keys of a tuning file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    build_model: str
+    model_kwargs: dict[str, Any] = {}
+    data: str
+    data_kwargs: dict[str, Any] = {}
+    validation: str | None = None
+    validation_kwargs: dict[str, Any] = {}
+    device: str = "auto"
+    device_memory: Memory = "90%"
+    host_memory: Memory = "80%"
+    space: Space = Space()
+    max_trials: Annotated[int, Field(ge=1)] = 12
+    max_seconds: Annotated[float, Field(gt=0, strict=False)] | None = None
+    max_trial_seconds: Annotated[float, Field(gt=0, strict=False)] = 180.0
+    tolerance: Annotated[float, BeforeValidator(_share), Field(ge=0, lt=1, strict=False)] = 0.02
+    baseline: Baseline = Baseline()
+    storage: str | None = None
+    launch: str = "auto"
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """Read a tuning file into the arguments of `tune()`; functions become references relative to the file.
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML, or says something that is not allowed.
+    """
+    name = str(path)
+    try:
+        text = Path(path).read_text()
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        told = yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(name, None, None, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(name, None, None, "is not a text file in UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ConfigError(name, mark.line + 1 if mark else None, None, f"is not YAML: {error.problem}") from None
+    if not isinstance(told, dict) or root is None:
+        raise ConfigError(name, 1, None, "must be a mapping of keys to values, beginning with build_model: and data:")
+    try:
+        file = TuneFile.model_validate(told)
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = tuple(first["loc"])
+        raise ConfigError(name, _line(root, keys), _dotted(keys), _problem(first, told)) from None
+    for key in ("build_model", "data", "validation"):
+        reference = getattr(file, key)
+        if reference is not None:
+            try:
+                Reference(reference, str(Path(path).parent)).check()
+            except UsageError as error:
+                raise ConfigError(name, _line(root, (key,)), key, str(error)) from None
+    return _arguments(file, str(Path(path).resolve().parent))
+
+
+def _arguments(file: TuneFile, folder: str) -> dict[str, Any]:
+    arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
+    for key in ("build_model", "data", "validation"):
+        arguments[key] = None if arguments[key] is None else Reference(arguments[key], folder)
+    arguments["space"] = file.space.values()
+    arguments["baseline"] = file.baseline.model_dump(exclude_none=True)
+    return arguments
+
+
+def _line(node: yaml.Node, keys: tuple[int | str, ...]) -> int:
+    """The line (from 1) of the deepest key that the file has."""
+    line = node.start_mark.line + 1
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, v) for k, v in node.value if k.value == str(key)), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line + 1, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            node = node.value[key]
+            line = node.start_mark.line + 1
+    return line
+
+
+def _dotted(keys: tuple[int | str, ...]) -> str:
+    """The key's path without the names of types that pydantic puts into it."""
+    types = ("Range", "int", "list[int]", "list[bool]", "bool", "str")
+    return ".".join(str(key) for key in keys if key not in types)
+
+
+def _problem(error: Any, told: dict[str, Any]) -> str:
+    """What is wrong with a key, and what is allowed."""
+    keys = tuple(error["loc"])
+    if error["type"] == "extra_forbidden":
+        models: dict[int | str, type[BaseModel]] = {"space": Space, "baseline": Baseline}
+        allowed = list(models.get(keys[0], TuneFile).model_fields) if len(keys) > 1 else list(TuneFile.model_fields)
+        near = difflib.get_close_matches(str(keys[-1]), allowed, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
+    if error["type"] == "missing":
+        return "is missing; write path/to/file.py:function or package.module:function"
+    if keys[0] == "space" and len(keys) > 1:
+        return f"{error['input']!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
+    return f"{error['input']!r} is not allowed: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -1,0 +1,84 @@
+"""Re-run what was chosen, and the baseline, in fresh processes, interleaved and longer."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from autofit.events import Activity, Event, TrialEnded
+from autofit.intervals import mean_interval
+from autofit.records import FitConfig, Measurement, Outcome, Recommendation, Speedup, Trial
+
+Run = Callable[[FitConfig, Activity], Generator[Event, None, Measurement]]
+
+
+@dataclass(frozen=True)
+class Demoted:
+    """The chosen config failed when it was run longer."""
+
+    trial: Trial
+
+
+def confirm(
+    chosen: Trial, baseline: FitConfig, run: Run, *, rounds: int, tolerance: float
+) -> Generator[Event, None, Recommendation | Demoted]:
+    """Run the chosen config and the baseline `rounds` times each, in turn and in changing order.
+
+    The speed-up is the geometric mean of the ratios of neighbouring runs, with Student's 95 % interval of their logarithms.
+    A baseline that turns out faster by more than the tolerance takes the place of what was chosen.
+    """
+    runs: dict[FitConfig, list[Measurement]] = {chosen.config: [], baseline: []}
+    lost: Measurement | None = None
+    for number in range(rounds):
+        pair = [chosen.config] if baseline == chosen.config or lost else [chosen.config, baseline]
+        for config in pair if number % 2 == 0 else reversed(pair):
+            stage = "chosen" if config == chosen.config else "baseline"
+            name = "the chosen config" if stage == "chosen" else "the baseline"
+            measurement = yield from run(config, Activity(f"confirming {name}, run {number + 1} of {rounds}", config))
+            yield TrialEnded(Trial(config, measurement), stage)
+            if measurement.outcome is Outcome.OK:
+                runs[config].append(measurement)
+            elif stage == "chosen":
+                return Demoted(Trial(config, measurement))
+            else:
+                lost = measurement
+    if lost is not None:
+        return _recommend(chosen, runs[chosen.config], Speedup(baseline, lost.outcome))
+    if baseline == chosen.config:
+        return _recommend(chosen, runs[baseline], Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, rounds))
+    speedup = _speedup(baseline, runs[chosen.config], runs[baseline])
+    if speedup.ratio is not None and speedup.ratio < 1 - tolerance:
+        kept = Trial(baseline, runs[baseline][0])
+        return _recommend(kept, runs[baseline], Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, rounds))
+    return _recommend(chosen, runs[chosen.config], speedup)
+
+
+def _speedup(baseline: FitConfig, chosen_runs: list[Measurement], baseline_runs: list[Measurement]) -> Speedup:
+    logs = [
+        math.log((a.samples_per_second or 0) / (b.samples_per_second or 1))
+        for a, b in zip(chosen_runs, baseline_runs, strict=True)
+    ]
+    mean, half_width = mean_interval(logs)
+    low, high = (math.exp(mean - half_width), math.exp(mean + half_width)) if len(logs) > 1 else (None, None)
+    return Speedup(baseline, Outcome.OK, math.exp(mean), low, high, len(logs))
+
+
+def _recommend(chosen: Trial, runs: list[Measurement], speedup: Speedup) -> Recommendation:
+    rates = [m.samples_per_second or 0.0 for m in runs]
+    mean, half_width = mean_interval(rates)
+    everything = [chosen.measurement, *runs]
+    return Recommendation(
+        config=chosen.config,
+        samples_per_second=statistics.median(rates),
+        spread=half_width / mean if len(rates) > 1 else runs[0].spread,
+        device_peak_bytes=_peak([m.device_peak_bytes for m in everything]),
+        host_peak_bytes=_peak([m.host_peak_bytes for m in everything]),
+        speedup=speedup,
+        confirmed=True,
+    )
+
+
+def _peak(readings: list[int | None]) -> int | None:
+    return max((r for r in readings if r is not None), default=None)

@@ -1,0 +1,97 @@
+"""Every error that autofit raises on purpose.
+
+AutofitError                     exit code 1 unless said otherwise
+├── UsageError                   2: the call or the file is wrong; nothing was run
+│   ├── ConfigError              names file, line and key
+│   └── UnsupportedInputError    the data is of a kind that is not taken
+├── UserCodeError                the user's own code raised; carries its traceback
+├── NothingFitsError             the smallest batch needs more than the limit
+├── NoTrialFinishedError         trials ran, none of them to its end
+├── TrialProcessError            a process for trials could not be had
+└── StorageError                 trials cannot be stored or read
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from autofit.units import format_bytes
+
+
+class AutofitError(Exception):
+    """Base of every error that autofit raises on purpose; its text is meant to be shown as it is."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(AutofitError):
+    """The arguments contradict themselves or name something that is not there."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class ConfigError(UsageError):
+    """A YAML file says something that autofit cannot take.
+
+    Args:
+        file: path of the file, as the user named it.
+        line: line number, from 1; None where no line can be named (an unreadable file).
+        key: dotted path of the key; None where the file as a whole is meant.
+        problem: what is wrong and what is allowed.
+    """
+
+    def __init__(self, file: str, line: int | None, key: str | None, problem: str) -> None:
+        self.file, self.line, self.key, self.problem = file, line, key, problem
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
+
+
+class UnsupportedInputError(UsageError):
+    """The data, or what the data factory returned, is of a kind that autofit does not take."""
+
+
+class UserCodeError(AutofitError):
+    """The user's own code raised an exception.
+
+    Args:
+        doing: what the trial was doing, for example "building the model".
+        traceback: the user's traceback, frames of autofit left out.
+    """
+
+    def __init__(self, doing: str, traceback: str) -> None:
+        self.doing, self.traceback = doing, traceback
+        super().__init__(f"your code failed while {doing}:\n\n{traceback.rstrip()}")
+
+
+class NothingFitsError(AutofitError):
+    """Not even the smallest batch fits.
+
+    Args:
+        memory: "device" or "host".
+        batch_size: the smallest batch size that the space allows; None when it is not a knob.
+        needed_bytes: what that batch was seen to use.
+        limit_bytes: what a trial may use.
+        at_least: True when `needed_bytes` is a lower bound (it failed with the limit lifted, too).
+    """
+
+    def __init__(self, memory: str, batch_size: int | None, needed_bytes: int, limit_bytes: int, at_least: bool) -> None:
+        self.memory, self.batch_size = memory, batch_size
+        self.needed_bytes, self.limit_bytes, self.at_least = needed_bytes, limit_bytes, at_least
+        what = f"a batch of {batch_size}" if batch_size is not None else "the workload"
+        needs = f"more than {format_bytes(needed_bytes)}" if at_least else format_bytes(needed_bytes)
+        super().__init__(
+            f"nothing fits: {what} needs {needs} of {memory} memory, the limit is {format_bytes(limit_bytes)}. "
+            f"Raise {memory}_memory, allow a smaller batch_size in the space, or make the model or its input smaller."
+        )
+
+
+class NoTrialFinishedError(AutofitError):
+    """Trials ran, but none reached its end, for another reason than memory."""
+
+
+class TrialProcessError(AutofitError):
+    """A process for trials could not be started, or was lost."""
+
+
+class StorageError(AutofitError):
+    """The storage of the trials cannot be opened, read or written."""

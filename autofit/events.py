@@ -1,0 +1,43 @@
+"""What a tune yields while it runs, for whoever draws it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofit.records import Description, FitConfig, Limits, Machine, Trial
+
+
+@dataclass(frozen=True)
+class Described:
+    """Event: the workload is described and the search begins; `kept` trials of an earlier run are used."""
+
+    description: Description
+    limits: Limits
+    machine: Machine
+    device: str
+    kept: tuple[Trial, ...]
+    max_trials: int
+    max_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Event: what is being done now; `config` is None while nothing is tried."""
+
+    doing: str
+    config: FitConfig | None = None
+    phase: str | None = None
+
+
+@dataclass(frozen=True)
+class TrialEnded:
+    """Event: a trial of the search, or a run of the confirmation (of the chosen config, or of the baseline), ended.
+
+    `stage` is search, chosen or baseline.
+    """
+
+    trial: Trial
+    stage: str
+
+
+Event = Described | Activity | TrialEnded

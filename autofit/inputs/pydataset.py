@@ -1,0 +1,103 @@
+"""`keras.utils.PyDataset`: all knobs are arguments of its constructor (Keras 3 takes none of them in `fit`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from autofit.errors import UnsupportedInputError, UsageError
+from autofit.records import FitConfig
+
+_WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
+
+
+class PyDatasetInput:
+    """The user's PyDataset under one config, seen through a window of the wanted length.
+
+    Args:
+        data: what the user's factory returned.
+        config: what the factory was given; its knobs must have arrived in the dataset.
+        report_error: called with what `__getitem__` raises, in the thread or process where it raises.
+
+    Raises:
+        UsageError: the dataset is empty, or did not take over the knobs it was given.
+        UnsupportedInputError: a batch is not (x, y) or (x, y, sample_weight) of arrays.
+        Exception: what the user's `__getitem__` raises for the first batch.
+    """
+
+    kind: ClassVar[str] = "PyDataset"
+    knobs_go_to_fit: ClassVar[bool] = False
+    ends_by_itself: ClassVar[bool] = True
+
+    def __init__(self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None]) -> None:
+        from autofit.inputs.window import Window  # loads Keras: must stay out of the parent
+
+        for knob in _WORKER_KNOBS:
+            asked, got = getattr(config, knob), getattr(data, knob)
+            if asked is not None and asked != got:
+                raise UsageError(
+                    f"the PyDataset was given {knob}={asked} but has {knob}={got}: "
+                    f"its __init__ must pass {knob} on, as in super().__init__(**kwargs)"
+                )
+        self._data, self._report_error = data, report_error
+        self._length = data.num_batches
+        if self._length == 0:
+            raise UsageError("the PyDataset has length 0: there is no batch to train on")
+        self._windows: list[Window] = []
+        started = time.perf_counter()
+        self._batch = _checked(data[0])
+        self.batch_seconds = time.perf_counter() - started
+        self.batch_samples = len(_first_leaf(self._batch))
+
+    @staticmethod
+    def recognises(data: Any) -> bool:
+        """Whether `data` is a `keras.utils.PyDataset`."""
+        import keras  # heavy: must stay out of the parent
+
+        return isinstance(data, keras.utils.PyDataset)
+
+    def batch(self) -> tuple[Any, ...]:
+        """The first batch, as `__getitem__(0)` gave it."""
+        return self._batch
+
+    def sample_count(self) -> int | None:
+        """Batches times samples a batch (the last batch counted as full); None for an endless dataset."""
+        return None if self._length is None else self._length * self.batch_samples
+
+    def fit_arguments(self, steps: int) -> dict[str, Any]:
+        """One epoch of so many steps."""
+        return {"x": self._window(steps)}
+
+    def validation_arguments(self, steps: int) -> dict[str, Any]:
+        """So many steps at the most, and no more than the dataset has."""
+        return {"validation_data": self._window(steps if self._length is None else min(steps, self._length))}
+
+    def batches_made(self) -> int | None:
+        """Batches that `__getitem__` has returned, in all threads and processes."""
+        return sum(window.batches_made() for window in self._windows)
+
+    def _window(self, steps: int) -> Any:
+        from autofit.inputs.window import Window  # loads Keras: must stay out of the parent
+
+        self._windows.append(Window(self._data, steps, self._report_error))
+        return self._windows[-1]
+
+
+def _checked(batch: Any) -> tuple[Any, ...]:
+    parts: tuple[Any, ...] = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    first = _first_leaf(parts)
+    if len(parts) > 3 or not isinstance(first, np.ndarray) or first.ndim == 0 or len(first) == 0:
+        raise UnsupportedInputError(
+            f"__getitem__(0) of the PyDataset returned {len(parts)} parts, the first a {type(first).__name__}; "
+            "autofit takes (x, y) or (x, y, sample_weight) of NumPy arrays that hold samples"
+        )
+    return parts
+
+
+def _first_leaf(nest: Any) -> Any:
+    while isinstance(nest, dict | tuple | list) and nest:
+        nest = next(iter(nest.values())) if isinstance(nest, dict) else nest[0]
+    return nest

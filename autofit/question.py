@@ -1,0 +1,63 @@
+"""What is asked of one tune, and its fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autofit.records import Description, Device, FitConfig, Limits, Machine, Usage
+from autofit.space import KERAS_DEFAULTS, SearchSpace
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: everything that decides a tune, but for the workload, which is behind the launcher.
+
+    `limits_asked` are the limits as the user wrote them, since the bytes that a percentage gives change from day to day.
+    """
+
+    workload_fingerprint: str
+    machine: Machine
+    device: Device | None
+    limits: Limits
+    limits_asked: tuple[str, str]
+    space: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Mapping[str, Any] = field(default_factory=dict)
+    max_trials: int = 12
+    max_seconds: float | None = None
+    tolerance: float = 0.02
+    max_trial_seconds: float = 180.0
+    storage: str | None = None
+    fresh: bool = False
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def device_name(self) -> str:
+        """What the device is called in reports."""
+        return self.device.name if self.device else "CPU"
+
+    def baseline_in(self, space: SearchSpace) -> FitConfig:
+        """The config to compare with: Keras's defaults but for what the user says; knobs not searched are None."""
+        wanted = replace(KERAS_DEFAULTS, **self.baseline)
+        return space.canonical(FitConfig.of({knob: getattr(wanted, knob) for knob in space.knobs()}))
+
+    def study_name(self, description: Description, space: SearchSpace) -> str:
+        """The fingerprint of the question: model, input, device, limits, space and library versions."""
+        parts = {
+            "workload": self.workload_fingerprint,
+            "model": description.fingerprint,
+            "versions": dict(description.versions),
+            "device": self.device.name if self.device else self.machine.processor,
+            "cores": self.machine.cores,
+            "memory": self.machine.memory_bytes,
+            "limits": self.limits_asked,
+            "space": space.knobs(),
+        }
+        return "autofit-" + hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def budget(self) -> dict[str, Any]:
+        """What may change without making it another question, though it may have another answer."""
+        return {"baseline": dict(self.baseline), "max_trials": self.max_trials, "tolerance": self.tolerance}

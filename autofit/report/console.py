@@ -1,0 +1,229 @@
+"""What is seen while a tune runs, and the summary at its end. Draws events; measures nothing."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from autofit.events import Activity, Described, Event, TrialEnded
+from autofit.records import FitConfig, Limits, Outcome, Trial, TuningRecord
+from autofit.report.snippet import baseline_gain, render
+from autofit.units import format_bytes, format_seconds
+
+_BAR_CELLS = 6
+_REFRESH_PER_SECOND = 2  # drawing takes time from what is being measured
+_CONFIRMING_RUNS = 6
+_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
+_BOTTLENECKS = {
+    "compute": "compute: the device is busy; more workers would not help",
+    "input": "input: the device waits for data; more or faster workers would help",
+    "contention": "contention: input and compute take cores or memory bandwidth from each other",
+    "unknown": "unknown",
+}
+
+
+class Progress:
+    """Shows events as they come: a live table on a terminal, plain lines elsewhere, nothing when quiet."""
+
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self.console = console or Console(highlight=False)
+        self._quiet = quiet
+        self._live: Live | None = None
+        self._limits: Limits | None = None
+        self._rows: list[tuple[str, Trial]] = []
+        self._activity = Activity("starting")
+        self._max_trials: int | None = None
+        self._deadline: float | None = None
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal and not self._quiet:
+            self._live = Live(
+                console=self.console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND, transient=False
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live is not None:
+            self._activity = Activity("")
+            self._live.stop()
+
+    @property
+    def trials_kept(self) -> int:
+        """How many trials of the search are stored by now."""
+        return sum(stage in ("kept", "search") for stage, _ in self._rows)
+
+    def show(self, event: Event) -> None:
+        """Take in one event."""
+        if isinstance(event, Described):
+            self._described(event)
+        elif isinstance(event, TrialEnded):
+            self._rows.append((event.stage, event.trial))
+            self._say(_line(event, self._limits))
+        else:
+            if event.doing != self._activity.doing and event.config is None:
+                self._say(event.doing)
+            self._activity = event
+
+    def _described(self, event: Described) -> None:
+        self._limits, self._max_trials = event.limits, event.max_trials
+        if event.max_seconds is not None:
+            self._deadline = time.monotonic() + event.max_seconds
+        self._rows = [("kept", trial) for trial in event.kept]
+        d, limits = event.description, event.limits
+        device = format_bytes(limits.device_bytes) if limits.device_bytes is not None else "none (the host's governs)"
+        lines = [
+            f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} a sample, {d.input_kind}; "
+            f"tuning {', '.join(d.knobs)}",
+            f"{event.device}, {event.machine.cores} cores; limits: device {device}, host {format_bytes(limits.host_bytes)}",
+        ]
+        if event.kept:
+            lines.append(f"{len(event.kept)} trials of an earlier run are kept")
+        for line in lines:
+            self._print(line)
+
+    def _say(self, line: str) -> None:
+        if self._live is None:
+            self._print(line)
+
+    def _print(self, line: str) -> None:
+        if not self._quiet:
+            self.console.print(escape(line), soft_wrap=self._live is None)
+
+    def _draw(self) -> RenderableType:
+        parts: list[RenderableType] = [_table(self._rows, self._limits)] if self._rows else []
+        if self._activity.doing:
+            now = self._activity
+            line = Text(f"now: {now.doing}", style="bold")
+            details = ", ".join(part for part in (str(now.config or ""), now.phase) if part)
+            left = self._seconds_left()
+            parts.append(line)
+            parts.append(Text(f"     {details}" + (f"  (about {format_seconds(left)} left)" if left else ""), style="dim"))
+        return Group(*parts)
+
+    def _seconds_left(self) -> float | None:
+        """What is left of the time allowed, or of the trials allowed at the pace so far."""
+        if self._deadline is not None:
+            return max(1.0, self._deadline - time.monotonic())
+        searched = [trial.measurement.seconds for stage, trial in self._rows if stage in ("kept", "search")]
+        if not searched or self._max_trials is None:
+            return None
+        mean = sum(searched) / len(searched)
+        confirmed = len(self._rows) - len(searched)
+        return mean * (max(0, self._max_trials - len(searched)) + max(1, _CONFIRMING_RUNS - confirmed))
+
+
+def summarise(record: TuningRecord, console: Console) -> None:
+    """Print the choice, its margins, the bottleneck, the gain, and the lines to paste."""
+    spread = f" (±{record.spread:.0%})" if record.spread is not None else ""
+    rows = [
+        ("chosen", str(record.config)),
+        ("rate", f"{record.samples_per_second:,.0f} samples/s{spread}, confirmed in fresh processes"),
+        ("gain", baseline_gain(record)),
+        ("bottleneck", _BOTTLENECKS[record.bottleneck]),
+    ]
+    if record.compute_samples_per_second and record.input_samples_per_second:
+        compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
+        rows.append(("", f"compute alone {compute:,.0f} samples/s, input alone {inputs:,.0f}"))
+    rows += [
+        ("device", _margin(record.device_peak_bytes, record.limits.device_bytes)),
+        ("host", _margin(record.host_peak_bytes, record.limits.host_bytes)),
+        ("search", f"{record.stop_reason}; {len(record.trials)} trials, {format_seconds(record.seconds)} in all"),
+    ]
+    grid = Table.grid(padding=(0, 2))
+    for name, text in rows:
+        grid.add_row(Text(name, style="bold"), Text(text))
+    console.print()
+    console.print(grid)
+    console.print("\nTo train with it:\n")
+    console.print(escape(render(record)), soft_wrap=True, highlight=False)
+
+
+def print_trials(record: TuningRecord, console: Console) -> None:
+    """Print the table of all trials."""
+    console.print(_table([("search", trial) for trial in record.trials], record.limits))
+
+
+def _margin(peak_bytes: int | None, limit_bytes: int | None) -> str:
+    peak = "not counted by this device's allocator" if peak_bytes is None else f"peak {format_bytes(peak_bytes)}"
+    if limit_bytes is None:
+        return f"{peak}; no limit of its own"
+    if peak_bytes is None:
+        return f"{peak}; limit {format_bytes(limit_bytes)}"
+    return f"{peak} of {format_bytes(limit_bytes)}, {1 - peak_bytes / limit_bytes:.0%} free"
+
+
+def _table(rows: list[tuple[str, Trial]], limits: Limits | None) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("#", justify="right")
+    for name in ("batch", "workers", "queue"):
+        table.add_column(name, justify="right")
+    table.add_column("outcome")
+    table.add_column("samples/s", justify="right")
+    table.add_column("device")
+    table.add_column("host")
+    table.add_column("s", justify="right")
+    number = 0
+    for stage, trial in rows:
+        number += stage in ("kept", "search")
+        m = trial.measurement
+        label = "" if stage in ("kept", "search") else stage
+        table.add_row(
+            str(number) if not label else "",
+            _cell(trial.config.batch_size),
+            _workers(trial.config),
+            _cell(trial.config.max_queue_size) if trial.config.has_queue else "-",
+            Text(
+                m.outcome.value if m.outcome is not Outcome.OK or not label else label,
+                style=_STYLES.get(m.outcome, "yellow"),
+            ),
+            "" if m.samples_per_second is None else f"{m.samples_per_second:,.0f}",
+            _bar(m.device_peak_bytes, limits.device_bytes if limits else None),
+            _bar(m.host_peak_bytes, limits.host_bytes if limits else None),
+            f"{m.seconds:.0f}",
+        )
+    return table
+
+
+def _cell(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _workers(config: FitConfig) -> str:
+    if config.workers is None:
+        return "-"
+    return f"{config.workers} {'proc' if config.use_multiprocessing else 'thr'}"
+
+
+def _bar(peak_bytes: int | None, limit_bytes: int | None) -> str:
+    if peak_bytes is None:
+        return "-"
+    if limit_bytes is None:
+        return format_bytes(peak_bytes)
+    share = peak_bytes / limit_bytes
+    full = min(_BAR_CELLS, round(share * _BAR_CELLS))
+    return f"{'█' * full}{'░' * (_BAR_CELLS - full)} {share:.0%}"
+
+
+def _line(event: TrialEnded, limits: Limits | None) -> str:
+    """A trial in one plain line."""
+    trial, m = event.trial, event.trial.measurement
+    parts = [m.outcome.value]
+    if m.samples_per_second is not None:
+        parts.append(f"{m.samples_per_second:,.0f} samples/s")
+    for name, peak, limit in (
+        ("device", m.device_peak_bytes, limits and limits.device_bytes),
+        ("host", m.host_peak_bytes, limits and limits.host_bytes),
+    ):
+        if peak is not None:
+            parts.append(f"{name} {format_bytes(peak)}" + (f" ({peak / limit:.0%})" if limit else ""))
+    parts.append(format_seconds(m.seconds))
+    stage = "" if event.stage == "search" else f"{event.stage}: "
+    why = "" if m.outcome is Outcome.OK else f"\n    {m.evidence.reason}"
+    return f"{stage}{trial.config}: {', '.join(parts)}{why}"

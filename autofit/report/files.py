@@ -1,0 +1,70 @@
+"""`result.json`: written whole, read back and checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from autofit.errors import UsageError
+from autofit.records import RESULT_VERSION, TuningRecord
+
+
+def save(record: TuningRecord, path: str | os.PathLike[str]) -> None:
+    """Write a record as JSON; an older file stays whole until the new one is.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    target = Path(path)
+    text = json.dumps(TypeAdapter(TuningRecord).dump_python(record, mode="json"), indent=2) + "\n"
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
+            file.write(text)
+        written = Path(file.name)
+        written.chmod(0o644)
+        written.replace(target)
+    except OSError as error:
+        raise UsageError(f"{target}: the result cannot be written: {error.strerror}") from None
+
+
+def load(path: str | os.PathLike[str]) -> TuningRecord:
+    """Read a record.
+
+    Raises:
+        UsageError: the file cannot be read, is no result, or is of another version.
+    """
+    try:
+        told = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is not JSON ({error}); give a file that autofit tune --output wrote") from None
+    version = told.get("version") if isinstance(told, dict) else None
+    if version != RESULT_VERSION:
+        found = (
+            "no result of autofit"
+            if version is None
+            else f"a result of version {version}; this autofit reads {RESULT_VERSION}"
+        )
+        raise UsageError(f"{path}: is {found}")
+    try:
+        return TypeAdapter(TuningRecord).validate_python(told)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged") from None
+
+
+def kwargs_as_json(record: TuningRecord) -> str:
+    """`data_kwargs` and `fit_kwargs` as JSON."""
+    return json.dumps({"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}, indent=2)
+
+
+def kwargs_as_yaml(record: TuningRecord) -> str:
+    """`data_kwargs` and `fit_kwargs` as YAML."""
+    kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
+    return yaml.safe_dump(kwargs, sort_keys=False).rstrip()

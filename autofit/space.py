@@ -1,0 +1,172 @@
+"""The search space: which configs are legal, which are the same point, which a known OOM condemns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from autofit.errors import UsageError
+from autofit.records import KNOBS, FitConfig, Outcome
+
+KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_multiprocessing=False)
+"""What Keras does when nothing is said (`Model.fit` and `PyDataset.__init__`, Keras 3.15)."""
+
+_LARGEST_BATCH = 4096
+_MOST_WORKERS = 16
+_QUEUES = (2, 4, 10, 32)
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """The values that each knob may take, ascending; None for a knob that is not searched."""
+
+    batch_size: tuple[int, ...] | None = None
+    workers: tuple[int, ...] | None = None
+    max_queue_size: tuple[int, ...] | None = None
+    use_multiprocessing: tuple[bool, ...] | None = None
+
+    def knobs(self) -> dict[str, tuple[int, ...]]:
+        """The knobs that are searched, with their values."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+
+    def __contains__(self, config: FitConfig) -> bool:
+        return all(getattr(config, knob) in values for knob, values in self.knobs().items())
+
+    def canonical(self, config: FitConfig) -> FitConfig:
+        """The config that stands for all that are the same point.
+
+        Without a queue (`FitConfig.has_queue`) `workers` 0 and 1, threads or not, any `max_queue_size` are one point; a
+        worker beyond `max_queue_size + 2` is never busy (measured: see tests/trial/test_keras_facts.py).
+        """
+        if config.workers is None or self.workers is None:
+            return config
+        if config.has_queue:
+            if config.max_queue_size is None or config.max_queue_size == 0:
+                return config
+            busy = max((w for w in self.workers if w <= config.max_queue_size + 2), default=config.workers)
+            return replace(config, workers=min(config.workers, busy))
+        idle = [w for w in self.workers if w <= 1]
+        workers = idle[-1] if idle else config.workers
+        processes, queue = config.use_multiprocessing, config.max_queue_size
+        if self.use_multiprocessing is not None and (workers == 0 or False in self.use_multiprocessing):
+            processes = self.use_multiprocessing[0]
+        if self.max_queue_size is not None:
+            default = KERAS_DEFAULTS.max_queue_size
+            queue = default if default in self.max_queue_size else self.max_queue_size[0]
+        return replace(config, workers=workers, use_multiprocessing=processes, max_queue_size=queue)
+
+    def configs(self) -> Iterator[FitConfig]:
+        """Every point of the space once, in canonical form."""
+        knobs = self.knobs()
+        seen = set()
+        for values in itertools.product(*knobs.values()):
+            config = self.canonical(FitConfig.of(dict(zip(knobs, values, strict=True))))
+            if config in self and config not in seen:
+                seen.add(config)
+                yield config
+
+    def nearest(self, config: FitConfig) -> FitConfig:
+        """The legal config closest to `config`, knob by knob; knobs that are not searched become None."""
+
+        def closest(knob: str, values: tuple[int, ...]) -> int:
+            wanted = getattr(config, knob) or 0
+            return min(values, key=lambda value: abs(value - wanted))
+
+        return self.canonical(FitConfig.of({knob: closest(knob, values) for knob, values in self.knobs().items()}))
+
+
+def condemned(config: FitConfig, oom_config: FitConfig, outcome: Outcome) -> bool:
+    """Whether an OOM at one config means that another cannot fit either.
+
+    Memory grows with every knob. Device memory is a matter of the batch alone; host memory also of workers, processes
+    and queue, so that a host OOM condemns what is at least as large in all of them.
+    """
+    if (config.batch_size or 0) < (oom_config.batch_size or 0):
+        return False
+    if outcome is Outcome.DEVICE_OOM:
+        return True
+    return outcome is Outcome.HOST_OOM and all(
+        a >= b for a, b in zip(_host_cost(config), _host_cost(oom_config), strict=True)
+    )
+
+
+def cost(config: FitConfig) -> tuple[int, ...]:
+    """What a config takes, for choosing the cheapest: smaller batch, fewer workers, threads before
+    processes, smaller queue, in this order.
+    """
+    return (config.batch_size or 0, *_host_cost(config))
+
+
+def _host_cost(config: FitConfig) -> tuple[int, int, int]:
+    if not config.has_queue:
+        return 0, 0, 0
+    # 0 means an unbounded queue to Keras
+    queue = config.max_queue_size or (2**31 if config.max_queue_size == 0 else 0)
+    return config.workers or 0, int(config.use_multiprocessing or 0), queue
+
+
+def build_space(
+    asked: Mapping[str, Any] | None, knobs: Iterable[str], *, cores: int, sample_count: int | None
+) -> SearchSpace:
+    """The search space for a workload whose input takes `knobs`.
+
+    Args:
+        asked: per knob a tuple (lowest, highest) for a range, or a list of values; knobs left out get defaults.
+        knobs: names of the knobs that the input takes.
+        cores: CPU cores that may be used; default workers go up to twice as many.
+        sample_count: samples in the training data; default batch sizes stay at or below it. None if unknown.
+
+    Raises:
+        UsageError: a knob that does not exist or that the data does not take, an empty or illegal set of values.
+    """
+    asked, taken = dict(asked or {}), tuple(knobs)
+    for knob in asked:
+        if knob not in KNOBS:
+            raise UsageError(f"space: {knob!r} is not a knob; the knobs are {', '.join(KNOBS)}")
+        if knob not in taken:
+            raise UsageError(
+                f"space: {knob} is given, but the data does not take it (it takes {', '.join(taken) or 'no knob'}); "
+                f"add {knob} to the parameters of the data factory, or leave it out of the space"
+            )
+    if not taken:
+        raise UsageError(
+            "nothing to tune: the data factory takes none of the knobs; "
+            "give it a parameter batch_size (and workers, max_queue_size, use_multiprocessing)"
+        )
+    largest = min(_LARGEST_BATCH, sample_count or _LARGEST_BATCH)
+    workers = {1, *(2**k for k in range(1, 5)), cores}
+    defaults: dict[str, Sequence[int]] = {
+        "batch_size": _batch_grid(1, largest),
+        "workers": sorted(w for w in workers if w <= max(2, min(_MOST_WORKERS, 2 * cores))),
+        "max_queue_size": _QUEUES,
+        "use_multiprocessing": (False, True),
+    }
+    values: dict[str, Any] = {knob: tuple(defaults[knob]) for knob in taken}
+    return SearchSpace(**values | {knob: _values(knob, asked[knob]) for knob in asked})
+
+
+def _values(knob: str, asked: Any) -> tuple[int, ...]:
+    lowest = 1 if knob == "batch_size" else 0
+    is_range = isinstance(asked, tuple)
+    values = list(asked) if isinstance(asked, tuple | list) else [asked]
+    if knob == "use_multiprocessing":
+        if not values or not all(isinstance(v, bool) for v in values):
+            raise UsageError(f"space: use_multiprocessing: {asked!r} is not a list of true and false")
+        return tuple(sorted(set(values)))
+    if not values or not all(isinstance(v, int) and not isinstance(v, bool) and v >= lowest for v in values):
+        raise UsageError(f"space: {knob}: {asked!r} is not made of whole numbers from {lowest} on")
+    if not is_range:
+        return tuple(sorted(set(values)))
+    if len(values) != 2 or values[0] > values[1]:
+        raise UsageError(f"space: {knob}: the range {asked!r} is not (lowest, highest)")
+    if knob == "batch_size":
+        return tuple(_batch_grid(*values))
+    return tuple(sorted({values[0], values[1], *(2**k for k in range(12) if values[0] <= 2**k <= values[1])}))
+
+
+def _batch_grid(lowest: int, highest: int) -> list[int]:
+    """Powers of two, from 16 on also the points half-way between them, and both ends."""
+    powers = {2**k for k in range(32)} | {3 * 2**k for k in range(3, 32)}
+    return sorted({lowest, highest, *(b for b in powers if lowest <= b <= highest)})

@@ -1,0 +1,163 @@
+"""The Optuna study of one tune: storage, resume, and what is stored per trial."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import optuna
+import platformdirs
+import psutil
+from optuna.trial import TrialState
+from pydantic import TypeAdapter
+from sqlalchemy.exc import SQLAlchemyError
+
+from autofit.errors import StorageError
+from autofit.records import DEVICE_MEMORY, HOST_MEMORY, FitConfig, Limits, Measurement, Outcome, Trial
+
+_MEASUREMENT, _OWNER = "measurement", "owner"
+_OVER = 0.05  # by how much an OOM is counted over the limit when no reading says so
+_UNLIMITED = -1.0
+
+
+def default_storage() -> str:
+    """The URL of the SQLite file in which trials are kept when nothing else is said."""
+    return f"sqlite:///{platformdirs.user_data_path('autofit') / 'trials.sqlite3'}"
+
+
+class TuningStudy:
+    """Asks a sampler, and stores every trial as it ends.
+
+    Args:
+        storage: an Optuna storage URL, or the path of an SQLite file.
+        name: the study's name: the fingerprint of the question.
+        sampler: an Optuna sampler with `distributions` (of all its parameters) and `stop_reason(study)`.
+        limits: the limits that the constraints are measured in.
+        fresh: forget what is stored under this name.
+
+    Raises:
+        StorageError: the storage cannot be opened.
+    """
+
+    def __init__(self, storage: str | None, name: str, sampler: Any, limits: Limits, *, fresh: bool = False) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        url = storage or default_storage()
+        url = url if "://" in url else f"sqlite:///{url}"
+        self._sampler, self._limits = sampler, limits
+        self._asked: optuna.Trial | None = None
+        try:
+            if url.startswith("sqlite:///"):
+                Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+            backend = optuna.storages.RDBStorage(url)
+            if fresh and name in optuna.get_all_study_names(backend):
+                optuna.delete_study(study_name=name, storage=backend)
+            self._study = optuna.create_study(
+                storage=backend, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+            )
+            self._end_abandoned()
+        except (SQLAlchemyError, OSError, ImportError, ValueError, RuntimeError) as error:
+            told = str(error).strip().splitlines()
+            reason = told[0] if told else type(error).__name__
+            raise StorageError(
+                f"the trials cannot be stored in {url}: {reason}; give a writable place as storage"
+            ) from None
+
+    def stop_reason(self) -> str | None:
+        """Why the sampler wants no more trials, or None."""
+        reason: str | None = self._sampler.stop_reason(self._study)
+        return reason
+
+    def ask(self) -> FitConfig:
+        """The next config to try."""
+        self._asked = self._study.ask(self._sampler.distributions)
+        self._asked.set_user_attr(_OWNER, {"host": socket.gethostname(), "pid": os.getpid()})
+        return FitConfig.of(self._asked.params)
+
+    def tell(self, measurement: Measurement) -> None:
+        """Store what the config asked for last has shown.
+
+        An OOM is a complete trial that breaks a constraint, so that samplers learn from it; a timeout or a crash is a
+        pruned one, never tried again; the user's error is a failed one, and will be.
+        """
+        assert self._asked is not None, "tell follows ask"
+        trial, self._asked = self._asked, None
+        trial.set_user_attr(_MEASUREMENT, asdict(measurement))
+        for name, value in _constraints(measurement, self._limits).items():
+            trial.set_constraint(name, value)
+        state = _state(measurement)
+        values = (measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None
+        self._study.tell(trial, values, state=state)
+
+    def abandon(self) -> None:
+        """Give up what was asked for and has not been told; it may be asked for again."""
+        if self._asked is not None:
+            self._study.tell(self._asked, state=TrialState.FAIL)
+            self._asked = None
+
+    def add(self, trial: Trial) -> None:
+        """Store a trial that was not asked for: a run of the confirmation that failed."""
+        state = _state(trial.measurement)
+        frozen = optuna.trial.create_trial(
+            params={knob: getattr(trial.config, knob) for knob in self._sampler.distributions},
+            distributions=self._sampler.distributions,
+            state=state,
+            value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
+            user_attrs={_MEASUREMENT: asdict(trial.measurement)},
+        )
+        for name, value in _constraints(trial.measurement, self._limits).items():
+            frozen.set_constraint(name, value)
+        self._study.add_trial(frozen)
+
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials that ended, oldest first."""
+        states = (TrialState.COMPLETE, TrialState.PRUNED)
+        stored = self._study.get_trials(deepcopy=False, states=states)
+        return tuple(
+            Trial(
+                FitConfig.of(t.params),
+                TypeAdapter(Measurement).validate_python(t.user_attrs[_MEASUREMENT]),
+            )
+            for t in stored
+            if _MEASUREMENT in t.user_attrs
+        )
+
+    def note(self, key: str, value: Any) -> None:
+        """Keep a JSON value with the study."""
+        self._study.set_user_attr(key, value)
+
+    def noted(self, key: str) -> Any:
+        """What was kept with the study, or None."""
+        return self._study.user_attrs.get(key)
+
+    def _end_abandoned(self) -> None:
+        """Mark as failed what a process of this host was trying when it was killed."""
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            owner = trial.user_attrs.get(_OWNER, {})
+            if owner.get("host") == socket.gethostname() and not psutil.pid_exists(owner.get("pid", 0)):
+                self._study.tell(trial.number, state=TrialState.FAIL)
+
+
+def _state(measurement: Measurement) -> TrialState:
+    if measurement.outcome is Outcome.OK or measurement.outcome.is_oom:
+        return TrialState.COMPLETE
+    return TrialState.FAIL if measurement.outcome is Outcome.ERROR else TrialState.PRUNED
+
+
+def _constraints(measurement: Measurement, limits: Limits) -> dict[str, float]:
+    """Use over limit, minus one: feasible at 0 and below, whatever the outcome."""
+    device = _excess(measurement.device_peak_bytes, limits.device_bytes)
+    host = _excess(measurement.host_peak_bytes, limits.host_bytes)
+    if measurement.outcome is Outcome.DEVICE_OOM:
+        device = max(device, _OVER)
+    if measurement.outcome is Outcome.HOST_OOM:
+        host = max(host, _OVER)
+    elif measurement.outcome is Outcome.DEVICE_OOM:
+        host = min(host, 0.0)
+    return {DEVICE_MEMORY: device, HOST_MEMORY: host}
+
+
+def _excess(peak_bytes: int | None, limit_bytes: int | None) -> float:
+    return _UNLIMITED if limit_bytes is None or peak_bytes is None else peak_bytes / limit_bytes - 1

@@ -1,0 +1,95 @@
+"""Watch one trial from the driver: memory of its process tree, the host limit and the deadline.
+
+Proportional set size (PSS) summed over the tree counts each page once, shared or not; the trial server belongs to the
+tree, since the pages of the imported backend are shared with it. Reading PSS costs milliseconds a process, resident set
+size (RSS) microseconds; the sum of the last PSS and of what RSS has grown since is an upper bound, so that PSS is read at
+its own pace far from the limit, and at once when the bound crosses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import psutil
+
+_TREE_SECONDS = 0.25
+_PSS_SECONDS = 0.25
+_PSS_DUTY = 0.05  # share of a core that reading PSS may take, far from the limit
+_END_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the watcher wants a trial ended: "host limit" or "deadline"."""
+
+    reason: str
+
+
+class Watcher:
+    """Samples the tree below (and including) the trial server while one trial runs.
+
+    Args:
+        server_pid: the root of the tree.
+        host_limit_bytes: most ΣPSS that the tree may use.
+        deadline_seconds: longest that the trial may take, from now.
+    """
+
+    def __init__(self, server_pid: int, host_limit_bytes: int, deadline_seconds: float) -> None:
+        self._root = psutil.Process(server_pid)
+        self._limit, self._deadline = host_limit_bytes, time.monotonic() + deadline_seconds
+        self._tree: list[psutil.Process] = [self._root]
+        self._rss: dict[int, int] = {}
+        self._tree_due = self._pss_due = 0.0
+        self.last_bytes = self.peak_bytes = 0
+
+    def poll(self) -> Stop | None:
+        """Look once; says when the trial must end."""
+        now = time.monotonic()
+        if now >= self._tree_due:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._tree = [self._root, *self._root.children(recursive=True)]
+            self._tree_due = now + _TREE_SECONDS
+        if now >= self._pss_due or self.last_bytes + self._growth_bytes() > self._limit:
+            self._read()
+            cost = time.monotonic() - now
+            self._pss_due = now + max(_PSS_SECONDS, cost / _PSS_DUTY)
+        if self.last_bytes > self._limit:
+            return Stop("host limit")
+        return Stop("deadline") if now >= self._deadline else None
+
+    def _read(self) -> None:
+        self._rss = self._read_rss()
+        total = 0
+        for process in self._tree:
+            with contextlib.suppress(psutil.Error):
+                memory = process.memory_full_info()
+                total += getattr(memory, "pss", memory.uss)  # PSS is known on Linux only
+        self.last_bytes = total
+        self.peak_bytes = max(self.peak_bytes, total)
+
+    def _growth_bytes(self) -> int:
+        """What resident sets have grown since the last reading: a bound on how much the tree uses more."""
+        return sum(max(0, rss - self._rss.get(pid, 0)) for pid, rss in self._read_rss().items())
+
+    def _read_rss(self) -> dict[int, int]:
+        rss = {}
+        for process in self._tree:
+            with contextlib.suppress(psutil.Error):
+                rss[process.pid] = process.memory_info().rss
+        return rss
+
+
+def end_tree(server_pid: int, trial_pid: int) -> None:
+    """Kill a trial with all its descendants, in its process group or not, and wait until they are gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(trial_pid, signal.SIGKILL)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        below = psutil.Process(server_pid).children(recursive=True)
+        for process in below:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(below, timeout=_END_SECONDS)

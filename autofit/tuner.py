@@ -1,0 +1,285 @@
+"""THE loop: ask, run, tell, yield.
+
+    Question ──> describe ──> SearchSpace, study
+                                  │
+              ┌───────────────────┴───────────────────┐
+              │  ask -> FitConfig -> run -> Measurement│   until the sampler has nothing more to try,
+              │  tell the study, yield the Trial       │   or trials or seconds are spent
+              └───────────────────┬───────────────────┘
+                                  │
+              choose ──> confirm ──> failed: tell the study, choose again
+                            │
+                       TuningRecord
+
+A generator: whoever draws it shows the events; nothing here prints.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import replace
+
+from pydantic import TypeAdapter, ValidationError
+
+from autofit import frontier
+from autofit.confirmation import Demoted, confirm
+from autofit.errors import NothingFitsError, NoTrialFinishedError, UserCodeError
+from autofit.events import Activity, Described, Event, TrialEnded
+from autofit.inputs import render_kwargs
+from autofit.question import Question
+from autofit.records import (
+    Description,
+    FitConfig,
+    Limits,
+    Measurement,
+    Outcome,
+    Recommendation,
+    Trial,
+    TrialSpec,
+    TuningRecord,
+)
+from autofit.sampler import RampSampler
+from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space
+from autofit.study import TuningStudy
+from autofit.trial.launcher import Launcher
+
+_ROUNDS = 3
+_SEARCH_SECONDS = 2.0
+_CONFIRM_SECONDS = 3.0
+_HOPELESS = 3  # so many timeouts or crashes, and nothing else, say that the next will be one, too
+_LIFTED_HOST_SHARE = 0.95
+_RECORD, _ASKED = "record", "asked"
+
+
+def tune(question: Question, launcher: Launcher) -> Generator[Event, None, TuningRecord]:
+    """Find the fastest config that fits, and prove it.
+
+    Raises:
+        UserCodeError: the user's code raised; nothing more is tried.
+        NothingFitsError: not even the smallest batch fits.
+        NoTrialFinishedError: no trial ran to its end, for other reasons than memory.
+        UsageError: the space or the baseline does not suit the data.
+        StorageError: the trials cannot be stored.
+    """
+    tuning = _Tuning(question, launcher)
+    try:
+        return (yield from tuning.run())
+    finally:
+        tuning.abandon()
+
+
+class _Tuning:
+    def __init__(self, question: Question, launcher: Launcher) -> None:
+        self._question, self._launcher = question, launcher
+        self._started = time.monotonic()
+        self._study: TuningStudy | None = None
+
+    def run(self) -> Generator[Event, None, TuningRecord]:
+        q = self._question
+        description = yield from self._describe()
+        space = build_space(q.space, description.knobs, cores=q.machine.cores, sample_count=description.sample_count)
+        baseline = q.baseline_in(space)
+        sampler = RampSampler(space, baseline, cores=q.machine.cores, ramp_trials=max(2, q.max_trials // 2))
+        study = self._study = TuningStudy(q.storage, q.study_name(description, space), sampler, q.limits, fresh=q.fresh)
+        known = study.trials()
+        yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
+        record = _answered(study, q)
+        if record is not None:
+            return record
+        reason = yield from self._search(study)
+        recommendation = yield from self._confirm(study, space, baseline)
+        record = self._record(study, description, recommendation, reason)
+        study.note(_RECORD, TypeAdapter(TuningRecord).dump_python(record, mode="json"))
+        study.note(_ASKED, q.budget())
+        return record
+
+    def abandon(self) -> None:
+        """Leave nothing in the study that looks as if it were still running."""
+        if self._study is not None:
+            self._study.abandon()
+
+    def _describe(self) -> Generator[Event, None, Description]:
+        q = self._question
+        config = replace(KERAS_DEFAULTS, **q.baseline)
+        spec = TrialSpec("describe", config, q.limits, self._deadline_seconds())
+        described = yield from self._launch(spec, Activity("describing the model and the data"))
+        if isinstance(described, Description):
+            return described
+        if described.outcome is Outcome.ERROR:
+            raise _user_error(described)
+        if described.outcome.is_oom:
+            smallest = TrialSpec("describe", replace(config, batch_size=1), q.limits, self._deadline_seconds())
+            described = yield from self._launch(smallest, Activity("describing the model and the data, batch 1"))
+            if isinstance(described, Description):
+                return described
+        raise NoTrialFinishedError(f"the model and the data could not be built: {described.evidence.reason}")
+
+    def _search(self, study: TuningStudy) -> Generator[Event, None, str]:
+        """Ask, run, tell, yield; returns why it stopped."""
+        q = self._question
+        while True:
+            trials = study.trials()
+            reason = study.stop_reason() or self._spent(trials)
+            if reason is not None:
+                return reason
+            config = study.ask()
+            activity = Activity(f"trial {len(trials) + 1} of at most {q.max_trials}", config)
+            spec = TrialSpec("measure", config, q.limits, self._deadline_seconds(), _SEARCH_SECONDS)
+            measurement = yield from self._measured(spec, activity)
+            study.tell(measurement)
+            yield TrialEnded(Trial(config, measurement), "search")
+            if measurement.outcome is Outcome.ERROR:
+                raise _user_error(measurement)
+
+    def _spent(self, trials: tuple[Trial, ...]) -> str | None:
+        """Why the budget allows no further trial, or None."""
+        q = self._question
+        if len(trials) >= q.max_trials:
+            return f"all {q.max_trials} trials are spent"
+        last = [trial.measurement.outcome for trial in trials]
+        if len(last) >= _HOPELESS and set(last) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
+            return f"the first {len(last)} trials all timed out or crashed"
+        if q.max_seconds is not None and trials:
+            seconds = [trial.measurement.seconds for trial in trials if trial.measurement.outcome is Outcome.OK]
+            mean = sum(seconds) / len(seconds) if seconds else 0.0
+            confirming = min(2 * _ROUNDS * mean, q.max_seconds / 2)
+            if time.monotonic() - self._started + mean + confirming > q.max_seconds:
+                return f"the {q.max_seconds:g} seconds are spent"
+        return None
+
+    def _confirm(
+        self, study: TuningStudy, space: SearchSpace, baseline: FitConfig
+    ) -> Generator[Event, None, Recommendation]:
+        q = self._question
+
+        def run(config: FitConfig, activity: Activity) -> Generator[Event, None, Measurement]:
+            known = [t.measurement for t in study.trials() if t.config == config and t.measurement.samples_per_second]
+            rate = known[0] if known else chosen.measurement
+            spec = TrialSpec(
+                role="confirm",
+                config=config,
+                limits=q.limits,
+                deadline_seconds=self._deadline_seconds(),
+                measure_seconds=_CONFIRM_SECONDS,
+                expected_samples_per_second=rate.samples_per_second,
+                input_bound=(rate.input_samples_per_second or 0) < 1.2 * (rate.compute_samples_per_second or 0),
+            )
+            measurement = yield from self._measured(spec, activity)
+            if measurement.outcome is Outcome.ERROR:
+                raise _user_error(measurement)
+            return measurement
+
+        while True:
+            found = frontier.choose(study.trials(), q.limits, q.tolerance)
+            if found is None:
+                raise (yield from self._why_nothing(study.trials(), space))
+            chosen = found
+            verdict = yield from confirm(chosen, baseline, run, rounds=self._rounds(chosen), tolerance=q.tolerance)
+            if isinstance(verdict, Recommendation):
+                return verdict
+            assert isinstance(verdict, Demoted)
+            study.add(verdict.trial)
+
+    def _why_nothing(
+        self, trials: tuple[Trial, ...], space: SearchSpace
+    ) -> Generator[Event, None, NothingFitsError | NoTrialFinishedError]:
+        """Find out what the smallest config needs, by running it with the limits lifted."""
+        q = self._question
+        ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
+        if not ooms:
+            tally = {o.value: sum(t.measurement.outcome is o for t in trials) for o in Outcome}
+            counts = ", ".join(f"{count} {name}" for name, count in tally.items() if count)
+            last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
+            return NoTrialFinishedError(f"no trial ran to its end ({counts or 'none was started'}); the last one: {last}")
+        smallest = min(ooms, key=lambda trial: trial.config.batch_size or 0)
+        memory = "device" if smallest.measurement.outcome is Outcome.DEVICE_OOM else "host"
+        limit = (q.limits.device_bytes or 0) if memory == "device" else q.limits.host_bytes
+        most = q.device.free_bytes if q.device else q.machine.available_bytes
+        lifted = Limits(most if q.limits.device_bytes else None, round(_LIFTED_HOST_SHARE * q.machine.available_bytes))
+        spec = TrialSpec("measure", smallest.config, lifted, self._deadline_seconds(), _SEARCH_SECONDS)
+        measurement = yield from self._measured(spec, Activity("what the smallest batch needs", smallest.config))
+        peak = measurement.device_peak_bytes if memory == "device" else measurement.host_peak_bytes
+        seen = smallest.measurement.evidence.last_host_bytes if memory == "host" else smallest.measurement.device_peak_bytes
+        failed = measurement.outcome is not Outcome.OK
+        return NothingFitsError(memory, smallest.config.batch_size, peak or seen or limit, limit, failed)
+
+    def _launch(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement | Description]:
+        """Run one trial, its phases shown as what is being done."""
+        yield activity
+        running = self._launcher.run(spec)
+        try:
+            while True:
+                try:
+                    phase = next(running)
+                except StopIteration as end:
+                    result: Measurement | Description = end.value
+                    return result
+                yield replace(activity, phase=phase)
+        finally:
+            running.close()
+
+    def _measured(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement]:
+        result = yield from self._launch(spec, activity)
+        assert isinstance(result, Measurement), "only a describing trial returns a description"
+        return result
+
+    def _deadline_seconds(self) -> float:
+        q = self._question
+        if q.max_seconds is None:
+            return q.max_trial_seconds
+        left = q.max_seconds - (time.monotonic() - self._started)
+        return max(min(q.max_trial_seconds, left), 2 * _CONFIRM_SECONDS)
+
+    def _rounds(self, chosen: Trial) -> int:
+        """How often the pair is run: fewer times when the seconds run out, once at the least."""
+        q = self._question
+        if q.max_seconds is None:
+            return _ROUNDS
+        left = q.max_seconds - (time.monotonic() - self._started)
+        return max(1, min(_ROUNDS, int(left / (2 * chosen.measurement.seconds))))
+
+    def _record(self, study: TuningStudy, description: Description, chosen: Recommendation, reason: str) -> TuningRecord:
+        q, trials = self._question, study.trials()
+        data_kwargs, fit_kwargs = render_kwargs(description.input_kind, description.knobs, chosen.config)
+        rates = next((t.measurement for t in trials if t.config == chosen.config), None)
+        measured = rates.samples_per_second if rates else None
+        compute = rates.compute_samples_per_second if rates else None
+        inputs = rates.input_samples_per_second if rates else None
+        return TuningRecord(
+            config=chosen.config,
+            fit_kwargs=fit_kwargs,
+            data_kwargs=data_kwargs,
+            samples_per_second=chosen.samples_per_second,
+            spread=chosen.spread,
+            speedup=chosen.speedup,
+            confirmed=chosen.confirmed,
+            device_peak_bytes=chosen.device_peak_bytes,
+            host_peak_bytes=chosen.host_peak_bytes,
+            limits=q.limits,
+            bottleneck=frontier.bottleneck(measured or 0.0, compute, inputs),
+            compute_samples_per_second=compute,
+            input_samples_per_second=inputs,
+            stop_reason=reason,
+            machine=q.machine,
+            device=q.device_name,
+            description=description,
+            frontier=frontier.frontier(trials, q.limits),
+            trials=trials,
+            seconds=time.monotonic() - self._started,
+            usage=q.usage,
+        )
+
+
+def _answered(study: TuningStudy, q: Question) -> TuningRecord | None:
+    """The answer of an earlier tune to the same question, if there is one."""
+    if study.noted(_ASKED) != q.budget():
+        return None
+    try:
+        return TypeAdapter(TuningRecord).validate_python(study.noted(_RECORD))
+    except ValidationError:
+        return None
+
+
+def _user_error(measurement: Measurement) -> UserCodeError:
+    return UserCodeError(measurement.evidence.phase or "starting", measurement.traceback or measurement.evidence.reason)

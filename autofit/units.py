@@ -1,0 +1,21 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+
+def format_bytes(count: float) -> str:
+    """A byte count as people read it: three digits and a binary unit, `1.50 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1000:
+            digits = 0 if unit == "B" or abs(count) >= 100 else 1 if abs(count) >= 10 else 2
+            return f"{count:.{digits}f} {unit}"
+        count /= 1024
+    return f"{count:.2f} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration as people read it: `4.2 s`, `1 min 05 s`, `2 h 03 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
