@@ -146,8 +146,7 @@ def _line(node: yaml.Node, keys: tuple[int | str, ...]) -> int:
 
 def _dotted(keys: tuple[int | str, ...]) -> str:
     """The key's path without the names of types that pydantic puts into it."""
-    types = ("Range", "int", "list[int]", "list[bool]", "bool", "str")
-    return ".".join(str(key) for key in keys if key not in types)
+    return ".".join(str(key) for key in (keys[:2] if keys[0] == "space" else keys) if key not in ("int", "str"))
 
 
 def _problem(error: Any, told: dict[str, Any]) -> str:
@@ -159,8 +158,8 @@ def _problem(error: Any, told: dict[str, Any]) -> str:
         near = difflib.get_close_matches(str(keys[-1]), allowed, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
+    if keys[0] == "space" and len(keys) > 1:
+        return f"{told['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
     if error["type"] == "missing":
         return "is missing; write path/to/file.py:function or package.module:function"
-    if keys[0] == "space" and len(keys) > 1:
-        return f"{error['input']!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
     return f"{error['input']!r} is not allowed: {error['msg'][0].lower()}{error['msg'][1:]}"

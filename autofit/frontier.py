@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from autofit.records import FitConfig, FrontierPoint, Limits, Trial
-from autofit.space import cost
+from autofit.space import condemned, cost
 
 _NOT_WAITING = 0.95  # TensorFlow's profiler calls a step that waits under 5 % of its time not input-bound
 _AT_CEILING = 0.85
@@ -34,10 +34,17 @@ def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ..
 def choose(trials: Sequence[Trial], limits: Limits, tolerance: float) -> Trial | None:
     """The cheapest trial whose throughput is within `tolerance` (0.02 is 2 %) of the best; None when none fits.
 
-    A config of which any trial failed is out.
+    A config of which any trial failed is out, and so is what a known OOM condemns, though it may have run before.
     """
     out = {trial.config for trial in trials if not trial.fits(limits)}
-    there = [trial for trial in trials if trial.config not in out and trial.measurement.samples_per_second]
+    ooms = [(trial.config, trial.measurement.outcome) for trial in trials if trial.measurement.outcome.is_oom]
+    there = [
+        trial
+        for trial in trials
+        if trial.measurement.samples_per_second
+        and trial.config not in out
+        and not any(condemned(trial.config, config, outcome) for config, outcome in ooms)
+    ]
     if not there:
         return None
     best = max(trial.measurement.samples_per_second or 0 for trial in there)

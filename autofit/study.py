@@ -21,6 +21,7 @@ from autofit.records import DEVICE_MEMORY, HOST_MEMORY, FitConfig, Limits, Measu
 _MEASUREMENT, _OWNER = "measurement", "owner"
 _OVER = 0.05  # by how much an OOM is counted over the limit when no reading says so
 _UNLIMITED = -1.0
+_MEASUREMENTS = TypeAdapter(Measurement)
 
 
 def default_storage() -> str:
@@ -48,6 +49,7 @@ class TuningStudy:
         url = url if "://" in url else f"sqlite:///{url}"
         self._sampler, self._limits = sampler, limits
         self._asked: optuna.Trial | None = None
+        self._known: dict[int, Trial] = {}
         try:
             if url.startswith("sqlite:///"):
                 Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
@@ -114,15 +116,11 @@ class TuningStudy:
     def trials(self) -> tuple[Trial, ...]:
         """All trials that ended, oldest first."""
         states = (TrialState.COMPLETE, TrialState.PRUNED)
-        stored = self._study.get_trials(deepcopy=False, states=states)
-        return tuple(
-            Trial(
-                FitConfig.of(t.params),
-                TypeAdapter(Measurement).validate_python(t.user_attrs[_MEASUREMENT]),
-            )
-            for t in stored
-            if _MEASUREMENT in t.user_attrs
-        )
+        for stored in self._study.get_trials(deepcopy=False, states=states):
+            if stored.number not in self._known and _MEASUREMENT in stored.user_attrs:
+                measurement = _MEASUREMENTS.validate_python(stored.user_attrs[_MEASUREMENT])
+                self._known[stored.number] = Trial(FitConfig.of(stored.params), measurement)
+        return tuple(self._known[number] for number in sorted(self._known))
 
     def note(self, key: str, value: Any) -> None:
         """Keep a JSON value with the study."""

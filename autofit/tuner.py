@@ -20,7 +20,7 @@ import time
 from collections.abc import Generator
 from dataclasses import replace
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from autofit import frontier
 from autofit.confirmation import Demoted, confirm
@@ -39,8 +39,9 @@ from autofit.records import (
     TrialSpec,
     TuningRecord,
 )
+from autofit.report import files
 from autofit.sampler import RampSampler
-from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space
+from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space, cost
 from autofit.study import TuningStudy
 from autofit.trial.launcher import Launcher
 
@@ -90,7 +91,7 @@ class _Tuning:
         reason = yield from self._search(study)
         recommendation = yield from self._confirm(study, space, baseline)
         record = self._record(study, description, recommendation, reason)
-        study.note(_RECORD, TypeAdapter(TuningRecord).dump_python(record, mode="json"))
+        study.note(_RECORD, files.encode(record))
         study.note(_ASKED, q.budget())
         return record
 
@@ -192,7 +193,7 @@ class _Tuning:
             counts = ", ".join(f"{count} {name}" for name, count in tally.items() if count)
             last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
             return NoTrialFinishedError(f"no trial ran to its end ({counts or 'none was started'}); the last one: {last}")
-        smallest = min(ooms, key=lambda trial: trial.config.batch_size or 0)
+        smallest = min(ooms, key=lambda trial: cost(trial.config))
         memory = "device" if smallest.measurement.outcome is Outcome.DEVICE_OOM else "host"
         limit = (q.limits.device_bytes or 0) if memory == "device" else q.limits.host_bytes
         most = q.device.free_bytes if q.device else q.machine.available_bytes
@@ -276,7 +277,7 @@ def _answered(study: TuningStudy, q: Question) -> TuningRecord | None:
     if study.noted(_ASKED) != q.budget():
         return None
     try:
-        return TypeAdapter(TuningRecord).validate_python(study.noted(_RECORD))
+        return files.decode(study.noted(_RECORD))
     except ValidationError:
         return None
 

@@ -6,12 +6,35 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
 from autofit.records import RESULT_VERSION, TuningRecord
+
+_RECORDS = TypeAdapter(TuningRecord)
+
+
+def encode(record: TuningRecord) -> dict[str, Any]:
+    """A record as JSON types; each trial is flat, its measurement beside its config."""
+    told: dict[str, Any] = _RECORDS.dump_python(record, mode="json")
+    told["trials"] = [{"config": trial["config"], **trial["measurement"]} for trial in told["trials"]]
+    return told
+
+
+def decode(told: Any) -> TuningRecord:
+    """A record from JSON types.
+
+    Raises:
+        pydantic.ValidationError: that is no record.
+    """
+    if isinstance(told, dict) and isinstance(told.get("trials"), list):
+        trials = [trial for trial in told["trials"] if isinstance(trial, dict)]
+        nested = [{"config": t.get("config"), "measurement": {k: v for k, v in t.items() if k != "config"}} for t in trials]
+        told = {**told, "trials": nested}
+    return _RECORDS.validate_python(told)
 
 
 def save(record: TuningRecord, path: str | os.PathLike[str]) -> None:
@@ -21,7 +44,7 @@ def save(record: TuningRecord, path: str | os.PathLike[str]) -> None:
         UsageError: the file cannot be written.
     """
     target = Path(path)
-    text = json.dumps(TypeAdapter(TuningRecord).dump_python(record, mode="json"), indent=2) + "\n"
+    text = json.dumps(encode(record), indent=2) + "\n"
     try:
         with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
             file.write(text)
@@ -53,7 +76,7 @@ def load(path: str | os.PathLike[str]) -> TuningRecord:
         )
         raise UsageError(f"{path}: is {found}")
     try:
-        return TypeAdapter(TuningRecord).validate_python(told)
+        return decode(told)
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged") from None

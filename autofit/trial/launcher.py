@@ -30,6 +30,7 @@ from autofit.workload import Workload
 LAUNCH_MODES = ("auto", "fork", "plain")
 _TICK_SECONDS = 0.02  # at 2 GB/s a tree grows by 40 MB in it
 _READ_BYTES = 64 * 1024
+_DESCRIPTIONS = TypeAdapter(Description)
 _START_SECONDS = 120.0  # for importing the backend; from a cold disk it takes half a minute
 
 
@@ -131,7 +132,7 @@ class ProcessLauncher:
             if self._lost:
                 self._stop_server()
         if trial.description is not None:
-            return TypeAdapter(Description).validate_python(trial.description)
+            return _DESCRIPTIONS.validate_python(trial.description)
         if trial.failure is not None and trial.failure["kind"] == "usage":
             raise UsageError(trial.failure["reason"])
         ending = Ending(

@@ -135,5 +135,6 @@ def _signal_name(number: int) -> str:
 
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:
-    found = [line.strip() for line in log.splitlines() if pattern.search(line)]
-    return found[-1][:_LINE_CHARACTERS] if found else None
+    """The last line that matches, from the match on: what stands before it is the logger's."""
+    found = [match for line in log.splitlines() if (match := pattern.search(line))]
+    return found[-1].string[found[-1].start() :].strip()[:_LINE_CHARACTERS] if found else None

@@ -1,0 +1,151 @@
+import io
+import json
+import re
+
+import pytest
+import yaml
+from rich.console import Console
+
+from autofit.errors import UsageError
+from autofit.events import Activity
+from autofit.records import Usage
+from autofit.report import files, snippet
+from autofit.report.console import Progress, print_trials, summarise
+from autofit.tuner import tune
+from tests.fakes import MIB, FakeLauncher, drain, question
+
+USAGE = Usage(
+    imports=("from photos import Photos, build_model",),
+    model="build_model(width=8)",
+    data="Photos",
+    data_kwargs={"folder": "photos"},
+    validation="Photos",
+    validation_kwargs={"part": "validation"},
+)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    asked = question(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, usage=USAGE)
+    return drain(tune(asked, FakeLauncher()))
+
+
+def at_80_columns(draw, *, terminal=False):
+    console = Console(width=80, file=io.StringIO(), force_terminal=terminal, highlight=False)
+    draw(console)
+    return console.file.getvalue()
+
+
+def test_a_saved_result_comes_back_whole(tuned, tmp_path):
+    _, record = tuned
+    files.save(record, tmp_path / "result.json")
+    assert files.load(tmp_path / "result.json") == record
+
+
+def test_the_file_has_the_documented_keys(tuned, tmp_path):
+    _, record = tuned
+    files.save(record, tmp_path / "result.json")
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert set(told) >= {
+        "version", "config", "fit_kwargs", "data_kwargs", "samples_per_second", "speedup", "confirmed", "device_peak_bytes",
+        "host_peak_bytes", "limits", "bottleneck", "machine", "trials",
+    }  # fmt: skip
+    assert set(told["config"]) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
+    assert set(told["speedup"]) >= {"ratio", "low", "high", "baseline"}
+    assert set(told["limits"]) == {"device_bytes", "host_bytes"}
+    for trial in told["trials"]:
+        assert set(trial) >= {
+            "config", "outcome", "samples_per_second", "device_peak_bytes", "host_peak_bytes", "seconds", "evidence",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is no result of autofit"),
+        ('{"version": 99}', "a result of version 99; this autofit reads 1"),
+        ('{"version": 1}', "the file is damaged"),
+    ],
+)
+def test_a_file_that_is_no_result_is_said(tmp_path, text, told):
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(UsageError, match=re.escape(told)):
+        files.load(tmp_path / "result.json")
+
+
+def test_a_folder_that_is_not_there_is_said(tuned, tmp_path):
+    with pytest.raises(UsageError, match="cannot be written: No such file"):
+        files.save(tuned[1], tmp_path / "nowhere" / "result.json")
+
+
+def test_kwargs_are_the_same_in_all_formats(tuned):
+    _, record = tuned
+    expected = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
+    assert json.loads(files.kwargs_as_json(record)) == expected
+    assert yaml.safe_load(files.kwargs_as_yaml(record)) == expected
+    assigned = {}
+    exec(snippet.kwargs_as_python(record), assigned)
+    assert {key: assigned[key] for key in expected} == expected
+
+
+def test_the_snippet_calls_what_the_user_wrote_with_what_was_chosen(tuned):
+    _, record = tuned
+    calls = {}
+
+    class Model:
+        def fit(self, x, validation_data):
+            calls.update(x=x, validation=validation_data)
+
+    names = {"build_model": lambda width: Model(), "Photos": lambda **kwargs: kwargs}
+    exec(snippet.render(record).replace(USAGE.imports[0], ""), names)
+    assert calls["x"] == {"folder": "photos", **record.data_kwargs}
+    assert calls["validation"] == {"part": "validation", **record.data_kwargs}
+    assert record.data_kwargs["batch_size"] == record.config.batch_size
+
+
+def test_plain_progress_is_one_line_a_trial_with_reasons(tuned):
+    events, _ = tuned
+
+    def draw(console):
+        with Progress(console) as progress:
+            for event in events:
+                progress.show(event)
+
+    text = at_80_columns(draw)
+    assert len(re.findall(r"^batch \d+, .*: (?:ok|device_oom|host_oom)", text, re.MULTILINE)) == 6
+    assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == 6
+    assert "    device full" in text
+    assert "\x1b" not in text
+
+
+def test_quiet_progress_says_nothing(tuned):
+    def draw(console):
+        with Progress(console, quiet=True) as progress:
+            for event in tuned[0]:
+                progress.show(event)
+
+    assert at_80_columns(draw) == ""
+
+
+def test_the_live_table_fits_80_columns_and_says_what_is_done_now(tuned):
+    events, _ = tuned
+    progress = Progress(Console(width=80, file=io.StringIO()))
+    for event in events:
+        progress.show(event)
+    progress.show(Activity("trial 7 of at most 9", events[-1].trial.config, "filling the queue"))
+    lines = at_80_columns(lambda console: console.print(progress._draw())).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[0].split() == ["#", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "s"]
+    assert any("█" in line for line in lines)
+    assert "trial 7 of at most 9" in lines[-2]
+    assert "filling the queue" in lines[-1]
+
+
+def test_the_summary_says_choice_margins_bottleneck_gain_and_lines_to_paste(tuned):
+    _, record = tuned
+    text = at_80_columns(lambda console: summarise(record, console))
+    for told in (str(record.config), f"{record.speedup.ratio:.2f}x", "% free", "95 % interval", "alone", "model.fit("):
+        assert told in text
+    print_text = at_80_columns(lambda console: print_trials(record, console))
+    assert print_text.count(" ok ") + print_text.count("_oom ") == len(record.trials)

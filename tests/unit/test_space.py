@@ -1,0 +1,109 @@
+"""Laws of the search space: equal points, domination, and what may be asked."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autofit.errors import UsageError
+from autofit.records import KNOBS, FitConfig, Outcome
+from autofit.space import SearchSpace, build_space, condemned, cost
+
+SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
+
+configs = st.builds(
+    FitConfig,
+    batch_size=st.integers(1, 4096),
+    workers=st.integers(0, 16),
+    max_queue_size=st.integers(0, 64),
+    use_multiprocessing=st.booleans(),
+)
+
+
+@given(configs)
+def test_a_canonical_config_stands_for_itself(config):
+    once = SPACE.canonical(config)
+    assert SPACE.canonical(once) == once
+
+
+@given(st.integers(1, 64), st.integers(0, 64), st.booleans())
+def test_without_a_queue_all_settings_of_it_are_one_point(queue, other_queue, processes):
+    one = FitConfig(32, 1, queue, False)
+    assert SPACE.canonical(one) == SPACE.canonical(FitConfig(32, 0, other_queue, processes)) == FitConfig(32, 1, 10, False)
+
+
+@given(st.integers(2, 64), st.booleans())
+def test_workers_that_are_never_busy_are_not_another_point(queue, processes):
+    most = max(w for w in SPACE.workers if w <= queue + 2)
+    assert SPACE.canonical(FitConfig(32, 16, queue, processes)).workers == most
+
+
+def test_the_space_lists_each_point_once_and_only_legal_ones():
+    points = list(SPACE.configs())
+    assert len(points) == len(set(points))
+    assert all(point in SPACE and SPACE.canonical(point) == point for point in points)
+    assert sum(not point.has_queue for point in points) == len(SPACE.batch_size)
+
+
+@given(configs, configs)
+def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
+    for outcome in (Outcome.DEVICE_OOM, Outcome.HOST_OOM):
+        if condemned(config, oom, outcome):
+            assert config.batch_size >= oom.batch_size
+        assert condemned(oom, oom, outcome)
+    if condemned(config, oom, Outcome.HOST_OOM):
+        assert all(a >= b for a, b in zip(cost(config)[1:3], cost(oom)[1:3], strict=True))
+
+
+@given(configs, configs)
+def test_only_an_oom_condemns(config, other):
+    assert not condemned(config, other, Outcome.OK)
+    assert not condemned(config, other, Outcome.TIMEOUT)
+    assert not condemned(config, other, Outcome.CRASHED)
+
+
+def test_an_unbounded_queue_is_the_largest():
+    bounded, unbounded = FitConfig(8, 2, 64, True), FitConfig(8, 2, 0, True)
+    assert condemned(unbounded, bounded, Outcome.HOST_OOM)
+    assert not condemned(bounded, unbounded, Outcome.HOST_OOM)
+
+
+def test_default_batch_sizes_stay_within_the_data():
+    assert SPACE.batch_size[0] == 1
+    assert SPACE.batch_size[-1] == 1000
+    assert {32, 48, 64, 96, 128} <= set(SPACE.batch_size)
+
+
+def test_a_tuple_is_a_range_and_a_list_a_choice():
+    space = build_space({"batch_size": (8, 100), "workers": [3, 1]}, KNOBS, cores=2, sample_count=None)
+    assert space.batch_size == (8, 16, 24, 32, 48, 64, 96, 100)
+    assert space.workers == (1, 3)
+
+
+def test_a_knob_that_is_not_taken_is_none():
+    space = build_space(None, ("batch_size",), cores=2, sample_count=64)
+    assert space.workers is None
+    assert space.nearest(FitConfig(30, 4, 10, True)) == FitConfig(32)
+
+
+@pytest.mark.parametrize(
+    ("asked", "knobs", "told"),
+    [
+        ({"batchsize": [8]}, KNOBS, "'batchsize' is not a knob; the knobs are batch_size"),
+        ({"workers": [1]}, ("batch_size",), "the data does not take it"),
+        ({"batch_size": (64, 8)}, KNOBS, "is not (lowest, highest)"),
+        ({"batch_size": [0]}, KNOBS, "whole numbers from 1 on"),
+        ({"workers": []}, KNOBS, "whole numbers from 0 on"),
+        ({"max_queue_size": ["many"]}, KNOBS, "whole numbers from 0 on"),
+        ({"use_multiprocessing": [1]}, KNOBS, "true and false"),
+        (None, (), "nothing to tune"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(asked, knobs, told):
+    with pytest.raises(UsageError) as caught:
+        build_space(asked, knobs, cores=2, sample_count=100)
+    assert told in str(caught.value)
+
+
+def test_a_single_value_space_has_one_config():
+    space = SearchSpace(batch_size=(8,), workers=(2,), max_queue_size=(4,), use_multiprocessing=(False,))
+    assert list(space.configs()) == [FitConfig(8, 2, 4, False)]

@@ -1,0 +1,208 @@
+"""The loop, above the process wall: what is tried, stored, chosen, confirmed, demoted, resumed and said."""
+
+import pytest
+
+from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
+from autofit.events import Activity, Described, TrialEnded
+from autofit.records import Evidence, FitConfig, Limits, Measurement, Outcome
+from autofit.space import condemned
+from autofit.tuner import tune
+from tests.fakes import BASELINE, MIB, FakeLauncher, drain, question
+
+
+def searched(events):
+    return [event.trial for event in events if isinstance(event, TrialEnded) and event.stage == "search"]
+
+
+def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path):
+    launcher = FakeLauncher()
+    events, record = drain(tune(question(tmp_path, max_trials=20), launcher))
+    trials = searched(events)
+    assert len(trials) == 20
+    assert trials[0].config == BASELINE
+    assert isinstance(next(e for e in events if not isinstance(e, Activity)), Described)
+    best = max(t.measurement.samples_per_second or 0 for t in trials)
+    assert record.samples_per_second >= 0.98 * best
+    assert record.confirmed
+    assert record.speedup.ratio == pytest.approx(record.samples_per_second / trials[0].measurement.samples_per_second)
+    assert record.speedup.low <= record.speedup.ratio <= record.speedup.high
+    assert record.trials == tuple(trials)
+    assert record.config in [spec.config for spec in launcher.specs if spec.role == "confirm"]
+
+
+def test_no_config_is_tried_twice(tmp_path):
+    events, _ = drain(tune(question(tmp_path, max_trials=25), FakeLauncher()))
+    configs = [trial.config for trial in searched(events)]
+    assert len(configs) == len(set(configs)) == 25
+
+
+@pytest.mark.parametrize(
+    "limits", [{"device_bytes": 100 * MIB}, {"host_bytes": 600 * MIB}, {"device_bytes": 60 * MIB, "host_bytes": 400 * MIB}]
+)
+def test_nothing_above_a_known_oom_is_tried(tmp_path, limits):
+    events, record = drain(tune(question(tmp_path, max_trials=16, **limits), FakeLauncher()))
+    trials = searched(events)
+    assert any(trial.measurement.outcome.is_oom for trial in trials)
+    for later, trial in enumerate(trials):
+        for oom in trials[:later]:
+            assert not condemned(trial.config, oom.config, oom.measurement.outcome)
+    assert (record.device_peak_bytes or 0) <= (limits.get("device_bytes") or 2**60)
+    assert record.host_peak_bytes <= limits.get("host_bytes", 2**60)
+
+
+def test_confirming_runs_are_interleaved_and_change_order(tmp_path):
+    launcher = FakeLauncher()
+    _, record = drain(tune(question(tmp_path), launcher))
+    order = [spec.config for spec in launcher.specs if spec.role == "confirm"]
+    won, base = record.config, BASELINE
+    assert order == [won, base, base, won, won, base]
+
+
+def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path):
+    _, first = drain(tune(question(tmp_path / "a"), FakeLauncher()))
+    launcher = FakeLauncher({("confirm", first.config): Outcome.DEVICE_OOM})
+    _, second = drain(tune(question(tmp_path / "b"), launcher))
+    assert second.config != first.config
+    assert second.config.batch_size < first.config.batch_size
+    assert [t.measurement.outcome for t in second.trials if t.config == first.config] == [Outcome.OK, Outcome.DEVICE_OOM]
+    assert second.confirmed
+
+
+def test_a_baseline_that_fails_leaves_no_ratio_but_is_named(tmp_path):
+    _, record = drain(tune(question(tmp_path, baseline={"batch_size": 1024}, device_bytes=500 * MIB), FakeLauncher()))
+    assert record.speedup.ratio is None
+    assert record.speedup.baseline_outcome is Outcome.DEVICE_OOM
+    assert record.speedup.baseline.batch_size == 1024
+
+
+def test_a_baseline_that_is_best_is_compared_with_nothing(tmp_path):
+    space = {"batch_size": [16], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
+    launcher = FakeLauncher()
+    _, record = drain(tune(question(tmp_path, space=space, baseline={"batch_size": 16}), launcher))
+    assert record.config.batch_size == 16
+    assert record.speedup.ratio == 1.0
+    assert "tried" in record.stop_reason
+    assert {spec.config for spec in launcher.specs if spec.role == "confirm"} == {record.config}
+
+
+def test_finished_trials_are_kept_when_a_tune_is_broken_off(tmp_path):
+    events = tune(question(tmp_path, max_trials=8), FakeLauncher())
+    ended = 0
+    for event in events:
+        ended += isinstance(event, TrialEnded)
+        if ended == 3 and isinstance(event, Activity):
+            break
+    events.close()
+    launcher = FakeLauncher()
+    resumed, record = drain(tune(question(tmp_path, max_trials=8), launcher))
+    described = next(e for e in resumed if isinstance(e, Described))
+    assert len(described.kept) == 3
+    assert len(searched(resumed)) == 5
+    assert len(record.trials) == 8
+    assert len({trial.config for trial in record.trials}) == 8
+
+
+def test_the_same_question_is_answered_from_the_store(tmp_path):
+    _, first = drain(tune(question(tmp_path), FakeLauncher()))
+    launcher = FakeLauncher()
+    _, second = drain(tune(question(tmp_path), launcher))
+    assert second == first
+    assert [spec.role for spec in launcher.specs] == ["describe"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"device_bytes": 70 * MIB}, {"space": {"workers": [1, 2]}}, {"workload_fingerprint": "y"}]
+)
+def test_a_changed_question_is_another(tmp_path, changes):
+    drain(tune(question(tmp_path), FakeLauncher()))
+    launcher = FakeLauncher()
+    drain(tune(question(tmp_path, **changes), launcher))
+    assert sum(spec.role == "measure" for spec in launcher.specs) == 6
+
+
+def test_fresh_forgets(tmp_path):
+    drain(tune(question(tmp_path), FakeLauncher()))
+    launcher = FakeLauncher()
+    drain(tune(question(tmp_path, fresh=True), launcher))
+    assert sum(spec.role == "measure" for spec in launcher.specs) == 6
+
+
+def test_an_error_of_the_users_stops_everything_and_is_tried_again_next_time(tmp_path):
+    launcher = FakeLauncher({BASELINE: Outcome.ERROR})
+    with pytest.raises(UserCodeError, match="boom"):
+        drain(tune(question(tmp_path), launcher))
+    assert [spec.role for spec in launcher.specs] == ["describe", "measure"]
+    mended = FakeLauncher()
+    drain(tune(question(tmp_path), mended))
+    assert mended.specs[1].config == BASELINE
+
+
+def test_a_timeout_is_no_evidence_about_memory_and_the_search_goes_on(tmp_path):
+    events, record = drain(tune(question(tmp_path), FakeLauncher({BASELINE: Outcome.TIMEOUT})))
+    trials = searched(events)
+    assert trials[0].measurement.outcome is Outcome.TIMEOUT
+    assert sum(t.measurement.outcome is Outcome.TIMEOUT for t in trials) == 1
+    assert len(trials) == 6
+    assert any(t.config.batch_size >= 32 for t in trials[1:])
+    assert BASELINE not in [t.config for t in trials[1:]]
+    assert record.speedup.baseline_outcome is Outcome.TIMEOUT
+
+
+def test_a_workload_that_always_hangs_is_given_up(tmp_path):
+    class Hangs(FakeLauncher):
+        def measure(self, spec):
+            return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), 60.0)
+
+    launcher = Hangs()
+    with pytest.raises(NoTrialFinishedError, match="3 timeout"):
+        drain(tune(question(tmp_path), launcher))
+    assert sum(spec.role == "measure" for spec in launcher.specs) == 3
+
+
+@pytest.mark.parametrize(
+    ("limits", "memory", "needed"), [({"device_bytes": 5 * MIB}, "device", 11), ({"host_bytes": 90 * MIB}, "host", 100)]
+)
+def test_when_nothing_fits_it_says_what_the_smallest_batch_needs(tmp_path, limits, memory, needed):
+    launcher = FakeLauncher()
+    with pytest.raises(NothingFitsError) as caught:
+        drain(tune(question(tmp_path, max_trials=30, **limits), launcher))
+    error = caught.value
+    assert (error.memory, error.batch_size, error.at_least) == (memory, 1, False)
+    assert error.needed_bytes // MIB == needed
+    assert f"limit is {next(iter(limits.values())) / MIB:.1f} MiB" in str(error).replace("5.00", "5.0")
+    assert launcher.specs[-1].limits.host_bytes > 8192 * MIB
+
+
+def test_a_batch_too_large_to_be_described_is_described_with_one(tmp_path):
+    class Large(FakeLauncher):
+        def run(self, spec):
+            if spec.role == "describe" and spec.config.batch_size > 1:
+                self.specs.append(spec)
+                return Measurement(Outcome.HOST_OOM, Evidence("too large"))
+            return (yield from super().run(spec))
+
+    _, record = drain(tune(question(tmp_path, baseline={"batch_size": 4096}), Large()))
+    assert record.confirmed
+
+
+def test_seconds_that_are_spent_end_the_search_but_not_the_confirmation(tmp_path):
+    launcher = FakeLauncher()
+    _, record = drain(tune(question(tmp_path, max_seconds=0.5, max_trials=50), launcher))
+    assert "seconds are spent" in record.stop_reason
+    assert record.confirmed
+    assert len(record.trials) < 50
+    assert len([spec for spec in launcher.specs if spec.role == "confirm"]) <= 2
+
+
+def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(tmp_path):
+    launcher = FakeLauncher()
+    with pytest.raises(UsageError, match="is not a knob"):
+        drain(tune(question(tmp_path, space={"batches": [1]}), launcher))
+    assert [spec.role for spec in launcher.specs] == ["describe"]
+
+
+def test_limits_reach_every_trial(tmp_path):
+    launcher = FakeLauncher()
+    drain(tune(question(tmp_path, device_bytes=300 * MIB), launcher))
+    assert {spec.limits for spec in launcher.specs} == {Limits(300 * MIB, 8192 * MIB)}
+    assert FitConfig(32, 1, 10, False) in {spec.config for spec in launcher.specs}
