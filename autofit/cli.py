@@ -19,7 +19,6 @@ from autofit.report.console import Progress, print_trials, summarise
 _INTERRUPTED = 130
 
 app = typer.Typer(
-    help="Find the fastest Keras fit configuration that fits in memory.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -83,7 +82,8 @@ def tune(
         _fail(error)
     except KeyboardInterrupt:
         typer.echo(
-            f"\nInterrupted; every process is ended. {progress.trials_kept} finished trials are kept: "
+            f"\nInterrupted; every process is ended. {progress.trials_kept} finished "
+            f"{'trial is' if progress.trials_kept == 1 else 'trials are'} kept: "
             "the same command, without --fresh, goes on from there.",
             err=True,
         )

@@ -108,7 +108,12 @@ def _host_cost(config: FitConfig) -> tuple[int, int, int]:
 
 
 def build_space(
-    asked: Mapping[str, Any] | None, knobs: Iterable[str], *, cores: int, sample_count: int | None
+    asked: Mapping[str, Any] | None,
+    knobs: Iterable[str],
+    *,
+    cores: int,
+    sample_count: int | None,
+    baseline: Mapping[str, Any] | None = None,
 ) -> SearchSpace:
     """The search space for a workload whose input takes `knobs`.
 
@@ -117,6 +122,7 @@ def build_space(
         knobs: names of the knobs that the input takes.
         cores: CPU cores that may be used; default workers go up to twice as many.
         sample_count: samples in the training data; default batch sizes stay at or below it. None if unknown.
+        baseline: the user's present values; they are added to the defaults.
 
     Raises:
         UsageError: a knob that does not exist or that the data does not take, an empty or illegal set of values.
@@ -143,7 +149,8 @@ def build_space(
         "max_queue_size": _QUEUES,
         "use_multiprocessing": (False, True),
     }
-    values: dict[str, Any] = {knob: tuple(defaults[knob]) for knob in taken}
+    present = {knob: [baseline[knob]] if baseline and knob in baseline else [] for knob in taken}
+    values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
     return SearchSpace(**values | {knob: _values(knob, asked[knob]) for knob in asked})
 
 

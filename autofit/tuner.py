@@ -79,7 +79,8 @@ class _Tuning:
     def run(self) -> Generator[Event, None, TuningRecord]:
         q = self._question
         description = yield from self._describe()
-        space = build_space(q.space, description.knobs, cores=q.machine.cores, sample_count=description.sample_count)
+        count = description.sample_count
+        space = build_space(q.space, description.knobs, cores=q.machine.cores, sample_count=count, baseline=q.baseline)
         baseline = q.baseline_in(space)
         sampler = RampSampler(space, baseline, cores=q.machine.cores, ramp_trials=max(2, q.max_trials // 2))
         study = self._study = TuningStudy(q.storage, q.study_name(description, space), sampler, q.limits, fresh=q.fresh)
@@ -109,12 +110,14 @@ class _Tuning:
             return described
         if described.outcome is Outcome.ERROR:
             raise _user_error(described)
-        if described.outcome.is_oom:
-            smallest = TrialSpec("describe", replace(config, batch_size=1), q.limits, self._deadline_seconds())
-            described = yield from self._launch(smallest, Activity("describing the model and the data, batch 1"))
-            if isinstance(described, Description):
-                return described
-        raise NoTrialFinishedError(f"the model and the data could not be built: {described.evidence.reason}")
+        if not described.outcome.is_oom:
+            raise NoTrialFinishedError(f"the model and the data could not be built: {described.evidence.reason}")
+        smallest = replace(config, batch_size=1, workers=1, use_multiprocessing=False)
+        spec = TrialSpec("describe", smallest, q.limits, self._deadline_seconds())
+        described = yield from self._launch(spec, Activity("describing the model and the data, batch 1"))
+        if isinstance(described, Description):
+            return described
+        raise (yield from self._what_it_needs(Trial(smallest, described)))
 
     def _search(self, study: TuningStudy) -> Generator[Event, None, str]:
         """Ask, run, tell, yield; returns why it stopped."""
@@ -174,7 +177,7 @@ class _Tuning:
         while True:
             found = frontier.choose(study.trials(), q.limits, q.tolerance)
             if found is None:
-                raise (yield from self._why_nothing(study.trials(), space))
+                raise (yield from self._why_nothing(study.trials()))
             chosen = found
             verdict = yield from confirm(chosen, baseline, run, rounds=self._rounds(chosen), tolerance=q.tolerance)
             if isinstance(verdict, Recommendation):
@@ -182,18 +185,19 @@ class _Tuning:
             assert isinstance(verdict, Demoted)
             study.add(verdict.trial)
 
-    def _why_nothing(
-        self, trials: tuple[Trial, ...], space: SearchSpace
-    ) -> Generator[Event, None, NothingFitsError | NoTrialFinishedError]:
-        """Find out what the smallest config needs, by running it with the limits lifted."""
-        q = self._question
+    def _why_nothing(self, trials: tuple[Trial, ...]) -> Generator[Event, None, NothingFitsError | NoTrialFinishedError]:
+        """The error that says why no trial ran to its end."""
         ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
         if not ooms:
             tally = {o.value: sum(t.measurement.outcome is o for t in trials) for o in Outcome}
             counts = ", ".join(f"{count} {name}" for name, count in tally.items() if count)
             last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
             return NoTrialFinishedError(f"no trial ran to its end ({counts or 'none was started'}); the last one: {last}")
-        smallest = min(ooms, key=lambda trial: cost(trial.config))
+        return (yield from self._what_it_needs(min(ooms, key=lambda trial: cost(trial.config))))
+
+    def _what_it_needs(self, smallest: Trial) -> Generator[Event, None, NothingFitsError]:
+        """Run the smallest config, which did not fit, with the limits lifted."""
+        q = self._question
         memory = "device" if smallest.measurement.outcome is Outcome.DEVICE_OOM else "host"
         limit = (q.limits.device_bytes or 0) if memory == "device" else q.limits.host_bytes
         most = q.device.free_bytes if q.device else q.machine.available_bytes
@@ -201,9 +205,9 @@ class _Tuning:
         spec = TrialSpec("measure", smallest.config, lifted, self._deadline_seconds(), _SEARCH_SECONDS)
         measurement = yield from self._measured(spec, Activity("what the smallest batch needs", smallest.config))
         peak = measurement.device_peak_bytes if memory == "device" else measurement.host_peak_bytes
-        seen = smallest.measurement.evidence.last_host_bytes if memory == "host" else smallest.measurement.device_peak_bytes
+        known = smallest.measurement.device_peak_bytes if memory == "device" else smallest.measurement.host_peak_bytes
         failed = measurement.outcome is not Outcome.OK
-        return NothingFitsError(memory, smallest.config.batch_size, peak or seen or limit, limit, failed)
+        return NothingFitsError(memory, smallest.config.batch_size, peak or known or limit, limit, failed)
 
     def _launch(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement | Description]:
         """Run one trial, its phases shown as what is being done."""

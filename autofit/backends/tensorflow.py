@@ -15,8 +15,10 @@ class TensorFlow:
     """The TensorFlow backend of Keras; TensorFlow is imported by the methods that need it, in a trial's process only."""
 
     name = "tensorflow"
-    # "The caller indicates that this is not a failure" is a fallback to a slower algorithm, and says so in another line
-    oom_lines = re.compile(r"OOM when allocating tensor|RESOURCE_EXHAUSTED: (?!.*not a failure)|Resource exhausted: ")
+    # "… The caller indicates that this is not a failure" in the same line is a fallback to a slower algorithm
+    oom_lines = re.compile(
+        r"OOM when allocating tensor|ran out of memory trying to allocate (?!.*not a failure)|RESOURCE_EXHAUSTED: "
+    )
 
     def environment(self, device: Device | None) -> dict[str, str]:
         """`CUDA_VISIBLE_DEVICES` by UUID, which does not depend on how CUDA orders the devices."""

@@ -84,7 +84,8 @@ class Progress:
             f"{event.device}, {event.machine.cores} cores; limits: device {device}, host {format_bytes(limits.host_bytes)}",
         ]
         if event.kept:
-            lines.append(f"{len(event.kept)} trials of an earlier run are kept")
+            count = len(event.kept)
+            lines.append(f"{count} {'trial of an earlier run is' if count == 1 else 'trials of an earlier run are'} kept")
         for line in lines:
             self._print(line)
 

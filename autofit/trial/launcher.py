@@ -120,8 +120,8 @@ class ProcessLauncher:
                     if message.get("exited") == trial.pid:
                         exit_code, running = message["exit_code"], False
                 running = running and not self._lost
-                stop = watcher.poll() if running else None
-                if stop is not None and stopped is None:
+                stop = watcher.poll() if running and stopped is None else None
+                if stop is not None:
                     stopped = stop.reason
                     end_tree(server_pid, trial.pid)
                 if trial.phase is not None and trial.phase != phase:
@@ -147,7 +147,7 @@ class ProcessLauncher:
             seconds=time.monotonic() - started,
             log=read_log(self._log_path()),
         )
-        return classify(ending, spec.limits, self._backend)
+        return classify(ending, spec.limits, self._backend, on_cpu=self._device is None)
 
     def close(self) -> None:
         """End the server and every trial below it, and remove the folder."""

@@ -53,10 +53,15 @@ def read_log(path: Path) -> str:
         return ""
 
 
-def classify(ending: Ending, limits: Limits, backend: Backend) -> Measurement:
-    """Decide the outcome of a trial from all the evidence, and say why."""
+def classify(ending: Ending, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
+    """Decide the outcome of a trial from all the evidence, and say why.
+
+    On a CPU without a device limit the backend's allocator takes host memory, and its OOM is one of the host.
+    """
     oom_line = _last_match(backend.oom_lines, ending.log)
     outcome, reason = _decide(ending, limits, oom_line, _last_match(_HOST_OOM_LINES, ending.log))
+    if outcome is Outcome.DEVICE_OOM and on_cpu and limits.device_bytes is None:
+        outcome = Outcome.HOST_OOM
     tail = [line for line in ending.log.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
     killed_by = ending.exit_code is not None and ending.exit_code < 0
     evidence = Evidence(

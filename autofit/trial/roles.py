@@ -28,6 +28,7 @@ from autofit.workload import Reference, Workload
 
 _COMPUTE_SECONDS = 0.8
 _INPUT_SECONDS = 0.5
+_PASSING_SECONDS = 0.002  # what a batch takes to pass through Keras and tf.data, however fast it is made
 _MOST_STEPS = 20_000  # Keras shuffles the indices of an epoch in a list: long enough, and short to shuffle
 _WARM_UP_STEPS = 2  # after the compute rate, in whose run the step was traced and warmed
 _COLD_WARM_UP_STEPS = 6  # steps 2 to 6 of a process are up to twice as slow
@@ -184,9 +185,8 @@ def _input_rate(job: Job, data: FitInput) -> Rate:
 
     workers = max(1, job.config.workers or 1)
     warm_up = workers + 1  # the first batch of each worker comes at the same time
-    busy = min(workers, os.cpu_count() or 1)
-    steps = math.ceil(_INPUT_SECONDS * busy / data.batch_seconds) if data.batch_seconds > 0 else _MOST_STEPS
-    steps = warm_up + max(workers, 4, min(steps, _MOST_STEPS))
+    batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
+    steps = warm_up + max(workers, 4, math.ceil(_INPUT_SECONDS / batch_seconds))
     idle = Idle()
     idle.compile(jit_compile=False)
     clock = StepClock(

@@ -93,14 +93,12 @@ def user_traceback(error: BaseException) -> str:
 def _failure(job: Job, backend: backends.Backend, error: BaseException) -> dict[str, Any]:
     if isinstance(error, UsageError):
         return {"kind": "usage", "reason": str(error)}
-    if backend.is_oom(error):
-        return {"kind": "device_oom", "reason": _first_line(error), "device_peak_bytes": backend.peak_bytes(job.device)}
     kept = job.folder / _USER_ERROR_FILE
-    raised = (
-        json.loads(kept.read_text())
-        if kept.exists()
-        else {"type": type(error).__name__, "traceback": user_traceback(error)}
-    )
+    if not kept.exists() and backend.is_oom(error):
+        return {"kind": "device_oom", "reason": _first_line(error), "device_peak_bytes": backend.peak_bytes(job.device)}
+    # What the user's __getitem__ raised comes first: TensorFlow turns a MemoryError in it into a ResourceExhaustedError
+    told = {"type": type(error).__name__, "traceback": user_traceback(error)}
+    raised = json.loads(kept.read_text()) if kept.exists() else told
     kind = "host_oom" if raised["type"] in ("MemoryError", "_ArrayMemoryError") else "error"
     return {"kind": kind, "reason": raised["traceback"].strip().splitlines()[-1], "traceback": raised["traceback"]}
 

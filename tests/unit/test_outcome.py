@@ -80,7 +80,7 @@ def ending(**known):
     ],
 )
 def test_the_evidence_decides(known, outcome, told):
-    measurement = classify(ending(**known), LIMITS, backends.current())
+    measurement = classify(ending(**known), LIMITS, backends.current(), on_cpu=True)
     assert measurement.outcome is outcome
     assert told in measurement.evidence.reason
     assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
@@ -89,7 +89,13 @@ def test_the_evidence_decides(known, outcome, told):
 
 def test_the_record_names_the_signal_and_keeps_the_end_of_the_log_without_the_allocators_inventory():
     log = "hello\n" + "I bfc_allocator.cc] Chunk at 7f00 of size 256\n" * 1000 + TF_OOM
-    evidence = classify(ending(exit_code=-signal.SIGSEGV, log=log), LIMITS, backends.current()).evidence
+    evidence = classify(ending(exit_code=-signal.SIGSEGV, log=log), LIMITS, backends.current(), on_cpu=True).evidence
     assert (evidence.signal, evidence.exit_code, evidence.phase) == ("SIGSEGV", -11, "training")
     assert evidence.log_tail == ("hello", TF_OOM.strip())
     assert evidence.last_host_bytes == GIB
+
+
+@pytest.mark.parametrize(("on_cpu", "outcome"), [(True, Outcome.HOST_OOM), (False, Outcome.DEVICE_OOM)])
+def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts(on_cpu, outcome):
+    known = ending(exit_code=-signal.SIGSEGV, log=TF_OOM)
+    assert classify(known, Limits(None, 4 * GIB), backends.current(), on_cpu=on_cpu).outcome is outcome

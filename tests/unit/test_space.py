@@ -79,6 +79,12 @@ def test_a_tuple_is_a_range_and_a_list_a_choice():
     assert space.workers == (1, 3)
 
 
+def test_the_users_present_values_are_among_the_defaults_but_not_forced_on_what_is_asked():
+    space = build_space({"workers": [1, 2]}, KNOBS, cores=2, sample_count=None, baseline={"batch_size": 9, "workers": 7})
+    assert 9 in space.batch_size
+    assert space.workers == (1, 2)
+
+
 def test_a_knob_that_is_not_taken_is_none():
     space = build_space(None, ("batch_size",), cores=2, sample_count=64)
     assert space.workers is None

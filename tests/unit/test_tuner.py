@@ -206,3 +206,15 @@ def test_limits_reach_every_trial(tmp_path):
     drain(tune(question(tmp_path, device_bytes=300 * MIB), launcher))
     assert {spec.limits for spec in launcher.specs} == {Limits(300 * MIB, 8192 * MIB)}
     assert FitConfig(32, 1, 10, False) in {spec.config for spec in launcher.specs}
+
+
+def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):
+    class Large(FakeLauncher):
+        def run(self, spec):
+            if spec.role == "describe":
+                self.specs.append(spec)
+                return Measurement(Outcome.HOST_OOM, Evidence("too large"), host_peak_bytes=51 * MIB)
+            return (yield from super().run(spec))
+
+    with pytest.raises(NothingFitsError, match=r"a batch of 1 needs 100 MiB of host memory, the limit is 50\.0 MiB"):
+        drain(tune(question(tmp_path, host_bytes=50 * MIB), Large()))

@@ -1,0 +1,205 @@
+"""The commands, run as a user runs them: real trials, exit codes, files, and what is said."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trial.test_lifetime import alive, wait_for
+
+psutil = pytest.importorskip("psutil")
+
+ROOT = Path(__file__).resolve().parents[2]
+AUTOFIT = str(Path(sys.executable).parent / "autofit")
+WORKLOAD = f"build_model: {ROOT}/tests/workloads.py:build_model\ndata: {ROOT}/tests/workloads.py:"
+SMALL = (
+    "data_kwargs: {seconds: 0.02, length: 40}\nmax_trials: 3\nstorage: trials.db\n"
+    "space: {batch_size: [32, 64], workers: [1, 2], max_queue_size: [4], use_multiprocessing: [false]}\n"
+)
+
+
+@pytest.fixture
+def autofit(tmp_path):
+    """Run the command in a folder of its own."""
+
+    def run(*arguments):
+        return subprocess.run([AUTOFIT, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+
+    return run
+
+
+def write(folder, text):
+    (folder / "tune.yaml").write_text(text)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A folder in which a tune has been run, and what it printed."""
+    folder = tmp_path_factory.mktemp("tuned")
+    write(folder, WORKLOAD + "Cases\n" + SMALL)
+    command = [AUTOFIT, "tune", "tune.yaml", "--output", "result.json"]
+    return folder, subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110, check=False)
+
+
+def test_tune_ends_with_a_confirmed_config(tuned):
+    folder, done = tuned
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads((folder / "result.json").read_text())
+    assert result["confirmed"]
+    assert result["config"]["batch_size"] in (32, 64)
+    assert [trial["outcome"] for trial in result["trials"]] == ["ok"] * 3
+    assert result["speedup"]["ratio"] >= 1
+    assert 0 < result["host_peak_bytes"] < result["limits"]["host_bytes"]
+    assert f"chosen      batch {result['config']['batch_size']}, " in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines() if "Cases(" not in line and "sys.path" not in line) <= 124
+
+
+def test_the_pasted_lines_train(tuned, tmp_path):
+    _, done = tuned
+    lines = done.stdout.partition("To train with it:\n\n")[2].partition("\nwritten to")[0]
+    ran = subprocess.run(
+        [sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "40/40" in ran.stdout
+
+
+def test_the_same_question_is_answered_at_once(tuned):
+    folder, first = tuned
+    command = [AUTOFIT, "tune", "tune.yaml", "--quiet"]
+    again = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    assert again.returncode == 0
+    summary = first.stdout[first.stdout.index("chosen      ") :].partition("\nwritten to")[0]
+    assert again.stdout.strip() == summary.strip()
+
+
+def test_show_and_kwargs_read_the_result(tuned):
+    folder, _ = tuned
+    result = json.loads((folder / "result.json").read_text())
+
+    def run(*arguments):
+        return subprocess.run(
+            [AUTOFIT, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    assert "samples/s" in run("show", "result.json")
+    assert json.loads(run("kwargs", "result.json", "--format", "json")) == {
+        "data_kwargs": result["data_kwargs"],
+        "fit_kwargs": result["fit_kwargs"],
+    }
+    assert run("kwargs", "result.json").startswith(f"data_kwargs = {{'batch_size': {result['config']['batch_size']}")
+    assert "data_kwargs:\n  batch_size: " in run("kwargs", "result.json", "--format", "yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (WORKLOAD + "opens_nothing\nstorage: t.db\n", "FileNotFoundError: there is no folder of pictures"),
+        (WORKLOAD + "Cases\nmodel_kwargs: {fail: true}\nstorage: t.db\n", "RuntimeError: the model cannot be built"),
+        (WORKLOAD + "Cases\nspace: {batch_size: [9]}\nstorage: t.db\n", "ValueError: the fifth picture is broken"),
+    ],
+)
+def test_a_bug_of_the_users_ends_with_their_traceback(autofit, tmp_path, text, told):
+    write(tmp_path, text)
+    done = autofit("tune", "tune.yaml")
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "tests/workloads.py" in done.stderr
+    assert "autofit/" not in done.stderr.replace(str(ROOT), "")
+    assert done.stdout.count("batch") <= 1
+
+
+def test_when_nothing_fits_it_says_what_is_needed(autofit, tmp_path):
+    write(tmp_path, WORKLOAD + "Cases\nhost_memory: 300MiB\nstorage: t.db\n")
+    done = autofit("tune", "tune.yaml")
+    assert done.returncode == 1
+    assert "nothing fits: a batch of 1 needs " in done.stderr
+    assert "of host memory, the limit is 300 MiB" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "told"),
+    [
+        (WORKLOAD + "Cases\nmax_trial: 3\n", [], "tune.yaml:3: max_trial: there is no such key; did you mean max_trials?"),
+        (WORKLOAD + "Casses\n", [], "tune.yaml:2: data: "),
+        (WORKLOAD + "Cases\nhost_memory: much\n", [], "host_memory: 'much' is not an amount of memory"),
+        (WORKLOAD + "Cases\n", ["--storage", "nosuchdb://x"], "the trials cannot be stored in nosuchdb://x"),
+        (WORKLOAD + "Cases\n", ["--launch", "rocket"], "launch: 'rocket' is not one of auto, fork, plain"),
+        (WORKLOAD + "Cases\n", ["--output", "no/such/result.json"], "there is no folder no/such"),
+    ],
+)
+def test_what_is_wrong_with_the_call_is_said(autofit, tmp_path, text, arguments, told):
+    write(tmp_path, text)
+    done = autofit("tune", "tune.yaml", *arguments)
+    assert done.returncode in (1, 2)
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def start_slow_tune(folder):
+    """A tune that is in its second trial."""
+    write(folder, WORKLOAD + "Cases\n" + SMALL)
+    process = subprocess.Popen(
+        [AUTOFIT, "tune", "tune.yaml"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if ": ok, " in line:
+            break
+    time.sleep(1)
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
+def test_a_tune_that_is_ended_leaves_no_process_and_resumes(autofit, tmp_path, signal_number):
+    process, below = start_slow_tune(tmp_path)
+    assert len(below) >= 2
+    process.send_signal(signal_number)
+    wait_for(lambda: not any(alive(one) for one in below), seconds=2)
+    _, told = process.communicate(timeout=10)
+    if signal_number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "1 finished trial is kept" in told
+    write(tmp_path, WORKLOAD + "Cases\n" + SMALL.replace("max_trials: 3", "max_trials: 1"))
+    resumed = autofit("tune", "tune.yaml", "--output", "result.json")
+    assert resumed.returncode == 0
+    assert "1 trial of an earlier run is kept" in resumed.stdout
+    assert resumed.stdout.count("chosen: batch 32") == 3
+    assert len(json.loads((tmp_path / "result.json").read_text())["trials"]) == 1
+
+
+SCRIPT = """
+import numpy as np, keras, autofit
+
+def build_model():
+    model = keras.Sequential([keras.layers.Input((20,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+x, y = np.ones((3000, 20), "float32"), np.ones((3000, 1), "float32")
+result = autofit.tune(
+    build_model, (x, y), validation=(x[:64], y[:64]), space={"batch_size": [256]}, baseline={"batch_size": 256},
+    storage="t.db", progress=False,
+)
+history = build_model().fit(x, y, **result.fit_kwargs, verbose=0)
+result.save("result.json")
+print(result.config.batch_size, sorted(result.fit_kwargs), len(history.history["loss"]))
+"""
+
+
+def test_functions_of_main_work_without_a_file_and_the_kwargs_train(tmp_path):
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "256 ['batch_size'] 1"
+
+
+def test_help_says_what_each_command_does(autofit):
+    for command in ([], ["tune"], ["show"], ["kwargs"]):
+        done = autofit(*command, "--help")
+        assert done.returncode == 0
+        assert "Usage: autofit" in done.stdout
+    assert "130 interrupted" in autofit("--help").stdout

@@ -1,0 +1,114 @@
+"""No process outlives its driver, however the driver ends."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autofit.records import FitConfig, Limits, Outcome, TrialSpec
+from tests import workloads as w
+from tests.fakes import drain
+
+DRIVER = """
+import sys
+sys.path.insert(0, {root!r})
+from autofit.records import FitConfig, Limits, TrialSpec
+from autofit.trial.launcher import ProcessLauncher
+from autofit.workload import Workload
+from tests import workloads
+
+workload = Workload(workloads.build_model, workloads.Cases, data_kwargs={{"seconds": 0.2, "length": 1000}})
+launcher = ProcessLauncher(workload, None, {launch!r})
+spec = TrialSpec("measure", FitConfig(8, 3, 4, True), Limits(None, 2**33), 100, 60.0)
+for phase in launcher.run(spec):
+    print(phase, flush=True)
+"""
+
+
+@pytest.fixture(params=["fork", "plain"])
+def driver(request):
+    """A driver in mid-trial, its pool of three worker processes alive; yields it and everything below it."""
+    root = str(Path(__file__).resolve().parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER.format(root=root, launch=request.param)], stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if line.strip() == "input pipeline alone":
+            break
+    below = wait_for(lambda: (found := psutil.Process(process.pid).children(recursive=True)) and len(found) >= 5 and found)
+    yield process, below
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    for one in below:
+        if alive(one):
+            one.kill()
+
+
+def alive(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+def test_when_the_driver_is_killed_everything_is_gone_within_two_seconds(driver):
+    process, below = driver
+    folder = next(arg for arg in psutil.Process(below[0].pid).cmdline() if "autofit-" in arg)
+    assert Path(folder).is_dir()
+    process.kill()
+    wait_for(lambda: not any(alive(one) for one in below), seconds=2)
+    wait_for(lambda: not Path(folder).exists(), seconds=2)
+
+
+def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
+    process, below = driver
+    server = next(one for one in below if one.ppid() == process.pid)
+    trials = [one for one in below if one.ppid() == server.pid]
+    process.send_signal(signal.SIGSTOP)
+    server.kill()
+    wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
+    process.kill()
+
+
+def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
+    launcher = start()
+    launcher.warm()
+    running = launcher.run(TrialSpec("measure", FitConfig(w.HANGS, 1, 10, False), Limits(None, 2**33), 60))
+    for phase in running:
+        if phase == "input pipeline alone":
+            break
+    trials = psutil.Process(launcher._server.pid).children()
+    launcher._server.kill()
+    _, measurement = drain(running)
+    assert measurement.outcome is Outcome.CRASHED
+    assert "lost together with the trial server" in measurement.evidence.reason
+    wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
+    assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
+
+
+def test_a_run_that_is_broken_off_ends_its_trial(start):
+    launcher = start()
+    launcher.warm()
+    running = launcher.run(TrialSpec("measure", FitConfig(w.HANGS, 2, 4, True), Limits(None, 2**33), 60))
+    for phase in running:
+        if phase == "input pipeline alone":
+            break
+    below = psutil.Process(launcher._server.pid).children(recursive=True)
+    assert below
+    running.close()
+    assert not any(alive(one) for one in below)

@@ -1,0 +1,85 @@
+"""What a trial measures, against inputs whose cost is known."""
+
+import numpy as np
+import pytest
+
+from autofit.records import Description, FitConfig, Outcome
+from tests import workloads as w
+
+SLOW = 0.1  # seconds a batch
+
+
+@pytest.fixture(scope="module")
+def slow(start):
+    return start(data_kwargs={"seconds": SLOW, "length": 40})
+
+
+@pytest.fixture(scope="module")
+def in_memory(start):
+    x = np.zeros((400, w.PIXELS, w.PIXELS, 3), "float32")
+    return start(data=(x, np.zeros((400, 1), "float32")), validation=(x[:100], np.zeros((100, 1), "float32")))
+
+
+def test_a_description_says_what_the_workload_is(slow, play):
+    described = play(slow, FitConfig(16, 1, 10, False), role="describe")
+    assert isinstance(described, Description)
+    assert described.input_kind == "PyDataset"
+    assert described.knobs == ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
+    assert described.sample_count == 40 * 16
+    assert described.sample_bytes == 4 * (w.PIXELS * w.PIXELS * 3 + 1)
+    weights = 3 * 3 * 3 * 8 + 8 + 3 * 3 * 8 * 8 + 8 + 8 + 1
+    assert described.parameter_count == weights
+    assert described.parameter_bytes == 4 * weights
+    assert 8 * weights <= described.optimizer_bytes <= 8 * weights + 64
+
+
+@pytest.mark.parametrize("knobs", [(1, 10, False), (3, 4, False), (2, 4, True)])
+def test_a_pipeline_that_sleeps_is_the_bottleneck_and_its_rate_is_known(slow, play, knobs):
+    measurement = play(slow, FitConfig(16, *knobs), measure_seconds=1.5)
+    expected = 16 * knobs[0] / SLOW
+    assert measurement.outcome is Outcome.OK
+    assert measurement.input_samples_per_second == pytest.approx(expected, rel=0.25)
+    assert measurement.samples_per_second == pytest.approx(expected, rel=0.25)
+    assert measurement.compute_samples_per_second > 1.3 * measurement.samples_per_second
+    assert measurement.spread < 0.5
+
+
+def test_the_batches_of_a_full_queue_are_held_in_host_memory(start, play):
+    launcher = start(launch="fork")
+    batch = 1000 * 4 * w.PIXELS * w.PIXELS * 3
+    short, long = (play(launcher, FitConfig(1000, 2, queue, False)).host_peak_bytes for queue in (2, 32))
+    assert long - short > 0.7 * 30 * batch
+
+
+def test_arrays_are_trained_on_as_they_are(in_memory, play):
+    described = play(in_memory, FitConfig(32), role="describe")
+    assert (described.input_kind, described.knobs, described.sample_count) == ("arrays", ("batch_size",), 400)
+    measurement = play(in_memory, FitConfig(64))
+    assert measurement.outcome is Outcome.OK
+    assert measurement.input_samples_per_second > measurement.samples_per_second
+    too_large = play(in_memory, FitConfig(512))
+    assert too_large.outcome is Outcome.OK
+
+
+@pytest.mark.parametrize("case", ["arrays", "PyDataset"])
+def test_a_confirming_run_is_longer_and_validates(in_memory, start, play, case):
+    launcher = in_memory if case == "arrays" else start(validation=w.Cases, validation_kwargs={"seconds": 0.01})
+    config = FitConfig(32) if case == "arrays" else FitConfig(32, 2, 4, True)
+    measurement = play(launcher, config, role="confirm", expected_samples_per_second=1000.0, measure_seconds=1.0)
+    assert measurement.outcome is Outcome.OK
+    assert measurement.steps >= 30
+    assert measurement.evidence.phase == "second epoch"
+
+
+def test_a_confirming_run_sees_a_bug_in_the_validation(start, play):
+    launcher = start(validation=w.opens_nothing)
+    measurement = play(launcher, role="confirm")
+    assert measurement.outcome is Outcome.ERROR
+    assert "there is no folder of pictures" in measurement.traceback
+
+
+@pytest.mark.parametrize("launch", ["fork", "plain"])
+def test_both_kinds_of_process_give_the_same(start, play, launch):
+    measurement = play(start(launch=launch), FitConfig(16, 2, 4, False))
+    assert measurement.outcome is Outcome.OK
+    assert measurement.host_peak_bytes > 200 * 2**20

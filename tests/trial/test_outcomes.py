@@ -1,0 +1,122 @@
+"""The crash matrix, for real: what happens in a trial's process, the outcome, the evidence."""
+
+import pytest
+
+from autofit.errors import UsageError
+from autofit.records import FitConfig, Outcome
+from tests import workloads as w
+
+THREADS, PROCESSES = (2, 2, False), (2, 2, True)
+INLINE = (1, 10, False)
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("case", "knobs", "outcome", "told", "signal"),
+    [
+        (w.OK, INLINE, Outcome.OK, "ran to its end", None),
+        (w.OK, THREADS, Outcome.OK, "ran to its end", None),
+        (w.OK, PROCESSES, Outcome.OK, "ran to its end", None),
+        (w.CHATTERS, THREADS, Outcome.OK, "ran to its end", None),
+        (w.RAISES, INLINE, Outcome.ERROR, "ValueError: the fifth picture is broken", None),
+        (w.RAISES, THREADS, Outcome.ERROR, "ValueError: the fifth picture is broken", None),
+        (w.RAISES, PROCESSES, Outcome.ERROR, "ValueError: the fifth picture is broken", None),
+        (w.KILLED, THREADS, Outcome.CRASHED, "died by SIGKILL while: input pipeline alone", "SIGKILL"),
+        (w.SEGFAULTS, THREADS, Outcome.CRASHED, "died by SIGSEGV", "SIGSEGV"),
+        (w.EXITS, THREADS, Outcome.CRASHED, "exited with status 3", None),
+        (w.MEMORY_ERROR, THREADS, Outcome.HOST_OOM, "Unable to allocate 1.00 PiB", None),
+        (w.BAD_ALLOC, THREADS, Outcome.HOST_OOM, "", None),
+    ],
+)
+def test_the_outcome_is_what_happened(warm, play, case, knobs, outcome, told, signal):
+    measurement = play(warm, FitConfig(case, *knobs))
+    assert (measurement.outcome, measurement.evidence.signal) == (
+        outcome,
+        measurement.evidence.signal if not told else signal,
+    )
+    assert told in measurement.evidence.reason
+    assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
+
+
+@pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
+def test_an_error_carries_the_users_own_traceback_and_no_frame_of_ours(warm, play, knobs):
+    text = play(warm, FitConfig(w.RAISES, *knobs)).traceback
+    assert "in misbehave" in text
+    assert text.strip().endswith("ValueError: the fifth picture is broken")
+    assert "autofit/" not in text
+    assert "keras/" not in text
+
+
+@pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
+def test_a_hang_ends_at_its_deadline(warm, play, knobs):
+    measurement = play(warm, FitConfig(w.HANGS, *knobs), seconds=8)
+    assert measurement.outcome is Outcome.TIMEOUT
+    assert "at its deadline" in measurement.evidence.reason
+    assert measurement.seconds < 10
+
+
+@pytest.mark.parametrize(("case", "knobs"), [(w.FILLS_HOST, INLINE), (w.FILLS_SLOWLY, THREADS), (w.FILLS_HOST, PROCESSES)])
+def test_the_watcher_ends_a_tree_just_over_the_host_limit(warm, play, case, knobs):
+    limit = int(1.5 * GIB)
+    measurement = play(warm, FitConfig(case, *knobs), host_bytes=limit)
+    assert measurement.outcome is Outcome.HOST_OOM
+    assert "ended by the watcher" in measurement.evidence.reason
+    assert limit < measurement.evidence.last_host_bytes < 1.1 * limit
+    assert measurement.host_peak_bytes == measurement.evidence.last_host_bytes
+
+
+def test_a_device_oom_that_raises_is_one(start, play):
+    launcher = start(launch="plain", model_kwargs={"filters": 4096})
+    measurement = play(launcher, FitConfig(8, *INLINE), device_bytes=w.DEVICE_BYTES)
+    assert measurement.outcome is Outcome.DEVICE_OOM
+    assert measurement.evidence.reason.startswith("ResourceExhaustedError: ")
+    assert "OOM when allocating tensor" in measurement.evidence.reason
+    assert measurement.evidence.phase == "building the model"
+
+
+def test_a_device_oom_that_dies_by_a_signal_is_one(start, play, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    launcher = start()
+    signals = []
+    for _ in range(4):  # whether the failing allocation raises or crashes is a race inside TensorFlow
+        measurement = play(launcher, FitConfig(w.BIG, *INLINE), device_bytes=w.DEVICE_BYTES)
+        assert measurement.outcome is Outcome.DEVICE_OOM
+        signals.append(measurement.evidence.signal)
+        if signals[-1] is not None:
+            break
+    assert signals[-1] in ("SIGSEGV", "SIGABRT")
+    assert f"died by {signals[-1]} after the allocator wrote: " in measurement.evidence.reason
+
+
+def test_within_the_device_limit_the_peak_is_counted(warm, play):
+    small, large = (play(warm, FitConfig(b, *INLINE), device_bytes=w.DEVICE_BYTES) for b in (8, 64))
+    assert 0 < small.device_peak_bytes < large.device_peak_bytes <= w.DEVICE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"build_model": lambda: "a string"}, "build_model returned a str; it must return a compiled keras.Model"),
+        ({"data": w.returns_a_list}, "the data is a builtins.list; autofit takes arrays"),
+        ({"data": w.ForgetsItsKwargs}, "was given workers=2 but has workers=1"),
+    ],
+)
+def test_what_autofit_does_not_take_is_said(start, play, parts, told):
+    with pytest.raises(UsageError) as caught:
+        play(start(launch="plain", **parts), FitConfig(8, *THREADS))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parts", "told", "phase"),
+    [
+        ({"model_kwargs": {"fail": True}}, "RuntimeError: the model cannot be built", "building the model"),
+        ({"data": w.opens_nothing}, "FileNotFoundError: there is no folder", "opening the data"),
+    ],
+)
+def test_the_users_bugs_are_the_users_own(start, play, parts, told, phase):
+    measurement = play(start(launch="plain", **parts))
+    assert measurement.outcome is Outcome.ERROR
+    assert measurement.evidence.phase == phase
+    assert told in measurement.traceback
+    assert "autofit/" not in measurement.traceback

@@ -1,0 +1,97 @@
+"""Workloads for tests that run for real: what a trial meets is decided by the batch size."""
+
+import ctypes
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+
+OK, RAISES, HANGS, KILLED, SEGFAULTS, EXITS, MEMORY_ERROR, FILLS_HOST, CHATTERS, BAD_ALLOC, FILLS_SLOWLY = range(8, 19)
+BIG = 2048  # does not fit DEVICE_BYTES, while all those above do
+DEVICE_BYTES = 48 * 2**20
+PIXELS = 32
+_FIRST_BAD_BATCH = 4  # the fifth
+_held = []
+
+
+def build_model(filters=8, fail=False):
+    if fail:
+        raise RuntimeError("the model cannot be built")
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            layers.Input((PIXELS, PIXELS, 3)),
+            layers.Conv2D(filters, 3, activation="relu"),
+            layers.Conv2D(filters, 3, activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(optimizer="adam", loss="mse")
+    return model
+
+
+class Cases(keras.utils.PyDataset):
+    """Ones, and from the fifth batch on what the batch size stands for."""
+
+    def __init__(self, batch_size, seconds=0.0, length=12, **kwargs):
+        super().__init__(**kwargs)
+        self.batch_size, self.seconds, self.length = batch_size, seconds, length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        if index >= _FIRST_BAD_BATCH:
+            misbehave(self.batch_size)
+        time.sleep(self.seconds)
+        return np.ones((self.batch_size, PIXELS, PIXELS, 3), "float32"), np.ones((self.batch_size, 1), "float32")
+
+
+def misbehave(case):
+    if case == RAISES:
+        raise ValueError("the fifth picture is broken")
+    if case == HANGS:
+        time.sleep(3600)
+    if case == KILLED:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if case == SEGFAULTS:
+        ctypes.string_at(0)
+    if case == EXITS:
+        os._exit(3)
+    if case == MEMORY_ERROR:
+        _held.append(np.zeros(2**50, "uint8"))
+    if case == FILLS_HOST:
+        _held.extend(np.ones(32 * 2**20, "uint8") for _ in range(100))
+    if case == FILLS_SLOWLY:
+        _held.append(np.ones(64 * 2**20, "uint8"))
+        time.sleep(0.2)
+    if case == CHATTERS:
+        print('{"measurement": {"samples_per_second": 1e9}}', flush=True)
+    if case == BAD_ALLOC:
+        status = Path("/proc/self/status").read_text().splitlines()
+        used = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
+        resource.setrlimit(resource.RLIMIT_DATA, (used, used))
+
+
+def opens_nothing(batch_size):
+    raise FileNotFoundError("there is no folder of pictures")
+
+
+def returns_a_list(batch_size):
+    return [1, 2, 3]
+
+
+class ForgetsItsKwargs(keras.utils.PyDataset):
+    def __init__(self, batch_size, workers=1):
+        super().__init__()
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return np.zeros((2, PIXELS, PIXELS, 3), "float32"), np.zeros((2, 1), "float32")
