@@ -1,14 +1,14 @@
 """Every error that autofit raises on purpose.
 
 AutofitError                     exit code 1 unless said otherwise
-├── UsageError                   2: the call or the file is wrong; nothing was run
+├── UsageError                   2: the call, the file or a place named there is wrong
 │   ├── ConfigError              names file, line and key
-│   └── UnsupportedInputError    the data is of a kind that is not taken
+│   ├── UnsupportedInputError    the data is of a kind that is not taken
+│   └── StorageError             trials cannot be stored or read there
 ├── UserCodeError                the user's own code raised; carries its traceback
 ├── NothingFitsError             the smallest batch needs more than the limit
 ├── NoTrialFinishedError         trials ran, none of them to its end
-├── TrialProcessError            a process for trials could not be had
-└── StorageError                 trials cannot be stored or read
+└── TrialProcessError            a process for trials could not be had
 """
 
 from __future__ import annotations
@@ -93,5 +93,5 @@ class TrialProcessError(AutofitError):
     """A process for trials could not be started, or was lost."""
 
 
-class StorageError(AutofitError):
+class StorageError(UsageError):
     """The storage of the trials cannot be opened, read or written."""

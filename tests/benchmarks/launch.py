@@ -1,0 +1,66 @@
+"""Start-to-first-step time of a trial: a fork of the warm server against a plain subprocess.
+
+    python tests/benchmarks/launch.py [--rounds 7]
+
+Method: both servers are started first, so that each is at its best (the fork server has imported the backend, once; its
+cost is printed). Then trials of a tiny model are started in turn, fork and plain, and broken off when their first training
+step has ended. The ratio is that of neighbouring runs; its median and range are printed.
+"""
+
+import argparse
+import platform
+import statistics
+import time
+
+import keras
+import numpy as np
+
+from autofit.machine import detect
+from autofit.records import FitConfig, Limits, TrialSpec
+from autofit.trial.launcher import ProcessLauncher
+from autofit.workload import Workload
+
+
+def build_model():
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+def first_step_seconds(launcher):
+    """From asking for a trial to the end of its first step."""
+    started = time.perf_counter()
+    running = launcher.run(TrialSpec("measure", FitConfig(8), Limits(None, 2**33), 120))
+    for phase in running:
+        if phase == "compute alone":
+            break
+    seconds = time.perf_counter() - started
+    running.close()
+    return seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7, help="pairs of runs (default: 7)")
+    rounds = parser.parse_args().rounds
+    workload = Workload(build_model, (np.ones((64, 8), "float32"), np.ones((64, 1), "float32")))
+    with ProcessLauncher(workload, None, "fork") as fork, ProcessLauncher(workload, None, "plain") as plain:
+        started = time.perf_counter()
+        fork.warm()
+        warm_seconds = time.perf_counter() - started
+        plain.warm()
+        first_step_seconds(fork)
+        first_step_seconds(plain)
+        pairs = [(first_step_seconds(fork), first_step_seconds(plain)) for _ in range(rounds)]
+    ratios = [b / a for a, b in pairs]
+    here = detect()
+    print(f"{here.processor}, {here.cores} cores, Python {platform.python_version()}, Keras {keras.__version__}")
+    print(f"starting the warm server, once a tune: {warm_seconds:.2f} s")
+    print("start to first step, median of", rounds)
+    print(f"  warm fork         {statistics.median(a for a, _ in pairs):6.2f} s")
+    print(f"  plain subprocess  {statistics.median(b for _, b in pairs):6.2f} s")
+    print(f"  ratio             {statistics.median(ratios):6.2f}   ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    main()

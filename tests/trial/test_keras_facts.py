@@ -1,0 +1,77 @@
+"""Facts of Keras and TensorFlow that the design rests on, pinned against the installed versions."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LOOK_AHEAD = """
+import json, sys
+import keras
+from autofit.inputs.window import Window
+from autofit.trial.meter import wait_until_full
+from tests import workloads as w
+
+def ahead(workers, queue, processes):
+    '''Batches made beyond those trained on, when the consumer stands still.'''
+    dataset = w.Cases(8, length=1000, workers=workers, max_queue_size=queue, use_multiprocessing=processes)
+    window, found = Window(dataset, 40, print), []
+    def stall(batch, logs):
+        if batch == 3:
+            wait_until_full(window.batches_made, 0.1)
+            found.append(window.batches_made() - spare - 4)
+    spare = 2  # fetched to learn the shapes
+    model = w.build_model()
+    model.fit(window, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=stall)])
+    return found[0]
+
+settings = [(2, 4, False), (4, 8, False), (2, 4, True), (8, 4, False)]
+print(json.dumps([ahead(*s) for s in settings]))
+try:
+    w.build_model().fit(w.Cases(8, length=2), workers=2)
+except (TypeError, ValueError) as error:
+    print("refused")
+"""
+
+ALLOCATOR = """
+import os, sys
+os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_CPU_BFC_MEM_LIMIT_IN_MB="64", TF_MKL_ALLOC_MAX_BYTES=str(64 * 2**20))
+import tensorflow as tf
+x = tf.ones((8 * 2**20,))
+print(tf.config.experimental.get_memory_info("CPU:0")["peak"] >= 32 * 2**20)
+try:
+    tf.ones((64 * 2**20,))
+except tf.errors.ResourceExhaustedError:
+    print("exhausted")
+"""
+
+
+def run(program, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+        env=environment or None,
+    )
+    return done.stdout.split("\n")
+
+
+def test_the_queue_looks_one_batch_further_than_its_size_whatever_the_workers():
+    ahead, refused, *_ = run(LOOK_AHEAD)
+    assert all(abs(found - (queue + 1)) <= 1 for found, queue in zip(json.loads(ahead), (4, 8, 4, 4), strict=True))
+    assert refused == "refused"
+
+
+@pytest.mark.parametrize("onednn", ["0", "1"])
+def test_the_cpus_allocator_can_be_capped_and_counts(onednn):
+    import os
+
+    counted, exhausted, *_ = run(ALLOCATOR, **os.environ, TF_ENABLE_ONEDNN_OPTS=onednn)
+    assert (counted, exhausted) == ("True", "exhausted")
