@@ -22,8 +22,8 @@ from autofit.errors import UsageError
 from autofit.inputs import FitInput, knobs_of, open_input
 from autofit.inputs.window import OneBatch
 from autofit.records import Description
+from autofit.trial.job import Job
 from autofit.trial.meter import Rate, StepClock, wait_until_full
-from autofit.trial.worker import Job
 from autofit.workload import Reference, Workload
 
 _COMPUTE_SECONDS = 0.8

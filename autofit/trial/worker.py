@@ -11,60 +11,21 @@ import json
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from autofit import backends, workload
 from autofit.errors import UsageError
-from autofit.records import Device, FitConfig
+from autofit.trial.job import USER_ERROR_FILE, Job, user_traceback
 
-_PACKAGE = str(Path(__file__).parents[1])
-_USER_ERROR_FILE = "user-error.json"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-@dataclass(frozen=True)
-class Job:
-    """What one trial's process works on: the folder with the workload, the spec, and the pipe to write to."""
-
-    folder: Path
-    spec: Mapping[str, Any]
-    channel: int
-
-    @property
-    def device(self) -> Device | None:
-        """The accelerator, or None for the CPU."""
-        return Device(**self.spec["device"]) if self.spec["device"] else None
-
-    @property
-    def config(self) -> FitConfig:
-        """The setting of the knobs to try."""
-        return FitConfig(**self.spec["config"])
-
-    def send(self, **line: Any) -> None:
-        """Write one line to the pipe."""
-        os.write(self.channel, json.dumps(line).encode() + b"\n")
-
-    def enter(self, phase: str) -> None:
-        """Say what is being done from now on."""
-        self.send(phase=phase)
-
-    def report_error(self, error: BaseException) -> None:
-        """Keep the first exception of the user's `__getitem__`, from whichever thread or process it comes."""
-        try:
-            with open(self.folder / _USER_ERROR_FILE, "x") as file:
-                json.dump({"type": type(error).__name__, "traceback": user_traceback(error)}, file)
-        except FileExistsError:
-            pass
 
 
 def play(folder: Path, spec_name: str, channel: int) -> int:
     """Do what the spec says; returns the exit status."""
     job = Job(folder, json.loads((folder / spec_name).read_text()), channel)
-    (folder / _USER_ERROR_FILE).unlink(missing_ok=True)
+    (folder / USER_ERROR_FILE).unlink(missing_ok=True)
     backend = backends.current()
     try:
         backend.set_limit(job.device, job.spec["limits"]["device_bytes"])
@@ -79,21 +40,10 @@ def play(folder: Path, spec_name: str, channel: int) -> int:
     return 0
 
 
-def user_traceback(error: BaseException) -> str:
-    """A traceback that begins where the user's code does: frames of autofit and of the import system are left out."""
-    report = traceback.TracebackException.from_exception(error)
-    link: traceback.TracebackException | None = report
-    while link is not None:
-        frames = [f for f in link.stack if not f.filename.startswith((_PACKAGE, "<frozen importlib"))]
-        link.stack = traceback.StackSummary.from_list(frames)
-        link = link.__cause__ or link.__context__
-    return "".join(report.format())
-
-
 def _failure(job: Job, backend: backends.Backend, error: BaseException) -> dict[str, Any]:
     if isinstance(error, UsageError):
         return {"kind": "usage", "reason": str(error)}
-    kept = job.folder / _USER_ERROR_FILE
+    kept = job.folder / USER_ERROR_FILE
     if not kept.exists() and backend.is_oom(error):
         return {"kind": "device_oom", "reason": _first_line(error), "device_peak_bytes": backend.peak_bytes(job.device)}
     # What the user's __getitem__ raised comes first: TensorFlow turns a MemoryError in it into a ResourceExhaustedError
