@@ -147,7 +147,7 @@ class _Tuning:
         if q.max_seconds is not None and trials:
             seconds = [trial.measurement.seconds for trial in trials if trial.measurement.outcome is Outcome.OK]
             mean = sum(seconds) / len(seconds) if seconds else 0.0
-            confirming = min(2 * _ROUNDS * mean, q.max_seconds / 2)
+            confirming = min(2 * _ROUNDS * (mean + _CONFIRM_SECONDS - _SEARCH_SECONDS), q.max_seconds / 2)
             if time.monotonic() - self._started + mean + confirming > q.max_seconds:
                 return f"the {q.max_seconds:g} seconds are spent"
         return None

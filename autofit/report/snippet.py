@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from autofit.records import TuningRecord, Usage
 from autofit.workload import Reference, Workload
+
+_LINE_CHARACTERS = 60  # short enough to stand indented, twice, on 80 columns
 
 
 def usage_of(workload: Workload) -> Usage:
@@ -29,29 +32,17 @@ def usage_of(workload: Workload) -> Usage:
 def render(record: TuningRecord) -> str:
     """Python lines that train with the chosen config, as they would be pasted."""
     usage = record.usage
-    lines = list(usage.imports)
-    if lines:
-        lines.append("")
-    lines.append(f"model = {usage.model}")
-    if record.description.input_kind == "arrays":
-        arrays = usage.data if usage.data_is_arrays else f"{usage.data}({_arguments(usage.data_kwargs)})"
-        arguments = [f"*{arrays}"]
-    else:
-        arguments = [f"{usage.data}({_arguments({**usage.data_kwargs, **record.data_kwargs})})"]
+    knobs = {} if record.description.input_kind == "arrays" else dict(record.data_kwargs)
+    training = usage.data if usage.data_is_arrays else _call(usage.data, {**usage.data_kwargs, **knobs})
+    arguments = [f"*{training}" if record.description.input_kind == "arrays" else training]
     if usage.validation is not None:
-        if record.description.input_kind == "arrays":
-            validation = (
-                usage.validation if usage.data_is_arrays else f"{usage.validation}({_arguments(usage.validation_kwargs)})"
-            )
-        else:
-            validation = f"{usage.validation}({_arguments({**usage.validation_kwargs, **record.data_kwargs})})"
+        validation = usage.validation
+        if not usage.data_is_arrays:
+            validation = _call(usage.validation, {**usage.validation_kwargs, **knobs})
         arguments.append(f"validation_data={validation}")
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
-    if len(arguments) == 1:
-        lines.append(f"model.fit({arguments[0]})")
-    else:
-        lines += ["model.fit(", *(f"    {argument}," for argument in arguments), ")"]
-    return "\n".join(lines)
+    lines = [*usage.imports, ""] if usage.imports else []
+    return "\n".join([*lines, f"model = {usage.model}", _lines("model.fit", arguments)])
 
 
 def kwargs_as_python(record: TuningRecord) -> str:
@@ -83,22 +74,37 @@ def _name(function: Any, otherwise: str, imports: list[str]) -> str:
     """The function's name in code, its import added to `imports`; `otherwise` where it has none that can be imported."""
     if isinstance(function, Reference):
         if function.path is not None:
-            _add(imports, "import sys")
-            _add(imports, f"sys.path.insert(0, {str(function.path.parent)!r})")
-        _add(imports, f"from {function.module} import {function.name}")
+            folder = f"sys.path.insert(0, {str(function.path.parent)!r})"
+            imports += [line for line in ("import sys", folder) if line not in imports]
+        _import(function.module, function.name, imports)
         return function.name
     name = getattr(function, "__qualname__", "")
     if isinstance(function, functools.partial) or not name.isidentifier():
         return otherwise
     if function.__module__ != "__main__":
-        _add(imports, f"from {function.__module__} import {name}")
+        _import(function.__module__, name, imports)
     return str(name)
 
 
-def _add(lines: list[str], line: str) -> None:
-    if line not in lines:
-        lines.append(line)
+def _import(module: str, name: str, imports: list[str]) -> None:
+    """Add a name to the import line of its module."""
+    start = f"from {module} import "
+    for position, line in enumerate(imports):
+        if line.startswith(start):
+            names = {*line.removeprefix(start).split(", "), name}
+            imports[position] = start + ", ".join(sorted(names))
+            return
+    imports.append(start + name)
 
 
-def _arguments(kwargs: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
+def _call(name: str, kwargs: Mapping[str, Any]) -> str:
+    return _lines(name, [f"{key}={value!r}" for key, value in kwargs.items()])
+
+
+def _lines(name: str, arguments: list[str]) -> str:
+    """A call on one line, or with an argument a line where that would be too long."""
+    line = f"{name}({', '.join(arguments)})"
+    if len(line) <= _LINE_CHARACTERS and "\n" not in line:
+        return line
+    inner = "".join(f"{argument},\n" for argument in arguments)
+    return f"{name}(\n{textwrap.indent(inner, '    ')})"
