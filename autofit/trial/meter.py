@@ -2,8 +2,11 @@
 
 A run of `fit` as the clock sees it (x: not counted):
 
-    step 0   … warm-up …   [stall until the queue is full]   prefilled batches   steady …………… done
-    x        x             x                                 x                   counted       (tail: x)
+    step 0   … warm-up …   [stall until the queue is full]   prefilled batches   steady ………   tail   done
+    x        x             x                                 x                   counted      x
+
+Prefilled batches were made while nothing was trained; during the tail nothing is made any more, since all that is left of
+the epoch waits in the queue: either way the steps do not share the machine with the workers as they will in training.
 
 Pure but for `time.perf_counter` and the stall; loads no backend.
 """
@@ -67,7 +70,8 @@ class StepClock:
         max_seconds: longest steady part; it ends earlier when the spread is small enough.
         warm_up: steps at the beginning that are not counted; fewer, but two at the least, when they take over a second.
         prefilled: steps after the stall that still eat from the full queue, and are not counted.
-        max_steps: end after so many steps in all (the run has no more), whatever the spread.
+        steps: count so many steady steps, whatever the spread, in a run that ends by itself.
+        tail: steps of such a run after those.
         stall: called once after the warm-up; returns when the queue is full.
     """
 
@@ -78,12 +82,14 @@ class StepClock:
         *,
         warm_up: int = 2,
         prefilled: int = 0,
-        max_steps: int | None = None,
+        steps: int | None = None,
+        tail: int = 0,
         stall: Callable[[], None] | None = None,
     ) -> None:
         self._batch_samples, self._max_seconds = batch_samples, max_seconds
         self._warm_up, self._prefilled, self._stall = warm_up, prefilled, stall
-        self.max_steps = max_steps
+        self._counted = steps
+        self.max_steps = None if steps is None else warm_up + prefilled + steps + tail
         self._ends: list[float] = []
         self._first_end = 0.0
         self._steps = 0
@@ -99,7 +105,8 @@ class StepClock:
             self._warm_steps = self._steps
             if self._stall is not None:
                 self._stall()
-        if self._warm_steps is not None and self._steps >= self._warm_steps + self._prefilled:
+        steady = self._warm_steps is not None and self._steps >= self._warm_steps + self._prefilled
+        if steady and (self._counted is None or len(self._ends) <= self._counted):
             self._ends.append(time.perf_counter())
         if self.max_steps is not None:
             self.done = self._steps >= self.max_steps

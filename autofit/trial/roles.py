@@ -34,6 +34,7 @@ _WARM_UP_STEPS = 2  # after the compute rate, in whose run the step was traced a
 _COLD_WARM_UP_STEPS = 6  # steps 2 to 6 of a process are up to twice as slow
 _CONFIRM_VALIDATION_STEPS = 10
 _SECOND_EPOCH_STEPS = 5
+_PREFETCHED_STEPS = 2  # without a queue tf.data still prefetches a little
 
 
 def _build_model(job: Job, loaded: Workload) -> keras.Model:
@@ -116,7 +117,7 @@ def _confirm(job: Job, loaded: Workload) -> None:
     clock = _fit_clock(job, data, math.inf, drain=drain, warm_up=_COLD_WARM_UP_STEPS, steps=steps)
     _fit(model, data, {**data.fit_arguments(clock.max_steps or steps), **validation}, clock)
     job.enter("second epoch")
-    again = StepClock(data.batch_samples, math.inf, max_steps=_SECOND_EPOCH_STEPS)
+    again = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_SECOND_EPOCH_STEPS)
     _fit(model, data, data.fit_arguments(_SECOND_EPOCH_STEPS), again)
     _send_measurement(job, clock, None, None)
 
@@ -127,7 +128,7 @@ def _fit_clock(
     """A clock for the real pipeline: stalls until the queue is full, and skips what was prefilled where that matters.
 
     With `drain`, the batches that the full queue held are not counted, since the pipeline may not keep up with the steps
-    that eat them.
+    that eat them; the tail is as long as what may wait in the queue and in the workers.
     """
     queue = (job.config.max_queue_size or 0) + 1 if job.config.has_queue else 0
     made = data.batches_made() is not None and job.config.has_queue
@@ -143,7 +144,8 @@ def _fit_clock(
         seconds,
         warm_up=warm_up,
         prefilled=prefilled,
-        max_steps=None if steps is None else warm_up + prefilled + steps,
+        steps=steps,
+        tail=queue + (job.config.workers or 0) if queue else _PREFETCHED_STEPS,
         stall=stall if made else None,
     )
 
@@ -186,13 +188,12 @@ def _input_rate(job: Job, data: FitInput) -> Rate:
     workers = max(1, job.config.workers or 1)
     warm_up = workers + 1  # the first batch of each worker comes at the same time
     batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
-    steps = warm_up + max(workers, 4, math.ceil(_INPUT_SECONDS / batch_seconds))
+    steps = max(workers, 4, math.ceil(_INPUT_SECONDS / batch_seconds))
     idle = Idle()
     idle.compile(jit_compile=False)
-    clock = StepClock(
-        data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, max_steps=steps if data.batch_seconds > 0 else None
-    )
-    _fit(idle, data, data.fit_arguments(steps), clock)
+    ends = steps if data.ends_by_itself else None
+    clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
+    _fit(idle, data, data.fit_arguments(warm_up + steps), clock)
     return _known(clock)
 
 
