@@ -11,7 +11,7 @@ from autofit import config, machine
 from autofit.errors import UsageError
 from autofit.events import Event
 from autofit.question import Question
-from autofit.records import KNOBS, TuningRecord
+from autofit.records import TuningRecord
 from autofit.report import files, snippet
 from autofit.report.console import Progress
 from autofit.trial.launcher import ProcessLauncher
@@ -96,6 +96,21 @@ def tune(
         StorageError: the trials cannot be stored.
         KeyboardInterrupt: passed on, after all processes are ended; finished trials are kept.
     """
+    if not callable(build_model) and not isinstance(build_model, Reference):
+        raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")
+    checked = config.check(
+        space=space,
+        device=device,
+        device_memory=device_memory,
+        host_memory=host_memory,
+        max_trials=max_trials,
+        max_seconds=max_seconds,
+        max_trial_seconds=max_trial_seconds,
+        tolerance=tolerance,
+        baseline=baseline,
+        storage=storage,
+        launch=launch,
+    )
     workload = Workload(
         build_model=build_model,
         data=data,
@@ -104,28 +119,19 @@ def tune(
         data_kwargs=data_kwargs or {},
         validation_kwargs=validation_kwargs or {},
     )
-    if max_trials < 1 or not 0 <= tolerance < 1 or max_trial_seconds <= 0 or (max_seconds is not None and max_seconds <= 0):
-        raise UsageError("max_trials must be 1 or more, seconds more than 0, and tolerance from 0 to below 1")
-    unknown = [knob for knob in baseline or {} if knob not in KNOBS]
-    if unknown:
-        raise UsageError(f"baseline: {unknown[0]!r} is not a knob; the knobs are {', '.join(KNOBS)}")
     here = machine.detect()
-    chosen_device = machine.choose_device(here, device)
+    chosen_device = machine.choose_device(here, checked.pop("device"))
+    amounts = checked.pop("device_memory"), checked.pop("host_memory")
+    launch = checked.pop("launch")
     question = Question(
         workload_fingerprint=workload.fingerprint(),
         machine=here,
         device=chosen_device,
-        limits=machine.resolve_limits(here, chosen_device, device_memory, host_memory),
-        limits_asked=(str(device_memory), str(host_memory)),
-        space=space or {},
-        baseline=baseline or {},
-        max_trials=max_trials,
-        max_seconds=max_seconds,
-        max_trial_seconds=max_trial_seconds,
-        tolerance=tolerance,
-        storage=storage,
+        limits=machine.resolve_limits(here, chosen_device, *amounts),
+        limits_asked=(str(amounts[0]), str(amounts[1])),
         fresh=fresh,
         usage=snippet.usage_of(workload),
+        **checked,
     )
     shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
     with ProcessLauncher(workload, chosen_device, launch) as launcher, shown:

@@ -73,11 +73,15 @@ def tune(
     asked: dict[str, Any] = {"storage": storage, "launch": launch}
     overrides = {key: value for key, value in asked.items() if value is not None}
     try:
+        if output is not None and output.is_dir():
+            raise UsageError(f"--output: {output} is a folder; name a file in it")
         if output is not None and not output.parent.is_dir():
             raise UsageError(f"--output: there is no folder {output.parent}; make it first")
         result = api.tune_file(file, fresh=fresh, progress=progress, **overrides)
+        summarise(result, console)
         if output is not None:
             result.save(output)
+            console.print(f"\nwritten to {output}", markup=False, soft_wrap=True)
     except AutofitError as error:
         _fail(error)
     except KeyboardInterrupt:
@@ -88,9 +92,6 @@ def tune(
             err=True,
         )
         raise typer.Exit(_INTERRUPTED) from None
-    summarise(result, console)
-    if output is not None:
-        console.print(f"\nwritten to {output}", markup=False, soft_wrap=True)
 
 
 @app.command()

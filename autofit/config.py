@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from autofit import machine
 from autofit.errors import ConfigError, UsageError
 from autofit.workload import Reference
 
@@ -20,6 +21,14 @@ def _share(value: Any) -> Any:
     return value
 
 
+def _memory(value: str | int) -> str | int:
+    try:
+        machine.check_amount(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
 class Range(BaseModel):
     """A range of whole numbers, both ends included."""
 
@@ -28,9 +37,16 @@ class Range(BaseModel):
     min: int
     max: int
 
+    @model_validator(mode="after")
+    def _ascending(self) -> Range:
+        if self.min > self.max:
+            raise ValueError("min is larger than max")
+        return self
 
-IntegerValues = Range | list[int] | int
-Memory = Annotated[str | int, Field(description="a percentage (80%), a size (6GiB) or bytes")]
+
+IntegerValues = Range | Annotated[list[int], Field(min_length=1)] | int
+Memory = Annotated[str | int, AfterValidator(_memory)]
+Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$")]
 
 
 class Space(BaseModel):
@@ -56,7 +72,7 @@ class Baseline(BaseModel):
 
     batch_size: Annotated[int, Field(ge=1)] | None = None
     workers: Annotated[int, Field(ge=0)] | None = None
-    max_queue_size: Annotated[int, Field(ge=0)] | None = None
+    max_queue_size: Annotated[int, Field(ge=1)] | None = None
     use_multiprocessing: bool | None = None
 
 
@@ -71,7 +87,7 @@ class TuneFile(BaseModel):
     data_kwargs: dict[str, Any] = {}
     validation: str | None = None
     validation_kwargs: dict[str, Any] = {}
-    device: str = "auto"
+    device: Device = "auto"
     device_memory: Memory = "90%"
     host_memory: Memory = "80%"
     space: Space = Space()
@@ -81,7 +97,7 @@ class TuneFile(BaseModel):
     tolerance: Annotated[float, BeforeValidator(_share), Field(ge=0, lt=1, strict=False)] = 0.02
     baseline: Baseline = Baseline()
     storage: str | None = None
-    launch: str = "auto"
+    launch: Literal["auto", "fork", "plain"] = "auto"
 
 
 def load(path: str | Path) -> dict[str, Any]:
@@ -102,6 +118,8 @@ def load(path: str | Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise ConfigError(name, mark.line + 1 if mark else None, None, f"is not YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(name, None, None, f"is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(told, dict) or root is None:
         raise ConfigError(name, 1, None, "must be a mapping of keys to values, beginning with build_model: and data:")
     try:
@@ -118,6 +136,26 @@ def load(path: str | Path) -> dict[str, Any]:
             except UsageError as error:
                 raise ConfigError(name, _line(root, (key,)), key, str(error)) from None
     return _arguments(file, str(Path(path).resolve().parent))
+
+
+def check(**arguments: Any) -> dict[str, Any]:
+    """Check arguments of `tune()` by the rules of a file; returns them, `2%` and the like turned into numbers.
+
+    Raises:
+        UsageError: names the argument, what is wrong and what is allowed.
+    """
+    told = {key: value for key, value in arguments.items() if value is not None or key in ("max_seconds", "storage")}
+    told["space"] = {
+        knob: {"min": values[0], "max": values[1]} if isinstance(values, tuple) and len(values) == 2 else values
+        for knob, values in (arguments.get("space") or {}).items()
+    }
+    try:
+        file = TuneFile.model_validate({"build_model": "-", "data": "-", **told})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{_dotted(tuple(first['loc']))}: {_problem(first, told)}") from None
+    checked = {key: getattr(file, key) for key in arguments}
+    return {**checked, "space": file.space.values(), "baseline": file.baseline.model_dump(exclude_none=True)}
 
 
 def _arguments(file: TuneFile, folder: str) -> dict[str, Any]:
@@ -156,10 +194,11 @@ def _problem(error: Any, told: dict[str, Any]) -> str:
         models: dict[int | str, type[BaseModel]] = {"space": Space, "baseline": Baseline}
         allowed = list(models.get(keys[0], TuneFile).model_fields) if len(keys) > 1 else list(TuneFile.model_fields)
         near = difflib.get_close_matches(str(keys[-1]), allowed, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else "."
         return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
     if keys[0] == "space" and len(keys) > 1:
         return f"{told['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
     if error["type"] == "missing":
         return "is missing; write path/to/file.py:function or package.module:function"
-    return f"{error['input']!r} is not allowed: {error['msg'][0].lower()}{error['msg'][1:]}"
+    reason = error["msg"].removeprefix("Value error, ")
+    return f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}"

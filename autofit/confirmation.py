@@ -22,12 +22,13 @@ class Demoted:
 
 
 def confirm(
-    chosen: Trial, baseline: FitConfig, run: Run, *, rounds: int, tolerance: float
+    chosen: Trial, baseline: FitConfig, run: Run, rounds: int, *, may_win: bool, tolerance: float
 ) -> Generator[Event, None, Recommendation | Demoted]:
     """Run the chosen config and the baseline `rounds` times each, in turn and in changing order.
 
     The speed-up is the geometric mean of the ratios of neighbouring runs, with Student's 95 % interval of their logarithms.
-    A baseline that turns out faster by more than the tolerance takes the place of what was chosen.
+    A baseline that turns out faster by more than the tolerance takes the place of what was chosen, if it `may_win`: one
+    outside the search space is only compared with.
     """
     runs: dict[FitConfig, list[Measurement]] = {chosen.config: [], baseline: []}
     lost: Measurement | None = None
@@ -49,7 +50,7 @@ def confirm(
     if baseline == chosen.config:
         return _recommend(chosen, runs[baseline], Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, rounds))
     speedup = _speedup(baseline, runs[chosen.config], runs[baseline])
-    if speedup.ratio is not None and speedup.ratio < 1 - tolerance:
+    if may_win and speedup.ratio is not None and speedup.ratio < 1 - tolerance:
         kept = Trial(baseline, runs[baseline][0])
         return _recommend(kept, runs[baseline], Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, rounds))
     return _recommend(chosen, runs[chosen.config], speedup)

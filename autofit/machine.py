@@ -18,6 +18,7 @@ from autofit.units import format_bytes
 MemoryAmount = str | int
 """A percentage of what is there ("80%"), a size with its unit ("6GiB") or a number of bytes."""
 
+_AMOUNTS = "write a percentage (80%), a size (6GiB) or bytes"
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _UNLIMITED_BYTES = 2**60  # cgroup v1 says "no limit" with a number just below 2**63
 
@@ -30,7 +31,7 @@ def detect() -> Machine:
         limit = _read_int(group / "memory.max") or _read_int(group / "memory.limit_in_bytes")
         if limit is not None and limit < min(total, _UNLIMITED_BYTES):
             used = _read_int(group / "memory.current") or _read_int(group / "memory.usage_in_bytes") or 0
-            total, available = limit, min(available, max(0, limit - used))
+            total, available = limit, min(available, max(0, limit - used + _page_cache_bytes(group)))
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
@@ -87,9 +88,19 @@ def resolve_limits(
             raise UsageError(
                 f"device_memory: {device_memory} is more than the {format_bytes(device.free_bytes)} free on {device.name}"
             )
-    elif device_memory is not None and not _is_percentage(device_memory):
-        device_bytes = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
+    elif device_memory is not None:
+        asked = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
+        device_bytes = None if _is_percentage(device_memory) else asked
     return Limits(device_bytes=device_bytes, host_bytes=min(host, machine.available_bytes))
+
+
+def check_amount(amount: MemoryAmount) -> None:
+    """Look whether an amount can be read at all.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    _amount_bytes("", amount, 100)
 
 
 def oom_kills() -> int:
@@ -109,21 +120,22 @@ def _is_percentage(amount: MemoryAmount) -> bool:
 
 
 def _amount_bytes(name: str, amount: MemoryAmount, whole_bytes: int) -> int:
-    problem = f"{name}: {amount!r} is not an amount of memory; write a percentage (80%), a size (6GiB) or bytes"
+    prefix = f"{name}: " if name else ""
+    problem = f"{prefix}{amount!r} is not an amount of memory; {_AMOUNTS}"
     if isinstance(amount, str) and _is_percentage(amount):
         try:
             share = float(amount.strip()[:-1]) / 100
         except ValueError:
             raise UsageError(problem) from None
         if not 0 < share <= 1:
-            raise UsageError(f"{name}: {amount} is not between 0% and 100%")
+            raise UsageError(f"{prefix}{amount} is not between 0% and 100%")
         return math.floor(share * whole_bytes)
     try:
         size = TypeAdapter(ByteSize).validate_python(amount)
-    except ValidationError:
+    except (ValidationError, OverflowError):
         raise UsageError(problem) from None
     if size <= 0:
-        raise UsageError(f"{name}: {amount!r} leaves nothing; {problem.partition('; ')[2]}")
+        raise UsageError(f"{prefix}{amount!r} leaves nothing; {_AMOUNTS}")
     return int(size)
 
 
@@ -138,6 +150,12 @@ def _memory_cgroups() -> list[Path]:
         group = base / path.lstrip("/")
         groups += [g for g in (group, *group.parents) if g.is_relative_to(base) and g.is_dir()]
     return groups
+
+
+def _page_cache_bytes(group: Path) -> int:
+    """What of a cgroup's use is file cache that the kernel gives back when memory is asked for."""
+    stat = dict(line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line)
+    return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
 
 
 def _cores() -> int:

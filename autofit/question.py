@@ -60,4 +60,5 @@ class Question:
 
     def budget(self) -> dict[str, Any]:
         """What may change without making it another question, though it may have another answer."""
-        return {"baseline": dict(self.baseline), "max_trials": self.max_trials, "tolerance": self.tolerance}
+        names = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance")
+        return {"baseline": dict(self.baseline), **{name: getattr(self, name) for name in names}}

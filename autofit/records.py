@@ -10,6 +10,9 @@ from typing import Any
 KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
 RESULT_VERSION = 1
 
+INPUT_BOUND = 1.2
+"""A pipeline that makes less than so many times what the step alone takes may not keep up with it."""
+
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 """Names of the two constraints that each trial carries, in units of the limit: use / limit - 1, feasible at 0 and below."""
 
@@ -142,6 +145,7 @@ class Description:
     optimizer_bytes: int
     jit_compile: bool
     fingerprint: str
+    validation_knobs: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -173,9 +177,9 @@ class Machine:
 class TrialSpec:
     """Everything a trial's process is told.
 
-    `role` is describe, measure or confirm. `measure_seconds` is how long the end-to-end rate is taken at the most;
-    `expected_samples_per_second` sizes the longer run of a confirmation, and `input_bound` says whether the batches that a
-    full queue holds would make it look faster than it is.
+    `role` is describe, measure or confirm. `measure_seconds` is how long the end-to-end rate is taken, at the most in a
+    measuring trial, in full in a confirming one; for the latter `input_bound` says whether the batches that a full queue
+    holds would make it look faster than it is.
     """
 
     role: str
@@ -183,7 +187,6 @@ class TrialSpec:
     limits: Limits
     deadline_seconds: float
     measure_seconds: float = 3.0
-    expected_samples_per_second: float | None = None
     input_bound: bool = True
 
 
@@ -231,8 +234,8 @@ class FrontierPoint:
 class Usage:
     """How the user's functions are written in code: import lines, and expressions for the model and the data.
 
-    `data` and `validation` name a factory, which is called with the kwargs here and the knobs; where `data_is_arrays`, they
-    stand for the arrays themselves.
+    `data` and `validation` name a factory, which is called with the kwargs here and the knobs that it takes, or stand for
+    the arrays themselves.
     """
 
     imports: tuple[str, ...] = ()
@@ -242,6 +245,7 @@ class Usage:
     data_is_arrays: bool = False
     validation: str | None = None
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    validation_is_arrays: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from autofit.errors import UsageError
@@ -35,37 +35,40 @@ class SearchSpace:
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
 
     def canonical(self, config: FitConfig) -> FitConfig:
-        """The config that stands for all that are the same point.
+        """The config that stands for all that have no queue (`FitConfig.has_queue`) and are one point with this batch size.
 
-        Without a queue (`FitConfig.has_queue`) `workers` 0 and 1, threads or not, any `max_queue_size` are one point; a
-        worker beyond `max_queue_size + 2` is never busy (measured: see tests/trial/test_keras_facts.py).
+        There `workers` is 0 or 1, and neither `max_queue_size` nor what workers are matters.
         """
-        if config.workers is None or self.workers is None:
+        if config.workers is None or self.workers is None or config.has_queue:
             return config
-        if config.has_queue:
-            if config.max_queue_size is None or config.max_queue_size == 0:
-                return config
-            busy = max((w for w in self.workers if w <= config.max_queue_size + 2), default=config.workers)
-            return replace(config, workers=min(config.workers, busy))
-        idle = [w for w in self.workers if w <= 1]
-        workers = idle[-1] if idle else config.workers
         processes, queue = config.use_multiprocessing, config.max_queue_size
-        if self.use_multiprocessing is not None and (workers == 0 or False in self.use_multiprocessing):
+        if self.use_multiprocessing is not None:
             processes = self.use_multiprocessing[0]
         if self.max_queue_size is not None:
             default = KERAS_DEFAULTS.max_queue_size
             queue = default if default in self.max_queue_size else self.max_queue_size[0]
-        return replace(config, workers=workers, use_multiprocessing=processes, max_queue_size=queue)
+        idle = [w for w in self.workers if not FitConfig(workers=w, use_multiprocessing=processes).has_queue]
+        workers = idle[-1] if idle else config.workers
+        return FitConfig(config.batch_size, workers, queue, processes)
 
     def configs(self) -> Iterator[FitConfig]:
-        """Every point of the space once, in canonical form."""
+        """Every point of the space once, in canonical form.
+
+        A worker beyond `max_queue_size + 2` is never busy (measured: see tests/trial/test_keras_facts.py), so that of the
+        settings with as many or more only the smallest is a point.
+        """
         knobs = self.knobs()
         seen = set()
         for values in itertools.product(*knobs.values()):
             config = self.canonical(FitConfig.of(dict(zip(knobs, values, strict=True))))
-            if config in self and config not in seen:
+            if config in self and config not in seen and not self._has_idle_workers(config):
                 seen.add(config)
                 yield config
+
+    def _has_idle_workers(self, config: FitConfig) -> bool:
+        if not config.has_queue or config.max_queue_size is None or self.workers is None:
+            return False
+        return any(config.max_queue_size + 2 <= fewer < (config.workers or 0) for fewer in self.workers)
 
     def nearest(self, config: FitConfig) -> FitConfig:
         """The legal config closest to `config`, knob by knob; knobs that are not searched become None."""
@@ -102,9 +105,7 @@ def cost(config: FitConfig) -> tuple[int, ...]:
 def _host_cost(config: FitConfig) -> tuple[int, int, int]:
     if not config.has_queue:
         return 0, 0, 0
-    # 0 means an unbounded queue to Keras
-    queue = config.max_queue_size or (2**31 if config.max_queue_size == 0 else 0)
-    return config.workers or 0, int(config.use_multiprocessing or 0), queue
+    return config.workers or 0, int(config.use_multiprocessing or 0), config.max_queue_size or 0
 
 
 def build_space(
@@ -155,7 +156,7 @@ def build_space(
 
 
 def _values(knob: str, asked: Any) -> tuple[int, ...]:
-    lowest = 1 if knob == "batch_size" else 0
+    lowest = 0 if knob == "workers" else 1  # a max_queue_size of 0 is an unbounded queue: the whole epoch in memory
     is_range = isinstance(asked, tuple)
     values = list(asked) if isinstance(asked, tuple | list) else [asked]
     if knob == "use_multiprocessing":

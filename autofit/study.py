@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import optuna
 import platformdirs
@@ -21,12 +23,30 @@ from autofit.records import DEVICE_MEMORY, HOST_MEMORY, FitConfig, Limits, Measu
 _MEASUREMENT, _OWNER = "measurement", "owner"
 _OVER = 0.05  # by how much an OOM is counted over the limit when no reading says so
 _UNLIMITED = -1.0
+_STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 _MEASUREMENTS = TypeAdapter(Measurement)
 
 
 def default_storage() -> str:
     """The URL of the SQLite file in which trials are kept when nothing else is said."""
     return f"sqlite:///{platformdirs.user_data_path('autofit') / 'trials.sqlite3'}"
+
+
+Returned = TypeVar("Returned")
+Arguments = ParamSpec("Arguments")
+
+
+def _stored(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """Turn what the storage raises into a `StorageError`."""
+
+    @functools.wraps(method)
+    def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        try:
+            return method(*args, **kwargs)
+        except _STORAGE_ERRORS as error:
+            raise _storage_error(error) from None
+
+    return wrapper
 
 
 class TuningStudy:
@@ -40,13 +60,13 @@ class TuningStudy:
         fresh: forget what is stored under this name.
 
     Raises:
-        StorageError: the storage cannot be opened.
+        StorageError: the storage cannot be opened; every method raises it, too, when the storage fails.
     """
 
     def __init__(self, storage: str | None, name: str, sampler: Any, limits: Limits, *, fresh: bool = False) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         url = storage or default_storage()
-        url = url if "://" in url else f"sqlite:///{url}"
+        url = url if "://" in url else f"sqlite:///{Path(url).expanduser()}"
         self._sampler, self._limits = sampler, limits
         self._asked: optuna.Trial | None = None
         self._known: dict[int, Trial] = {}
@@ -60,24 +80,23 @@ class TuningStudy:
                 storage=backend, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
             )
             self._end_abandoned()
-        except (SQLAlchemyError, OSError, ImportError, ValueError, RuntimeError) as error:
-            told = str(error).strip().splitlines()
-            reason = told[0] if told else type(error).__name__
-            raise StorageError(
-                f"the trials cannot be stored in {url}: {reason}; give a writable place as storage"
-            ) from None
+        except (*_STORAGE_ERRORS, OSError, ImportError, ValueError, RuntimeError) as error:
+            raise _storage_error(error) from None
 
+    @_stored
     def stop_reason(self) -> str | None:
         """Why the sampler wants no more trials, or None."""
         reason: str | None = self._sampler.stop_reason(self._study)
         return reason
 
+    @_stored
     def ask(self) -> FitConfig:
         """The next config to try."""
         self._asked = self._study.ask(self._sampler.distributions)
         self._asked.set_user_attr(_OWNER, {"host": socket.gethostname(), "pid": os.getpid()})
         return FitConfig.of(self._asked.params)
 
+    @_stored
     def tell(self, measurement: Measurement) -> None:
         """Store what the config asked for last has shown.
 
@@ -93,12 +112,14 @@ class TuningStudy:
         values = (measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None
         self._study.tell(trial, values, state=state)
 
+    @_stored
     def abandon(self) -> None:
         """Give up what was asked for and has not been told; it may be asked for again."""
         if self._asked is not None:
             self._study.tell(self._asked, state=TrialState.FAIL)
             self._asked = None
 
+    @_stored
     def add(self, trial: Trial) -> None:
         """Store a trial that was not asked for: a run of the confirmation that failed."""
         state = _state(trial.measurement)
@@ -113,6 +134,7 @@ class TuningStudy:
             frozen.set_constraint(name, value)
         self._study.add_trial(frozen)
 
+    @_stored
     def trials(self) -> tuple[Trial, ...]:
         """All trials that ended, oldest first."""
         states = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -122,10 +144,12 @@ class TuningStudy:
                 self._known[stored.number] = Trial(FitConfig.of(stored.params), measurement)
         return tuple(self._known[number] for number in sorted(self._known))
 
+    @_stored
     def note(self, key: str, value: Any) -> None:
         """Keep a JSON value with the study."""
         self._study.set_user_attr(key, value)
 
+    @_stored
     def noted(self, key: str) -> Any:
         """What was kept with the study, or None."""
         return self._study.user_attrs.get(key)
@@ -136,6 +160,12 @@ class TuningStudy:
             owner = trial.user_attrs.get(_OWNER, {})
             if owner.get("host") == socket.gethostname() and not psutil.pid_exists(owner.get("pid", 0)):
                 self._study.tell(trial.number, state=TrialState.FAIL)
+
+
+def _storage_error(error: Exception) -> StorageError:
+    told = str(error).strip().splitlines()
+    reason = told[0] if told else type(error).__name__
+    return StorageError(f"the trials cannot be stored: {reason}; give a writable place as storage")
 
 
 def _state(measurement: Measurement) -> TrialState:

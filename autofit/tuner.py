@@ -29,6 +29,7 @@ from autofit.events import Activity, Described, Event, TrialEnded
 from autofit.inputs import render_kwargs
 from autofit.question import Question
 from autofit.records import (
+    INPUT_BOUND,
     Description,
     FitConfig,
     Limits,
@@ -47,7 +48,9 @@ from autofit.trial.launcher import Launcher
 
 _ROUNDS = 3
 _SEARCH_SECONDS = 2.0
-_CONFIRM_SECONDS = 3.0
+_CONFIRM_SECONDS = 4.0
+_CONFIRM_PATIENCE = 4.0  # times what the config took in the search: only a hang takes longer, whatever seconds are left
+_RETREATS = 6  # from the largest default batch down to 1, by quarters: what fits is looked for beyond max_trials
 _HOPELESS = 3  # so many timeouts or crashes, and nothing else, say that the next will be one, too
 _LIFTED_HOST_SHARE = 0.95
 _RECORD, _ASKED = "record", "asked"
@@ -131,6 +134,9 @@ class _Tuning:
             activity = Activity(f"trial {len(trials) + 1} of at most {q.max_trials}", config)
             spec = TrialSpec("measure", config, q.limits, self._deadline_seconds(), _SEARCH_SECONDS)
             measurement = yield from self._measured(spec, activity)
+            if measurement.outcome is Outcome.TIMEOUT and spec.deadline_seconds < q.max_trial_seconds:
+                study.abandon()  # it was not the config that was slow
+                return self._out_of_time()
             study.tell(measurement)
             yield TrialEnded(Trial(config, measurement), "search")
             if measurement.outcome is Outcome.ERROR:
@@ -139,7 +145,8 @@ class _Tuning:
     def _spent(self, trials: tuple[Trial, ...]) -> str | None:
         """Why the budget allows no further trial, or None."""
         q = self._question
-        if len(trials) >= q.max_trials:
+        nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
+        if len(trials) >= q.max_trials + (_RETREATS if nothing_fits_yet else 0):
             return f"all {q.max_trials} trials are spent"
         last = [trial.measurement.outcome for trial in trials]
         if len(last) >= _HOPELESS and set(last) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
@@ -149,8 +156,11 @@ class _Tuning:
             mean = sum(seconds) / len(seconds) if seconds else 0.0
             confirming = min(2 * _ROUNDS * (mean + _CONFIRM_SECONDS - _SEARCH_SECONDS), q.max_seconds / 2)
             if time.monotonic() - self._started + mean + confirming > q.max_seconds:
-                return f"the {q.max_seconds:g} seconds are spent"
+                return self._out_of_time()
         return None
+
+    def _out_of_time(self) -> str:
+        return f"the {self._question.max_seconds:g} seconds are spent"
 
     def _confirm(
         self, study: TuningStudy, space: SearchSpace, baseline: FitConfig
@@ -164,10 +174,9 @@ class _Tuning:
                 role="confirm",
                 config=config,
                 limits=q.limits,
-                deadline_seconds=self._deadline_seconds(),
+                deadline_seconds=max(self._deadline_seconds(), _CONFIRM_PATIENCE * rate.seconds),
                 measure_seconds=_CONFIRM_SECONDS,
-                expected_samples_per_second=rate.samples_per_second,
-                input_bound=(rate.input_samples_per_second or 0) < 1.2 * (rate.compute_samples_per_second or 0),
+                input_bound=(rate.input_samples_per_second or 0) < INPUT_BOUND * (rate.compute_samples_per_second or 0),
             )
             measurement = yield from self._measured(spec, activity)
             if measurement.outcome is Outcome.ERROR:
@@ -179,7 +188,10 @@ class _Tuning:
             if found is None:
                 raise (yield from self._why_nothing(study.trials()))
             chosen = found
-            verdict = yield from confirm(chosen, baseline, run, rounds=self._rounds(chosen), tolerance=q.tolerance)
+            may_win = baseline in space
+            verdict = yield from confirm(
+                chosen, baseline, run, self._rounds(chosen), may_win=may_win, tolerance=q.tolerance
+            )
             if isinstance(verdict, Recommendation):
                 return verdict
             assert isinstance(verdict, Demoted)
@@ -281,9 +293,12 @@ def _answered(study: TuningStudy, q: Question) -> TuningRecord | None:
     if study.noted(_ASKED) != q.budget():
         return None
     try:
-        return files.decode(study.noted(_RECORD))
+        record = files.decode(study.noted(_RECORD))
     except ValidationError:
         return None
+    device, host = record.device_peak_bytes or 0, record.host_peak_bytes or 0
+    fits = host <= q.limits.host_bytes and (q.limits.device_bytes is None or device <= q.limits.device_bytes)
+    return record if fits else None
 
 
 def _user_error(measurement: Measurement) -> UserCodeError:

@@ -8,6 +8,7 @@ never pickled.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -16,7 +17,7 @@ import inspect
 import io
 import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -28,6 +29,7 @@ from autofit.errors import UsageError
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # below this a file of its own costs more than it saves
+_PLAIN = (str, bytes, int, float, bool, tuple, Path)
 _DIGEST_BYTES = 1 << 20  # of each end of an array: enough to tell data sets apart, cheap on large ones
 
 
@@ -88,7 +90,12 @@ class Reference:
                 sys.path.insert(0, str(self.path.parent))
         elif importlib.util.find_spec(self.module.partition(".")[0]) is None:
             raise UsageError(f"{self.text!r}: there is no module {self.module}; it must be importable from here")
-        found = getattr(importlib.import_module(self.module), self.name, None)
+        module = importlib.import_module(self.module)
+        if self.path is not None and Path(module.__file__ or "").resolve() != self.path:
+            raise UsageError(
+                f"{self.text!r}: another module named {self.module} is in use ({module.__file__}); rename the file"
+            )
+        found = getattr(module, self.name, None)
         if not callable(found):
             raise UsageError(f"{self.text!r}: {self.module} has no function {self.name}")
         return found  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
@@ -118,25 +125,27 @@ class Workload:
         """Write the workload to a folder: one pickle, and a file for each large array.
 
         Raises:
-            UsageError: something in it cannot be pickled.
+            UsageError: something in it cannot be pickled, or there is no room for the arrays.
         """
-        with open(folder / _PICKLE_FILE, "wb") as file:
+        with _handing_over(), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump(list(sys.path), file)
-            try:
-                _ArrayPickler(file, folder).dump(self)
-            except (pickle.PicklingError, TypeError, AttributeError) as error:
-                raise UsageError(
-                    f"the model or the data cannot be handed to another process: {error}. "
-                    "Pass functions that open files and build objects when they are called."
-                ) from None
+            _ArrayPickler(file, folder).dump(self)
 
     def fingerprint(self) -> str:
-        """A hash of the sources, arguments and arrays: the same workload gives the same one in another process."""
+        """A hash of the sources, arguments and arrays: the same workload gives the same one in another process.
+
+        Seen are the files (in a notebook the text) of the functions, their closures, defaults and plain globals, and the
+        ends of arrays; not seen are the files that those import, and the data that they read.
+
+        Raises:
+            UsageError: something in it cannot be pickled.
+        """
         digest = hashlib.sha256()
-        for part in (self.build_model, self.data, self.validation):
-            digest.update(_identity(part))
-        for kwargs in (self.model_kwargs, self.data_kwargs, self.validation_kwargs):
-            digest.update(_pickled(dict(kwargs)))
+        with _handing_over():
+            for part in (self.build_model, self.data, self.validation):
+                digest.update(_identity(part))
+            for kwargs in (self.model_kwargs, self.data_kwargs, self.validation_kwargs):
+                digest.update(_pickled(dict(kwargs)))
         return digest.hexdigest()[:16]
 
 
@@ -148,6 +157,22 @@ def load(folder: Path) -> Workload:
         workload = _ArrayUnpickler(file, folder).load()
     assert isinstance(workload, Workload)
     return workload
+
+
+@contextlib.contextmanager
+def _handing_over() -> Iterator[None]:
+    """Say what cannot be handed to another process, and why."""
+    try:
+        yield
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"the model or the data cannot be handed to another process: {error}. "
+            "Pass functions that open files and build objects when they are called"
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"the arrays cannot be written for the trials to map: {error}. Point TMPDIR to a folder with more room"
+        ) from None
 
 
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
@@ -206,21 +231,38 @@ def _identity(part: Any) -> bytes:
     if isinstance(part, functools.partial):
         return _identity(part.func) + _pickled((part.args, part.keywords))
     if callable(part):
-        name = getattr(part, "__qualname__", type(part).__qualname__)
-        try:
-            return name.encode() + Path(inspect.getsourcefile(part) or "").read_bytes()
-        except (OSError, TypeError):
-            pass
-        try:
-            return name.encode() + inspect.getsource(part).encode()
-        except (OSError, TypeError):
-            return name.encode() + _pickled(part)
+        name = getattr(part, "__qualname__", type(part).__qualname__).encode()
+        return name + _source(part) + _pickled(_surroundings(part))
     return _pickled(part)
+
+
+def _source(function: Any) -> bytes:
+    """The file that defines a function, or its own text where there is no file (a notebook), or its pickle."""
+    try:
+        return Path(inspect.getsourcefile(function) or "").read_bytes()
+    except (OSError, TypeError):
+        pass
+    try:
+        return inspect.getsource(function).encode()
+    except (OSError, TypeError):
+        return _pickled(function)
+
+
+def _surroundings(function: Any) -> dict[str, Any]:
+    """What a function takes from around it beside code: closure, defaults, its object, and plain globals that it names."""
+    code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    names = code.co_names if code else ()
+    return {
+        "closure": [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()],
+        "defaults": getattr(function, "__defaults__", None),
+        "self": getattr(function, "__self__", None),
+        "globals": {name: scope[name] for name in names if isinstance(scope.get(name), _PLAIN)},
+    }
 
 
 def _module_source(module: str) -> bytes:
     try:
         spec = importlib.util.find_spec(module)
         return Path(spec.origin).read_bytes() if spec and spec.origin else b""
-    except (ImportError, OSError, ValueError):
+    except Exception:  # finding a module imports the packages above it: what they raise is told by the trial
         return b""

@@ -35,6 +35,7 @@ class FakeLauncher:
                 optimizer_bytes=8000,
                 jit_compile=False,
                 fingerprint="model",
+                validation_knobs=KNOBS,
                 versions={"keras": "3"},
             )
         forced = self.special.get((spec.role, spec.config), self.special.get(spec.config))

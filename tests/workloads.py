@@ -18,7 +18,7 @@ _FIRST_BAD_BATCH = 4  # the fifth
 _held = []
 
 
-def build_model(filters=8, fail=False):
+def build_model(filters=8, fail=False, steps_per_execution=1):
     if fail:
         raise RuntimeError("the model cannot be built")
     layers = keras.layers
@@ -31,7 +31,7 @@ def build_model(filters=8, fail=False):
             layers.Dense(1),
         ]
     )
-    model.compile(optimizer="adam", loss="mse")
+    model.compile(optimizer="adam", loss="mse", steps_per_execution=steps_per_execution)
     return model
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any
 
+from autofit.errors import UsageError
 from autofit.records import Device
 
 _MIB = 2**20
@@ -25,9 +26,16 @@ class TensorFlow:
         return {"CUDA_VISIBLE_DEVICES": device.uuid if device else "-1"}
 
     def preload(self) -> None:
-        """Import TensorFlow and Keras."""
-        import keras  # noqa: F401  # heavy: must stay out of the parent
+        """Import TensorFlow and Keras.
+
+        Raises:
+            UsageError: Keras is configured for another backend.
+        """
+        import keras  # heavy: must stay out of the parent
         import tensorflow  # noqa: F401  # heavy: must stay out of the parent
+
+        if keras.backend.backend() != self.name:
+            raise UsageError(f"Keras is configured for {keras.backend.backend()}; set KERAS_BACKEND=tensorflow")
 
     def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
         """A logical device of that size on a GPU; a capped allocator on a CPU.
@@ -44,9 +52,14 @@ class TensorFlow:
             os.environ["TF_MKL_ALLOC_MAX_BYTES"] = str(limit_bytes)
             return
         tf = _tensorflow()
-        gpu = tf.config.list_physical_devices("GPU")[0]
+        gpus = tf.config.list_physical_devices("GPU")
+        if not gpus:
+            raise UsageError(
+                f"TensorFlow does not see the GPU that the driver reports ({device.name}): "
+                "install it with its CUDA libraries (pip install 'autofit[gpu]'), or say device: cpu"
+            )
         limit = tf.config.LogicalDeviceConfiguration(memory_limit=max(1, limit_bytes // _MIB))
-        tf.config.set_logical_device_configuration(gpu, [limit])
+        tf.config.set_logical_device_configuration(gpus[0], [limit])
 
     def peak_bytes(self, device: Device | None) -> int | None:
         """The allocator's own peak; None for the CPU's plain allocator, which keeps no count."""

@@ -25,6 +25,8 @@ class FitInput(Protocol):
     kind: ClassVar[str]
     batch_samples: int
     """Samples in a full batch."""
+    applied: FitConfig
+    """The knobs as they are in the data, whoever set them; those that it does not have are None."""
     ends_by_itself: ClassVar[bool]
     """Whether `fit` ends after exactly the steps that `fit_arguments` was asked for."""
     batch_seconds: float
@@ -85,12 +87,12 @@ def open_input(
         UnsupportedInputError: the data is of no known kind.
         Exception: whatever the user's factory raises.
     """
+    given = {knob: value for knob, value in config.values().items() if knob in knobs_of(data, kwargs)}
     if callable(data):
-        taken = knobs_of(data, kwargs)
-        data = data(**kwargs, **{knob: value for knob, value in config.values().items() if knob in taken})
+        data = data(**kwargs, **given)
     for kind in KINDS.values():
         if kind.recognises(data):
-            opened: FitInput = kind(data, config, report_error)
+            opened: FitInput = kind(data, config if kind.knobs_go_to_fit else FitConfig.of(given), report_error)
             return opened
     raise UnsupportedInputError(
         f"the data is a {type(data).__module__}.{type(data).__qualname__}; autofit takes arrays (x, y) and factories that "

@@ -38,6 +38,7 @@ class Arrays:
         self._count = lengths[0]
         self.batch_seconds = 0.0
         self.batch_samples = min(config.batch_size or 32, self._count)
+        self.applied = FitConfig(batch_size=self.batch_samples)
 
     @staticmethod
     def recognises(data: Any) -> bool:

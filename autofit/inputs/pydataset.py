@@ -19,7 +19,7 @@ class PyDatasetInput:
 
     Args:
         data: what the user's factory returned.
-        config: what the factory was given; its knobs must have arrived in the dataset.
+        config: the knobs that the factory was given; they must have arrived in the dataset.
         report_error: called with what `__getitem__` raises, in the thread or process where it raises.
 
     Raises:
@@ -43,6 +43,7 @@ class PyDatasetInput:
                     f"its __init__ must pass {knob} on, as in super().__init__(**kwargs)"
                 )
         self._data, self._report_error = data, report_error
+        self.applied = FitConfig(None, *(getattr(data, knob) for knob in _WORKER_KNOBS))
         self._length = data.num_batches
         if self._length == 0:
             raise UsageError("the PyDataset has length 0: there is no batch to train on")

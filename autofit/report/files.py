@@ -19,7 +19,7 @@ _RECORDS = TypeAdapter(TuningRecord)
 
 def encode(record: TuningRecord) -> dict[str, Any]:
     """A record as JSON types; each trial is flat, its measurement beside its config."""
-    told: dict[str, Any] = _RECORDS.dump_python(record, mode="json")
+    told: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
     told["trials"] = [{"config": trial["config"], **trial["measurement"]} for trial in told["trials"]]
     return told
 
@@ -44,14 +44,17 @@ def save(record: TuningRecord, path: str | os.PathLike[str]) -> None:
         UsageError: the file cannot be written.
     """
     target = Path(path)
+    written: Path | None = None
     text = json.dumps(encode(record), indent=2) + "\n"
     try:
         with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
+            written = Path(file.name)
             file.write(text)
-        written = Path(file.name)
         written.chmod(0o644)
         written.replace(target)
     except OSError as error:
+        if written is not None:
+            written.unlink(missing_ok=True)
         raise UsageError(f"{target}: the result cannot be written: {error.strerror}") from None
 
 

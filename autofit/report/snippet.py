@@ -17,14 +17,18 @@ def usage_of(workload: Workload) -> Usage:
     """How the user would write the workload's functions in code."""
     imports: list[str] = []
     arguments = ", ".join(f"{key}={value!r}" for key, value in workload.model_kwargs.items())
-    is_arrays = not callable(workload.data) and not isinstance(workload.data, Reference)
+    validation = None
+    if workload.validation is not None:
+        otherwise = "validation" if _is_arrays(workload.validation) else "make_validation"
+        validation = _name(workload.validation, otherwise, imports)
     return Usage(
         model=f"{_name(workload.build_model, 'build_model', imports)}({arguments})",
-        data="data" if is_arrays else _name(workload.data, "make_data", imports),
+        data=_name(workload.data, "data" if _is_arrays(workload.data) else "make_data", imports),
         data_kwargs=dict(workload.data_kwargs),
-        data_is_arrays=is_arrays,
-        validation=None if workload.validation is None else _validation(workload.validation, imports),
+        data_is_arrays=_is_arrays(workload.data),
+        validation=validation,
         validation_kwargs=dict(workload.validation_kwargs),
+        validation_is_arrays=_is_arrays(workload.validation),
         imports=tuple(imports),
     )
 
@@ -32,14 +36,13 @@ def usage_of(workload: Workload) -> Usage:
 def render(record: TuningRecord) -> str:
     """Python lines that train with the chosen config, as they would be pasted."""
     usage = record.usage
-    knobs = {} if record.description.input_kind == "arrays" else dict(record.data_kwargs)
-    training = usage.data if usage.data_is_arrays else _call(usage.data, {**usage.data_kwargs, **knobs})
+    training = usage.data if usage.data_is_arrays else _call(usage.data, {**usage.data_kwargs, **record.data_kwargs})
     arguments = [f"*{training}" if record.description.input_kind == "arrays" else training]
     if usage.validation is not None:
-        validation = usage.validation
-        if not usage.data_is_arrays:
-            validation = _call(usage.validation, {**usage.validation_kwargs, **knobs})
-        arguments.append(f"validation_data={validation}")
+        values = record.config.values()
+        knobs = {knob: values[knob] for knob in record.description.validation_knobs if knob in values}
+        called = _call(usage.validation, {**usage.validation_kwargs, **knobs})
+        arguments.append(f"validation_data={usage.validation if usage.validation_is_arrays else called}")
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
     lines = [*usage.imports, ""] if usage.imports else []
     return "\n".join([*lines, f"model = {usage.model}", _lines("model.fit", arguments)])
@@ -64,10 +67,8 @@ def baseline_gain(record: TuningRecord) -> str:
     return line
 
 
-def _validation(validation: Any, imports: list[str]) -> str:
-    if callable(validation) or isinstance(validation, Reference):
-        return _name(validation, "make_validation", imports)
-    return "validation"
+def _is_arrays(data: Any) -> bool:
+    return not callable(data) and not isinstance(data, Reference)
 
 
 def _name(function: Any, otherwise: str, imports: list[str]) -> str:

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import psutil
 
 from autofit import backends
+from autofit.errors import AutofitError
 from autofit.trial import worker
 
 _REQUEST_BYTES = 64 * 1024
@@ -65,8 +66,8 @@ class _Server:
             try:
                 backends.current().preload()
                 from autofit.trial import roles  # noqa: F401  # loads Keras: once, for all forks
-            except Exception:
-                self._tell(failed=traceback.format_exc())
+            except Exception as error:
+                self._tell(failed=str(error) if isinstance(error, AutofitError) else traceback.format_exc())
                 return
         self._tell(ready=time.perf_counter() - started)
         while os.getppid() == self._parent:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,11 +46,11 @@ class Job:
 
     def report_error(self, error: BaseException) -> None:
         """Keep the first exception of the user's `__getitem__`, from whichever thread or process it comes."""
-        try:
-            with open(self.folder / USER_ERROR_FILE, "x") as file:
-                json.dump({"type": type(error).__name__, "traceback": user_traceback(error)}, file)
-        except FileExistsError:
-            pass
+        told = json.dumps({"type": type(error).__name__, "traceback": user_traceback(error)})
+        written = self.folder / f"{USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}"
+        written.write_text(told)
+        with contextlib.suppress(FileExistsError):
+            os.link(written, self.folder / USER_ERROR_FILE)
 
 
 def user_traceback(error: BaseException) -> str:

@@ -2,11 +2,11 @@
 
 A run of `fit` as the clock sees it (x: not counted):
 
-    step 0   … warm-up …   [stall until the queue is full]   prefilled batches   steady ………   tail   done
-    x        x             x                                 x                   counted      x
+    step 0   … warm-up …   [stall until the queue is full]   prefilled batches   steady ……… done
+    x        x             x                                 x                   counted
 
-Prefilled batches were made while nothing was trained; during the tail nothing is made any more, since all that is left of
-the epoch waits in the queue: either way the steps do not share the machine with the workers as they will in training.
+Nor is the end of an epoch counted: the workers have nothing left to make by then, and the steps have the machine for
+themselves. So the real rate is taken in a run that is broken off, not in one that ends.
 
 Pure but for `time.perf_counter` and the stall; loads no backend.
 """
@@ -22,7 +22,6 @@ from autofit.intervals import mean_interval
 
 _BLOCK_SECONDS = 0.15  # long against the clock and the scheduler's slice, short enough for five in a second
 _ENOUGH_BLOCKS = 5
-_ENOUGH_SPREAD = 0.02  # the default tolerance of a choice
 _FEWEST_STEPS = 3
 _STALL_SECONDS = 8.0  # a queue that is not full by then is counted as full: the pipeline is that slow
 _QUIET_SECONDS = 0.3  # a queue is full when nothing new came for this long, or for three batches' time
@@ -70,8 +69,8 @@ class StepClock:
         max_seconds: longest steady part; it ends earlier when the spread is small enough.
         warm_up: steps at the beginning that are not counted; fewer, but two at the least, when they take over a second.
         prefilled: steps after the stall that still eat from the full queue, and are not counted.
-        steps: count so many steady steps, whatever the spread, in a run that ends by itself.
-        tail: steps of such a run after those.
+        steps: count so many steps, whatever the spread, of a run that then ends by itself.
+        enough_spread: a spread at which the run may end before its time; 0 to use all of it.
         stall: called once after the warm-up; returns when the queue is full.
     """
 
@@ -83,35 +82,30 @@ class StepClock:
         warm_up: int = 2,
         prefilled: int = 0,
         steps: int | None = None,
-        tail: int = 0,
+        enough_spread: float = 0.02,
         stall: Callable[[], None] | None = None,
     ) -> None:
         self._batch_samples, self._max_seconds = batch_samples, max_seconds
         self._warm_up, self._prefilled, self._stall = warm_up, prefilled, stall
-        self._counted = steps
-        self.max_steps = None if steps is None else warm_up + prefilled + steps + tail
+        self.steps, self._enough_spread = steps, enough_spread
         self._ends: list[float] = []
         self._first_end = 0.0
-        self._steps = 0
+        self._done_steps = 0
         self._warm_steps: int | None = None
         self.done = False
 
     def step_ended(self) -> None:
         """Note the end of a step; may stall, and sets `done`."""
-        self._steps += 1
-        if self._steps == 1:
+        self._done_steps += 1
+        if self._done_steps == 1:
             self._first_end = time.perf_counter()
         if self._warm_steps is None and self._is_warm():
-            self._warm_steps = self._steps
+            self._warm_steps = self._done_steps
             if self._stall is not None:
                 self._stall()
-        steady = self._warm_steps is not None and self._steps >= self._warm_steps + self._prefilled
-        if steady and (self._counted is None or len(self._ends) <= self._counted):
+        if self._warm_steps is not None and self._done_steps >= self._warm_steps + self._prefilled:
             self._ends.append(time.perf_counter())
-        if self.max_steps is not None:
-            self.done = self._steps >= self.max_steps
-        else:
-            self.done = self._knows_enough()
+        self.done = self._knows_enough() if self.steps is None else self._done_steps >= self._warm_up + self.steps
 
     def rate(self) -> Rate | None:
         """The rate of the steady part; None when the run was over before it began."""
@@ -119,7 +113,7 @@ class StepClock:
 
     def _is_warm(self) -> bool:
         slow = time.perf_counter() - self._first_end >= _WARM_UP_SECONDS
-        return self._steps >= self._warm_up or (slow and self._steps >= _FEWEST_WARM_UP_STEPS)
+        return self._done_steps >= self._warm_up or (slow and self._done_steps >= _FEWEST_WARM_UP_STEPS)
 
     def _knows_enough(self) -> bool:
         steps = len(self._ends) - 1
@@ -130,7 +124,7 @@ class StepClock:
             return True
         if seconds < _ENOUGH_BLOCKS * _BLOCK_SECONDS:
             return False
-        return steady_rate(self._ends, self._batch_samples).spread <= _ENOUGH_SPREAD
+        return steady_rate(self._ends, self._batch_samples).spread <= self._enough_spread
 
 
 def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> None:

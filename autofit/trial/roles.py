@@ -21,7 +21,7 @@ from autofit import backends
 from autofit.errors import UsageError
 from autofit.inputs import FitInput, knobs_of, open_input
 from autofit.inputs.window import OneBatch
-from autofit.records import Description
+from autofit.records import INPUT_BOUND, Description
 from autofit.trial.job import Job
 from autofit.trial.meter import Rate, StepClock, wait_until_full
 from autofit.workload import Reference, Workload
@@ -30,18 +30,14 @@ _COMPUTE_SECONDS = 0.8
 _INPUT_SECONDS = 0.5
 _PASSING_SECONDS = 0.002  # what a batch takes to pass through Keras and tf.data, however fast it is made
 _MOST_STEPS = 20_000  # Keras shuffles the indices of an epoch in a list: long enough, and short to shuffle
-_WARM_UP_STEPS = 2  # after the compute rate, in whose run the step was traced and warmed
-_COLD_WARM_UP_STEPS = 6  # steps 2 to 6 of a process are up to twice as slow
-_CONFIRM_VALIDATION_STEPS = 10
-_SECOND_EPOCH_STEPS = 5
-_PREFETCHED_STEPS = 2  # without a queue tf.data still prefetches a little
+_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
+_FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: it warms up what is timed after it
+_VALIDATION_STEPS = 10
 
 
 def _build_model(job: Job, loaded: Workload) -> keras.Model:
     job.enter("building the model")
-    build = loaded.build_model
-    build = build.resolve() if isinstance(build, Reference) else build
-    model = build(**loaded.model_kwargs)
+    model = _resolved(loaded.build_model)(**loaded.model_kwargs)
     if not isinstance(model, keras.Model):
         raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
     if not model.compiled:
@@ -50,9 +46,16 @@ def _build_model(job: Job, loaded: Workload) -> keras.Model:
 
 
 def _open(job: Job, data: Any, kwargs: Mapping[str, Any]) -> tuple[FitInput, tuple[str, ...]]:
-    data = data.resolve() if isinstance(data, Reference) else data
-    opened = open_input(data, kwargs, job.config, job.report_error)
-    return opened, (("batch_size",) if opened.kind == "arrays" else knobs_of(data, kwargs))
+    opened = open_input(_resolved(data), kwargs, job.config, job.report_error)
+    return opened, (("batch_size",) if opened.kind == "arrays" else _knobs_of(data, kwargs))
+
+
+def _knobs_of(data: Any, kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    return knobs_of(_resolved(data), kwargs)
+
+
+def _resolved(part: Any) -> Any:
+    return part.resolve() if isinstance(part, Reference) else part
 
 
 def _open_training(job: Job, loaded: Workload) -> tuple[FitInput, tuple[str, ...]]:
@@ -79,6 +82,7 @@ def _describe(job: Job, loaded: Workload) -> None:
                 parameter_bytes=_bytes_of(model.variables),
                 optimizer_bytes=_bytes_of(model.optimizer.variables),
                 jit_compile=bool(model.jit_compile),
+                validation_knobs=_knobs_of(loaded.validation, loaded.validation_kwargs),
                 fingerprint=_model_fingerprint(model, leaves),
                 versions={"backend": backends.current().name, **backends.current().versions()},
             )
@@ -90,91 +94,95 @@ def _measure(job: Job, loaded: Workload) -> None:
     """Compute rate, input rate, then the real thing last, because it may leave an enqueuer running."""
     model = _build_model(job, loaded)
     data, _ = _open_training(job, loaded)
-    job.enter("first step")
     compute = _compute_rate(job, model, data)
-    job.enter("input pipeline alone")
     inputs = _input_rate(job, data)
-    clock = _fit_clock(
-        job, data, job.spec["measure_seconds"], drain=inputs.samples_per_second < 1.2 * compute.samples_per_second
-    )
-    job.enter("training")
-    _fit(model, data, data.fit_arguments(_MOST_STEPS), clock)
+    clock = _fit_clock(job, model, data, drain=inputs.samples_per_second < INPUT_BOUND * compute.samples_per_second)
+    _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
     _send_measurement(job, clock, compute, inputs)
 
 
 def _confirm(job: Job, loaded: Workload) -> None:
-    """A longer run that ends by itself, with validation, and the beginning of a second epoch."""
+    """A short epoch with validation, then a longer run in the epoch after it, which is what is timed."""
     model = _build_model(job, loaded)
     data, _ = _open_training(job, loaded)
     validation: dict[str, Any] = {}
     if loaded.validation is not None:
         opened, _ = _open(job, loaded.validation, loaded.validation_kwargs)
-        validation = opened.validation_arguments(_CONFIRM_VALIDATION_STEPS)
-    job.enter("training")
-    expected = job.spec["expected_samples_per_second"] or 0
-    steps = max(5, math.ceil(expected * job.spec["measure_seconds"] / data.batch_samples))
-    drain = job.spec["input_bound"]
-    clock = _fit_clock(job, data, math.inf, drain=drain, warm_up=_COLD_WARM_UP_STEPS, steps=steps)
-    _fit(model, data, {**data.fit_arguments(clock.max_steps or steps), **validation}, clock)
-    job.enter("second epoch")
-    again = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_SECOND_EPOCH_STEPS)
-    _fit(model, data, data.fit_arguments(_SECOND_EPOCH_STEPS), again)
+        validation = opened.validation_arguments(_VALIDATION_STEPS)
+    first = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
+    short = data.fit_arguments(_FIRST_EPOCH_STEPS * model.steps_per_execution)
+    _fit(job, model, data, {**short, **validation}, first, phase="first epoch")
+    clock = _fit_clock(job, model, data, drain=job.spec["input_bound"], enough_spread=0.0)
+    _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
     _send_measurement(job, clock, None, None)
 
 
-def _fit_clock(
-    job: Job, data: FitInput, seconds: float, *, drain: bool, warm_up: int = _WARM_UP_STEPS, steps: int | None = None
-) -> StepClock:
+def _fit_clock(job: Job, model: keras.Model, data: FitInput, *, drain: bool, enough_spread: float = 0.02) -> StepClock:
     """A clock for the real pipeline: stalls until the queue is full, and skips what was prefilled where that matters.
 
     With `drain`, the batches that the full queue held are not counted, since the pipeline may not keep up with the steps
-    that eat them; the tail is as long as what may wait in the queue and in the workers.
+    that eat them.
     """
-    queue = (job.config.max_queue_size or 0) + 1 if job.config.has_queue else 0
-    made = data.batches_made() is not None and job.config.has_queue
+    queue = (data.applied.max_queue_size or 0) + _AHEAD if data.applied.has_queue else 0
 
     def stall() -> None:
         job.enter("filling the queue")
         wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
         job.enter("training")
 
-    prefilled = queue + 2 if drain and queue else 0
     return StepClock(
-        data.batch_samples,
-        seconds,
-        warm_up=warm_up,
-        prefilled=prefilled,
-        steps=steps,
-        tail=queue + (job.config.workers or 0) if queue else _PREFETCHED_STEPS,
-        stall=stall if made else None,
+        data.batch_samples * model.steps_per_execution,
+        job.spec["measure_seconds"],
+        prefilled=math.ceil(queue / model.steps_per_execution) if drain else 0,
+        stall=stall if queue else None,
+        enough_spread=enough_spread,
     )
 
 
+class _Steps(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
+    """Tells the clock of each step, stops the run when the clock is done, and says when validation begins.
+
+    A step of the clock is what Keras runs at once: `steps_per_execution` batches.
+    """
+
+    def __init__(self, job: Job, clock: StepClock, *, ends_by_itself: bool, after_first: str | None) -> None:
+        super().__init__()
+        self._job, self._clock, self._ends_by_itself, self._after_first = job, clock, ends_by_itself, after_first
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._clock.step_ended()
+        if self._after_first is not None:
+            self._job.enter(self._after_first)
+            self._after_first = None
+        if self._clock.done and not self._ends_by_itself:
+            self.model.stop_training = True
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._job.enter("validation")
+
+
 def _fit(
+    job: Job,
     model: keras.Model,
     data: FitInput,
     arguments: Mapping[str, Any],
     clock: StepClock,
-    first_ended: Callable[[], None] | None = None,
+    *,
+    phase: str,
+    after_first: str | None = None,
 ) -> None:
     """Train until the clock is done; what ends by itself after the clock's steps is let end, and leaves no enqueuer."""
-    ends_by_itself = clock.max_steps is not None and data.ends_by_itself
-
-    def step_ended(batch: int, logs: Any) -> None:
-        clock.step_ended()
-        if batch == 0 and first_ended is not None:
-            first_ended()
-        if clock.done and not ends_by_itself:
-            model.stop_training = True
-
-    model.fit(**{"verbose": 0, **arguments, "callbacks": [keras.callbacks.LambdaCallback(on_train_batch_end=step_ended)]})
+    job.enter(phase)
+    ends_by_itself = clock.steps is not None and data.ends_by_itself
+    steps = _Steps(job, clock, ends_by_itself=ends_by_itself, after_first=after_first)
+    model.fit(**{"verbose": 0, **arguments, "callbacks": [steps]})
 
 
-def _compute_rate(job: Job, model: Any, data: FitInput) -> Rate:
+def _compute_rate(job: Job, model: keras.Model, data: FitInput) -> Rate:
     """The same step on one batch again and again."""
-    clock = StepClock(data.batch_samples, _COMPUTE_SECONDS, warm_up=_WARM_UP_STEPS)
-
-    _fit(model, data, {"x": OneBatch(data.batch(), _MOST_STEPS)}, clock, first_ended=lambda: job.enter("compute alone"))
+    clock = StepClock(data.batch_samples * model.steps_per_execution, _COMPUTE_SECONDS)
+    again = {"x": OneBatch(data.batch(), _MOST_STEPS)}
+    _fit(job, model, data, again, clock, phase="first step", after_first="compute alone")
     return _known(clock)
 
 
@@ -185,7 +193,7 @@ def _input_rate(job: Job, data: FitInput) -> Rate:
         def train_step(self, data: Any) -> dict[str, Any]:
             return {"loss": keras.ops.zeros(())}
 
-    workers = max(1, job.config.workers or 1)
+    workers = max(1, data.applied.workers or 1)
     warm_up = workers + 1  # the first batch of each worker comes at the same time
     batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
     steps = max(workers, 4, math.ceil(_INPUT_SECONDS / batch_seconds))
@@ -193,7 +201,7 @@ def _input_rate(job: Job, data: FitInput) -> Rate:
     idle.compile(jit_compile=False)
     ends = steps if data.ends_by_itself else None
     clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
-    _fit(idle, data, data.fit_arguments(warm_up + steps), clock)
+    _fit(job, idle, data, data.fit_arguments(warm_up + steps), clock, phase="input pipeline alone")
     return _known(clock)
 
 

@@ -38,7 +38,7 @@ def play():
     def play(launcher, config=None, *, role="measure", device_bytes=None, host_bytes=8 * GIB, seconds=60, **spec):
         config = config or FitConfig(8, 1, 10, False)
         limits = Limits(device_bytes, host_bytes)
-        spec = {"measure_seconds": 0.5, "expected_samples_per_second": 100.0, **spec}
+        spec = {"measure_seconds": 0.5, **spec}
         return drain(launcher.run(TrialSpec(role, config, limits, seconds, **spec)))[1]
 
     return play

@@ -1,10 +1,13 @@
 """What a trial measures, against inputs whose cost is known."""
 
+import functools
+
 import numpy as np
 import pytest
 
-from autofit.records import Description, FitConfig, Outcome
+from autofit.records import Description, FitConfig, Limits, Outcome, TrialSpec
 from tests import workloads as w
+from tests.fakes import drain
 
 SLOW = 0.1  # seconds a batch
 
@@ -65,10 +68,15 @@ def test_arrays_are_trained_on_as_they_are(in_memory, play):
 def test_a_confirming_run_is_longer_and_validates(in_memory, start, play, case):
     launcher = in_memory if case == "arrays" else start(validation=w.Cases, validation_kwargs={"seconds": 0.01})
     config = FitConfig(32) if case == "arrays" else FitConfig(32, 2, 4, True)
-    measurement = play(launcher, config, role="confirm", expected_samples_per_second=1000.0, measure_seconds=1.0)
+    measurement = play(launcher, config, role="confirm", measure_seconds=1.5)
     assert measurement.outcome is Outcome.OK
-    assert measurement.steps >= 30
-    assert measurement.evidence.phase == "second epoch"
+    assert measurement.steps * measurement.step_seconds >= 1.5
+
+
+def test_a_confirming_run_goes_through_an_epoch_validation_and_the_next_epoch(in_memory):
+    spec = TrialSpec("confirm", FitConfig(32), Limits(None, 2**33), 60, 0.5)
+    phases, _ = drain(in_memory.run(spec))
+    assert phases[-3:] == ["first epoch", "validation", "training"]
 
 
 def test_a_confirming_run_sees_a_bug_in_the_validation(start, play):
@@ -83,3 +91,15 @@ def test_both_kinds_of_process_give_the_same(start, play, launch):
     measurement = play(start(launch=launch), FitConfig(16, 2, 4, False))
     assert measurement.outcome is Outcome.OK
     assert measurement.host_peak_bytes > 200 * 2**20
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 5])
+def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(start, play, steps_per_execution):
+    data = functools.partial(w.Cases, workers=2, max_queue_size=4, seconds=0.05, length=60)
+    launcher = start(data=data, model_kwargs={"steps_per_execution": steps_per_execution})
+    described = play(launcher, role="describe")
+    assert described.knobs == ("batch_size", "use_multiprocessing")
+    running = launcher.run(TrialSpec("measure", FitConfig(16, None, None, False), Limits(None, 2**33), 60, 1.5))
+    phases, measurement = drain(running)
+    assert "filling the queue" in phases
+    assert measurement.samples_per_second == pytest.approx(16 * 2 / 0.05, rel=0.3)

@@ -69,19 +69,18 @@ def test_a_steady_run_ends_early_and_a_noisy_one_at_its_time(clock_time):
 
 
 def test_a_run_of_known_length_ends_with_it(clock_time):
-    clock = StepClock(1, max_seconds=0.1, warm_up=2, prefilled=3, steps=40, tail=5)
-    run(clock, clock_time, [0.05] * 49)
+    clock = StepClock(1, max_seconds=0.1, warm_up=2, steps=40)
+    run(clock, clock_time, [0.05] * 41)
     assert not clock.done
     run(clock, clock_time, [0.05])
     assert clock.done
     assert clock.rate().steps == 40
 
 
-def test_the_tail_in_which_nothing_is_made_any_more_is_not_counted(clock_time):
-    clock = StepClock(10, max_seconds=0.1, warm_up=2, prefilled=3, steps=20, tail=10)
-    run(clock, clock_time, [1.0, 0.1] + [0.05] * 3 + [0.1] * 20 + [0.05] * 10)
-    assert clock.done
-    assert clock.rate().samples_per_second == pytest.approx(100)
+def test_a_confirming_run_takes_all_of_its_time(clock_time):
+    clock = StepClock(1, max_seconds=5.0, enough_spread=0.0)
+    run(clock, clock_time, [0.05] * 1000)
+    assert clock.rate().steps * 0.05 >= 5.0
 
 
 def test_a_queue_is_full_when_nothing_new_comes(clock_time):

@@ -41,16 +41,26 @@ def test_every_error_is_an_autofit_error_with_an_exit_code():
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "told"),
     [
-        {"max_trials": 0},
-        {"tolerance": 1.5},
-        {"max_seconds": 0},
-        {"baseline": {"batches": 3}},
-        {"host_memory": "lots"},
-        {"device": "abacus"},
+        ({"max_trials": 0}, "max_trials: 0 is not allowed"),
+        ({"max_trials": "5"}, "max_trials: '5' is not allowed"),
+        ({"tolerance": 1.5}, "tolerance: 1.5 is not allowed"),
+        ({"max_seconds": 0}, "max_seconds: 0"),
+        ({"baseline": {"batches": 3}}, "baseline.batches: there is no such key; did you mean batch_size"),
+        ({"baseline": {"batch_size": "32"}}, "baseline.batch_size: '32' is not allowed"),
+        ({"space": {"workers": ["two"]}}, "space.workers: ['two'] is not allowed"),
+        ({"host_memory": "lots"}, "host_memory: 'lots' is not allowed"),
+        ({"device": "abacus"}, "device: 'abacus' is not allowed"),
+        ({"launch": "rocket"}, "launch: 'rocket' is not allowed"),
     ],
 )
-def test_wrong_arguments_are_said_before_anything_starts(arguments):
-    with pytest.raises(autofit.UsageError):
+def test_wrong_arguments_are_said_before_anything_starts(arguments, told):
+    with pytest.raises(autofit.UsageError) as caught:
         autofit.tune(lambda: None, lambda batch_size: None, **arguments)
+    assert told in str(caught.value)
+
+
+def test_a_name_in_place_of_a_function_is_said():
+    with pytest.raises(autofit.UsageError, match=r"build_model: 'model\.py:f' is not a function"):
+        autofit.tune("model.py:f", lambda batch_size: None)

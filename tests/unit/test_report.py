@@ -1,6 +1,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -149,3 +150,24 @@ def test_the_summary_says_choice_margins_bottleneck_gain_and_lines_to_paste(tune
         assert told in text
     print_text = at_80_columns(lambda console: print_trials(record, console))
     assert print_text.count(" ok ") + print_text.count("_oom ") == len(record.trials)
+
+
+@pytest.mark.parametrize(
+    ("usage", "knobs", "told"),
+    [
+        ({"validation": "validation", "validation_is_arrays": True}, (), "validation_data=validation,"),
+        ({"validation": "load_val", "validation_kwargs": {}}, (), "validation_data=load_val(),"),
+        ({"validation_kwargs": {"batch_size": 8}}, ("workers",), "batch_size=8"),
+    ],
+)
+def test_the_validation_is_called_with_what_it_takes(tuned, usage, knobs, told):
+    _, record = tuned
+    asked = replace(record, usage=replace(USAGE, **usage), description=replace(record.description, validation_knobs=knobs))
+    assert told in snippet.render(asked)
+    compile(snippet.render(asked), "snippet", "exec")
+
+
+def test_kwargs_that_json_does_not_know_do_not_lose_the_result(tuned, tmp_path):
+    asked = replace(tuned[1], usage=replace(USAGE, data_kwargs={"augment": len, "scale": {1, 2}}))
+    files.save(asked, tmp_path / "result.json")
+    assert files.load(tmp_path / "result.json").usage.data_kwargs["augment"] == "<built-in function len>"

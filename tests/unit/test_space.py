@@ -14,7 +14,7 @@ configs = st.builds(
     FitConfig,
     batch_size=st.integers(1, 4096),
     workers=st.integers(0, 16),
-    max_queue_size=st.integers(0, 64),
+    max_queue_size=st.integers(1, 64),
     use_multiprocessing=st.booleans(),
 )
 
@@ -31,10 +31,18 @@ def test_without_a_queue_all_settings_of_it_are_one_point(queue, other_queue, pr
     assert SPACE.canonical(one) == SPACE.canonical(FitConfig(32, 0, other_queue, processes)) == FitConfig(32, 1, 10, False)
 
 
-@given(st.integers(2, 64), st.booleans())
-def test_workers_that_are_never_busy_are_not_another_point(queue, processes):
-    most = max(w for w in SPACE.workers if w <= queue + 2)
-    assert SPACE.canonical(FitConfig(32, 16, queue, processes)).workers == most
+def test_of_settings_whose_workers_are_never_all_busy_the_smallest_is_the_point():
+    asked = {"batch_size": [8], "workers": [1, 4, 8, 16], "max_queue_size": [2, 10], "use_multiprocessing": [False]}
+    space = build_space(asked, KNOBS, cores=16, sample_count=None)
+    assert {(c.workers, c.max_queue_size) for c in space.configs() if c.has_queue} == {(4, 2), (4, 10), (8, 10), (16, 10)}
+    sparse = build_space({**asked, "workers": [1, 8], "max_queue_size": [2, 4]}, KNOBS, cores=16, sample_count=None)
+    assert {(c.workers, c.max_queue_size) for c in sparse.configs() if c.has_queue} == {(8, 2), (8, 4)}
+
+
+def test_no_workers_are_not_made_a_process():
+    asked = {"batch_size": [8], "workers": [0, 1], "max_queue_size": [4], "use_multiprocessing": [True]}
+    space = build_space(asked, KNOBS, cores=2, sample_count=None)
+    assert set(space.configs()) == {FitConfig(8, 0, 4, True), FitConfig(8, 1, 4, True)}
 
 
 def test_the_space_lists_each_point_once_and_only_legal_ones():
@@ -59,12 +67,6 @@ def test_only_an_oom_condemns(config, other):
     assert not condemned(config, other, Outcome.OK)
     assert not condemned(config, other, Outcome.TIMEOUT)
     assert not condemned(config, other, Outcome.CRASHED)
-
-
-def test_an_unbounded_queue_is_the_largest():
-    bounded, unbounded = FitConfig(8, 2, 64, True), FitConfig(8, 2, 0, True)
-    assert condemned(unbounded, bounded, Outcome.HOST_OOM)
-    assert not condemned(bounded, unbounded, Outcome.HOST_OOM)
 
 
 def test_default_batch_sizes_stay_within_the_data():
@@ -99,7 +101,8 @@ def test_a_knob_that_is_not_taken_is_none():
         ({"batch_size": (64, 8)}, KNOBS, "is not (lowest, highest)"),
         ({"batch_size": [0]}, KNOBS, "whole numbers from 1 on"),
         ({"workers": []}, KNOBS, "whole numbers from 0 on"),
-        ({"max_queue_size": ["many"]}, KNOBS, "whole numbers from 0 on"),
+        ({"max_queue_size": ["many"]}, KNOBS, "whole numbers from 1 on"),
+        ({"max_queue_size": [0]}, KNOBS, "whole numbers from 1 on"),
         ({"use_multiprocessing": [1]}, KNOBS, "true and false"),
         (None, (), "nothing to tune"),
     ],

@@ -218,3 +218,39 @@ def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):
 
     with pytest.raises(NothingFitsError, match=r"a batch of 1 needs 100 MiB of host memory, the limit is 50\.0 MiB"):
         drain(tune(question(tmp_path, host_bytes=50 * MIB), Large()))
+
+
+def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_path):
+    space = {"batch_size": [8, 16], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
+    _, record = drain(tune(question(tmp_path, space=space), FakeLauncher()))
+    assert record.config.batch_size == 16
+    assert record.speedup.baseline.batch_size == 32
+    assert record.speedup.ratio < 1
+
+
+def test_a_trial_that_was_cut_short_by_the_seconds_left_is_not_held_against_its_config(tmp_path):
+    class Slow(FakeLauncher):
+        def measure(self, spec):
+            if spec.config.batch_size > 32 and spec.role == "measure":
+                return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
+            return super().measure(spec)
+
+    _, record = drain(tune(question(tmp_path, max_seconds=60.0), Slow()))
+    assert "seconds are spent" in record.stop_reason
+    assert all(trial.measurement.outcome is Outcome.OK for trial in record.trials)
+    launcher = FakeLauncher()
+    drain(tune(question(tmp_path, max_seconds=600.0), launcher))
+    assert any(spec.role == "measure" and spec.config.batch_size > 32 for spec in launcher.specs)
+
+
+def test_what_fits_is_looked_for_beyond_max_trials(tmp_path):
+    _, record = drain(tune(question(tmp_path, device_bytes=12 * MIB, max_trials=1), FakeLauncher()))
+    assert record.config.batch_size <= 2
+    assert record.confirmed
+
+
+def test_an_answer_that_no_longer_fits_is_not_given(tmp_path):
+    _, first = drain(tune(question(tmp_path), FakeLauncher()))
+    tighter = question(tmp_path, limits=Limits(None, first.host_peak_bytes - 1))
+    _, second = drain(tune(tighter, FakeLauncher()))
+    assert second.host_peak_bytes < first.host_peak_bytes

@@ -120,3 +120,29 @@ class Takes:
 )
 def test_the_knobs_that_a_factory_takes_are_the_knobs_that_are_tuned(data, fixed, knobs):
     assert knobs_of(data, fixed) == knobs
+
+
+def test_closures_defaults_and_objects_are_part_of_the_fingerprint():
+    def over(folder):
+        return lambda batch_size: (folder, batch_size)
+
+    def fingerprint(data):
+        return Workload(build, data).fingerprint()
+
+    assert fingerprint(over("a")) == fingerprint(over("a")) != fingerprint(over("b"))
+    assert fingerprint("a".join) != fingerprint("b".join)
+
+
+def test_two_files_of_one_name_are_not_taken_for_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same_name.py").write_text("def f():\n    return 1\n")
+    assert Reference("one/same_name.py:f", str(tmp_path)).resolve()() == 1
+    with pytest.raises(UsageError, match="another module named same_name is in use"):
+        Reference("two/same_name.py:f", str(tmp_path)).resolve()
+
+
+def test_what_cannot_be_handed_over_is_said_before_it_is_hashed():
+    with pytest.raises(UsageError, match="cannot be handed to another process"):
+        Workload(build, (n for n in range(3))).fingerprint()
