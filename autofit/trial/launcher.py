@@ -105,8 +105,8 @@ class ProcessLauncher:
             self.warm()
         assert self._server is not None
         server_pid, started, kills = self._server.pid, time.monotonic(), machine.oom_kills()
-        trial = _Listener(*self._request(spec))
         watcher = Watcher(server_pid, spec.limits.host_bytes, spec.deadline_seconds)
+        trial = _Listener(*self._request(spec))
         stopped: str | None = None
         exit_code: int | None = None
         running = True

@@ -76,6 +76,7 @@ def test_a_device_oom_that_raises_is_one(start, play):
 
 def test_a_device_oom_that_dies_by_a_signal_is_one(start, play, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")  # a user who silences TensorFlow must not silence the evidence
     launcher = start()
     signals = []
     for _ in range(4):  # whether the failing allocation raises or crashes is a race inside TensorFlow
