@@ -16,13 +16,13 @@ A generator: whoever draws it shows the events; nothing here prints.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from dataclasses import replace
 
 from pydantic import ValidationError
 
 from autofit import frontier
+from autofit.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.confirmation import Demoted, confirm
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UserCodeError
 from autofit.events import Activity, Described, Event, TrialEnded
@@ -46,12 +46,6 @@ from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space, cost
 from autofit.study import TuningStudy
 from autofit.trial.launcher import Launcher
 
-_ROUNDS = 3
-_SEARCH_SECONDS = 2.0
-_CONFIRM_SECONDS = 4.0
-_CONFIRM_PATIENCE = 4.0  # times what the config took in the search: only a hang takes longer, whatever seconds are left
-_RETREATS = 6  # from the largest default batch down to 1, by quarters: what fits is looked for beyond max_trials
-_HOPELESS = 3  # so many timeouts or crashes, and nothing else, say that the next will be one, too
 _LIFTED_HOST_SHARE = 0.95
 _RECORD, _ASKED = "record", "asked"
 
@@ -76,7 +70,7 @@ def tune(question: Question, launcher: Launcher) -> Generator[Event, None, Tunin
 class _Tuning:
     def __init__(self, question: Question, launcher: Launcher) -> None:
         self._question, self._launcher = question, launcher
-        self._started = time.monotonic()
+        self._budget = Budget(question)
         self._study: TuningStudy | None = None
 
     def run(self) -> Generator[Event, None, TuningRecord]:
@@ -107,7 +101,7 @@ class _Tuning:
     def _describe(self) -> Generator[Event, None, Description]:
         q = self._question
         config = replace(KERAS_DEFAULTS, **q.baseline)
-        spec = TrialSpec("describe", config, q.limits, self._deadline_seconds())
+        spec = TrialSpec("describe", config, q.limits, self._budget.deadline_seconds())
         described = yield from self._launch(spec, Activity("describing the model and the data"))
         if isinstance(described, Description):
             return described
@@ -116,7 +110,7 @@ class _Tuning:
         if not described.outcome.is_oom:
             raise NoTrialFinishedError(f"the model and the data could not be built: {described.evidence.reason}")
         smallest = replace(config, batch_size=1, workers=1, use_multiprocessing=False)
-        spec = TrialSpec("describe", smallest, q.limits, self._deadline_seconds())
+        spec = TrialSpec("describe", smallest, q.limits, self._budget.deadline_seconds())
         described = yield from self._launch(spec, Activity("describing the model and the data, batch 1"))
         if isinstance(described, Description):
             return described
@@ -127,40 +121,20 @@ class _Tuning:
         q = self._question
         while True:
             trials = study.trials()
-            reason = study.stop_reason() or self._spent(trials)
+            reason = study.stop_reason() or self._budget.spent(trials)
             if reason is not None:
                 return reason
             config = study.ask()
             activity = Activity(f"trial {len(trials) + 1} of at most {q.max_trials}", config)
-            spec = TrialSpec("measure", config, q.limits, self._deadline_seconds(), _SEARCH_SECONDS)
+            spec = TrialSpec("measure", config, q.limits, self._budget.deadline_seconds(), SEARCH_SECONDS)
             measurement = yield from self._measured(spec, activity)
             if measurement.outcome is Outcome.TIMEOUT and spec.deadline_seconds < q.max_trial_seconds:
                 study.abandon()  # it was not the config that was slow
-                return self._out_of_time()
+                return self._budget.out_of_time()
             study.tell(measurement)
             yield TrialEnded(Trial(config, measurement), "search")
             if measurement.outcome is Outcome.ERROR:
                 raise _user_error(measurement)
-
-    def _spent(self, trials: tuple[Trial, ...]) -> str | None:
-        """Why the budget allows no further trial, or None."""
-        q = self._question
-        nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
-        if len(trials) >= q.max_trials + (_RETREATS if nothing_fits_yet else 0):
-            return f"all {q.max_trials} trials are spent"
-        last = [trial.measurement.outcome for trial in trials]
-        if len(last) >= _HOPELESS and set(last) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
-            return f"the first {len(last)} trials all timed out or crashed"
-        if q.max_seconds is not None and trials:
-            seconds = [trial.measurement.seconds for trial in trials if trial.measurement.outcome is Outcome.OK]
-            mean = sum(seconds) / len(seconds) if seconds else 0.0
-            confirming = min(2 * _ROUNDS * (mean + _CONFIRM_SECONDS - _SEARCH_SECONDS), q.max_seconds / 2)
-            if time.monotonic() - self._started + mean + confirming > q.max_seconds:
-                return self._out_of_time()
-        return None
-
-    def _out_of_time(self) -> str:
-        return f"the {self._question.max_seconds:g} seconds are spent"
 
     def _confirm(
         self, study: TuningStudy, space: SearchSpace, baseline: FitConfig
@@ -174,8 +148,8 @@ class _Tuning:
                 role="confirm",
                 config=config,
                 limits=q.limits,
-                deadline_seconds=max(self._deadline_seconds(), _CONFIRM_PATIENCE * rate.seconds),
-                measure_seconds=_CONFIRM_SECONDS,
+                deadline_seconds=self._budget.confirming_deadline_seconds(rate),
+                measure_seconds=CONFIRM_SECONDS,
                 input_bound=(rate.input_samples_per_second or 0) < INPUT_BOUND * (rate.compute_samples_per_second or 0),
             )
             measurement = yield from self._measured(spec, activity)
@@ -190,7 +164,7 @@ class _Tuning:
             chosen = found
             may_win = baseline in space
             verdict = yield from confirm(
-                chosen, baseline, run, self._rounds(chosen), may_win=may_win, tolerance=q.tolerance
+                chosen, baseline, run, self._budget.rounds(chosen), may_win=may_win, tolerance=q.tolerance
             )
             if isinstance(verdict, Recommendation):
                 return verdict
@@ -214,7 +188,7 @@ class _Tuning:
         limit = (q.limits.device_bytes or 0) if memory == "device" else q.limits.host_bytes
         most = q.device.free_bytes if q.device else q.machine.available_bytes
         lifted = Limits(most if q.limits.device_bytes else None, round(_LIFTED_HOST_SHARE * q.machine.available_bytes))
-        spec = TrialSpec("measure", smallest.config, lifted, self._deadline_seconds(), _SEARCH_SECONDS)
+        spec = TrialSpec("measure", smallest.config, lifted, self._budget.deadline_seconds(), SEARCH_SECONDS)
         measurement = yield from self._measured(spec, Activity("what the smallest batch needs", smallest.config))
         peak = measurement.device_peak_bytes if memory == "device" else measurement.host_peak_bytes
         known = smallest.measurement.device_peak_bytes if memory == "device" else smallest.measurement.host_peak_bytes
@@ -240,21 +214,6 @@ class _Tuning:
         result = yield from self._launch(spec, activity)
         assert isinstance(result, Measurement), "only a describing trial returns a description"
         return result
-
-    def _deadline_seconds(self) -> float:
-        q = self._question
-        if q.max_seconds is None:
-            return q.max_trial_seconds
-        left = q.max_seconds - (time.monotonic() - self._started)
-        return max(min(q.max_trial_seconds, left), 2 * _CONFIRM_SECONDS)
-
-    def _rounds(self, chosen: Trial) -> int:
-        """How often the pair is run: fewer times when the seconds run out, once at the least."""
-        q = self._question
-        if q.max_seconds is None:
-            return _ROUNDS
-        left = q.max_seconds - (time.monotonic() - self._started)
-        return max(1, min(_ROUNDS, int(left / (2 * chosen.measurement.seconds))))
 
     def _record(self, study: TuningStudy, description: Description, chosen: Recommendation, reason: str) -> TuningRecord:
         q, trials = self._question, study.trials()
@@ -283,7 +242,7 @@ class _Tuning:
             description=description,
             frontier=frontier.frontier(trials, q.limits),
             trials=trials,
-            seconds=time.monotonic() - self._started,
+            seconds=self._budget.seconds(),
             usage=q.usage,
         )
 

@@ -22,7 +22,7 @@ class TensorFlow:
     )
 
     def environment(self, device: Device | None) -> dict[str, str]:
-        """The device by UUID, which does not depend on how CUDA orders them; and all logging, which is evidence of an OOM."""
+        """The device by UUID, which does not depend on CUDA's order; and all logging, which is evidence of an OOM."""
         return {"CUDA_VISIBLE_DEVICES": device.uuid if device else "-1", "TF_CPP_MIN_LOG_LEVEL": "0"}
 
     def preload(self) -> None:

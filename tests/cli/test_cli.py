@@ -7,11 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.trial.test_lifetime import alive, wait_for
-
-psutil = pytest.importorskip("psutil")
 
 ROOT = Path(__file__).resolve().parents[2]
 AUTOFIT = str(Path(sys.executable).parent / "autofit")
