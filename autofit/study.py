@@ -73,7 +73,7 @@ class TuningStudy:
         try:
             if url.startswith("sqlite:///"):
                 Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-            backend = optuna.storages.RDBStorage(url)
+            backend = self._backend = optuna.storages.RDBStorage(url)
             if fresh and name in optuna.get_all_study_names(backend):
                 optuna.delete_study(study_name=name, storage=backend)
             self._study = optuna.create_study(
@@ -118,6 +118,12 @@ class TuningStudy:
         if self._asked is not None:
             self._study.tell(self._asked, state=TrialState.FAIL)
             self._asked = None
+
+    def close(self) -> None:
+        """Give up what was asked for, and let go of the storage."""
+        self.abandon()
+        self._backend.remove_session()
+        self._backend.engine.dispose()
 
     @_stored
     def add(self, trial: Trial) -> None:

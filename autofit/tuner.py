@@ -64,7 +64,7 @@ def tune(question: Question, launcher: Launcher) -> Generator[Event, None, Tunin
     try:
         return (yield from tuning.run())
     finally:
-        tuning.abandon()
+        tuning.close()
 
 
 class _Tuning:
@@ -93,10 +93,10 @@ class _Tuning:
         study.note(_ASKED, q.budget())
         return record
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         """Leave nothing in the study that looks as if it were still running."""
         if self._study is not None:
-            self._study.abandon()
+            self._study.close()
 
     def _describe(self) -> Generator[Event, None, Description]:
         q = self._question
