@@ -2,7 +2,7 @@
 
 `RampSampler` is an `optuna.samplers.BaseSampler`. All that it knows of earlier trials it reads from the Optuna study
 (parameters, values, the two constraints, states), so that a resumed study goes on where it was. What takes its place
-needs the same two things: to be a sampler, and to say by `stop_reason` when nothing is left to learn.
+needs the same: to be a sampler, to name its parameters in `distributions`, and to say by `stop_reason` when to stop.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -24,15 +24,6 @@ _SPENT = (TrialState.COMPLETE, TrialState.PRUNED)
 _RETREAT = 4  # a first batch that does not fit is divided by this: an OOM costs as much as ten good trials
 _RAMP_GAIN = 0.05  # a doubling that gains less has reached the flat part
 _TPE_STARTUP_TRIALS = 4
-
-
-class SearchSampler(Protocol):
-    """A `BaseSampler` that names its parameters and knows when to stop."""
-
-    distributions: dict[str, BaseDistribution]
-
-    def stop_reason(self, study: optuna.Study) -> str | None:
-        """Why nothing more needs to be tried, or None."""
 
 
 class RampSampler(optuna.samplers.BaseSampler):
