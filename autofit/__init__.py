@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autofit.errors import (
         AutofitError,
         ConfigError,
+        DeviceBusyError,
         NothingFitsError,
         NoTrialFinishedError,
         StorageError,
@@ -33,6 +34,7 @@ _HOMES = {
     "autofit.errors": (
         "AutofitError",
         "ConfigError",
+        "DeviceBusyError",
         "NoTrialFinishedError",
         "NothingFitsError",
         "StorageError",
@@ -47,6 +49,7 @@ _HOMES = {
 __all__ = [
     "AutofitError",
     "ConfigError",
+    "DeviceBusyError",
     "FitConfig",
     "Limits",
     "Measurement",

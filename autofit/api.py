@@ -7,13 +7,13 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from autofit import config, machine
+from autofit import config, devices, limits, machine
 from autofit.errors import UsageError
 from autofit.events import Event
 from autofit.question import Question
-from autofit.records import TuningRecord
 from autofit.report import files, snippet
 from autofit.report.console import Progress
+from autofit.results import TuningRecord
 from autofit.trial.launcher import ProcessLauncher
 from autofit.tuner import tune as run_loop
 from autofit.workload import Reference, Workload
@@ -89,6 +89,7 @@ def tune(
 
     Raises:
         UsageError: the arguments are wrong; nothing was trained.
+        DeviceBusyError: the calling process itself holds the GPU.
         UserCodeError: the model or data code raised; the text carries its traceback.
         NothingFitsError: not even the smallest batch fits the limits.
         NoTrialFinishedError: no trial ran to its end, for other reasons than memory.
@@ -119,15 +120,17 @@ def tune(
         data_kwargs=data_kwargs or {},
         validation_kwargs=validation_kwargs or {},
     )
-    here = machine.detect()
-    chosen_device = machine.choose_device(here, checked.pop("device"))
+    here = machine.detect(devices.nvidia_devices())
+    chosen_device = devices.choose_device(here, checked.pop("device"))
+    if chosen_device is not None:
+        devices.check_free(chosen_device)
     amounts = checked.pop("device_memory"), checked.pop("host_memory")
     launch = checked.pop("launch")
     question = Question(
         workload_fingerprint=workload.fingerprint(),
         machine=here,
         device=chosen_device,
-        limits=machine.resolve_limits(here, chosen_device, *amounts),
+        limits=limits.resolve_limits(here, chosen_device, *amounts),
         limits_asked=(str(amounts[0]), str(amounts[1])),
         fresh=fresh,
         usage=snippet.usage_of(workload),

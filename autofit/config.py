@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from autofit import machine
+from autofit import limits
 from autofit.errors import ConfigError, UsageError
 from autofit.workload import Reference
 
@@ -23,7 +23,7 @@ def _share(value: Any) -> Any:
 
 def _memory(value: str | int) -> str | int:
     try:
-        machine.check_amount(value)
+        limits.check_amount(value)
     except UsageError as error:
         raise ValueError(str(error)) from None
     return value

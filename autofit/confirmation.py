@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from autofit.events import Activity, Event, TrialEnded
 from autofit.intervals import mean_interval
-from autofit.records import FitConfig, Measurement, Outcome, Recommendation, Speedup, Trial
+from autofit.records import FitConfig, Measurement, Outcome, Trial
+from autofit.results import Recommendation, Speedup
 
 Run = Callable[[FitConfig, Activity], Generator[Event, None, Measurement]]
 

@@ -6,6 +6,7 @@ AutofitError                     exit code 1 unless said otherwise
 │   ├── UnsupportedInputError    the data is of a kind that is not taken
 │   └── StorageError             trials cannot be stored or read there
 ├── UserCodeError                the user's own code raised; carries its traceback
+├── DeviceBusyError              the calling process holds the GPU itself
 ├── NothingFitsError             the smallest batch needs more than the limit
 ├── NoTrialFinishedError         trials ran, none of them to its end
 └── TrialProcessError            a process for trials could not be had
@@ -63,6 +64,24 @@ class UserCodeError(AutofitError):
         super().__init__(f"your code failed while {doing}:\n\n{traceback.rstrip()}")
 
 
+class DeviceBusyError(AutofitError):
+    """The process that calls autofit has the GPU in its own hands, so that trials cannot have it.
+
+    Args:
+        device: the GPU's name.
+        held_bytes: what the process holds; None where the driver does not tell.
+    """
+
+    def __init__(self, device: str, held_bytes: int | None) -> None:
+        self.device, self.held_bytes = device, held_bytes
+        much = f"{format_bytes(held_bytes)} of " if held_bytes else ""
+        super().__init__(
+            f"this process itself holds {much}the memory of {device}, so that no trial can have it. Call autofit before "
+            "anything that uses the GPU (building a model does), or from a process of its own; in a notebook, restart the "
+            "kernel and tune first"
+        )
+
+
 class NothingFitsError(AutofitError):
     """Not even the smallest batch fits.
 
@@ -72,15 +91,26 @@ class NothingFitsError(AutofitError):
         needed_bytes: what that batch was seen to use.
         limit_bytes: what a trial may use.
         at_least: True when `needed_bytes` is a lower bound (it failed with the limit lifted, too).
+        estimated: True when nothing was run.
     """
 
-    def __init__(self, memory: str, batch_size: int | None, needed_bytes: int, limit_bytes: int, at_least: bool) -> None:
+    def __init__(
+        self,
+        memory: str,
+        batch_size: int | None,
+        needed_bytes: int,
+        limit_bytes: int,
+        *,
+        at_least: bool,
+        estimated: bool = False,
+    ) -> None:
         self.memory, self.batch_size = memory, batch_size
         self.needed_bytes, self.limit_bytes, self.at_least = needed_bytes, limit_bytes, at_least
         what = f"a batch of {batch_size}" if batch_size is not None else "the workload"
         needs = f"more than {format_bytes(needed_bytes)}" if at_least else format_bytes(needed_bytes)
+        by = " (estimated from the model; nothing was trained)" if estimated else ""
         super().__init__(
-            f"nothing fits: {what} needs {needs} of {memory} memory, the limit is {format_bytes(limit_bytes)}. "
+            f"nothing fits: {what} needs {needs} of {memory} memory{by}, the limit is {format_bytes(limit_bytes)}. "
             f"Raise {memory}_memory, allow a smaller batch_size in the space, or make the model or its input smaller."
         )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from autofit.records import FitConfig, FrontierPoint, Limits, Trial
+from autofit.records import FitConfig, Limits, Trial
+from autofit.results import FrontierPoint
 from autofit.space import condemned, cost
 
 _NOT_WAITING = 0.95  # TensorFlow's profiler calls a step that waits under 5 % of its time not input-bound

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autofit.records import Description, Device, FitConfig, Limits, Machine, Usage
+from autofit.records import Description, Device, FitConfig, Limits, Machine
+from autofit.results import Usage
 from autofit.space import KERAS_DEFAULTS, SearchSpace
 
 

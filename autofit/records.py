@@ -8,10 +8,12 @@ from enum import Enum
 from typing import Any
 
 KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
-RESULT_VERSION = 1
 
 INPUT_BOUND = 1.2
 """A pipeline that makes less than so many times what the step alone takes may not keep up with it."""
+
+INPUT_ALONE = "input pipeline alone"
+"""The phase of a trial in which nothing is trained: what it holds is not what the user's run will hold."""
 
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 """Names of the two constraints that each trial carries, in units of the limit: use / limit - 1, feasible at 0 and below."""
@@ -98,7 +100,11 @@ class Measurement:
 
     `samples_per_second` is the end-to-end rate of `fit`; `compute_samples_per_second` that of the same step on one
     cached batch; `input_samples_per_second` that of the input pipeline alone. `spread` is the half-width of the 95 %
-    confidence interval of the end-to-end rate, relative to it. Peaks are None where they cannot be read.
+    confidence interval of the end-to-end rate, relative to it. Peaks are None where they cannot be read. The peaks by
+    phase say where they were; that of the input pipeline alone, which no user's run has, is not in the peak as a whole.
+    `driver_peak_bytes` is the most that the driver counted for the trial's processes, context and libraries included;
+    `allocator_fallbacks` counts algorithms given up for want of memory, the sign of the slow zone below the limit.
+    `queued_batches` is how many batches were ready or in the making when the queue was full.
     """
 
     outcome: Outcome
@@ -112,6 +118,11 @@ class Measurement:
     input_samples_per_second: float | None = None
     device_peak_bytes: int | None = None
     host_peak_bytes: int | None = None
+    device_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
+    host_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
+    driver_peak_bytes: int | None = None
+    allocator_fallbacks: int = 0
+    queued_batches: int | None = None
     traceback: str | None = None
 
 
@@ -133,8 +144,31 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """Device memory that a train step of so many samples is estimated to hold, nothing trained.
+
+    `device_bytes_by_part` are what the peak is made of; `method` says how they were had; 95 % of such estimates are
+    within `relative_error` of what is measured (measured: see tests/benchmarks/memory.py).
+    """
+
+    batch_size: int
+    device_bytes_by_part: Mapping[str, int]
+    method: str
+    relative_error: float
+
+    @property
+    def device_bytes(self) -> int:
+        """The estimated peak."""
+        return sum(self.device_bytes_by_part.values())
+
+
+@dataclass(frozen=True)
 class Description:
-    """What is known of a workload before anything is trained."""
+    """What is known of a workload before anything is trained.
+
+    `process_bytes` is what the process that described it used of host memory, model and data opened, step traced;
+    `footprints` are estimates of device memory, by ascending batch size, empty where the step could not be traced.
+    """
 
     input_kind: str
     knobs: tuple[str, ...]
@@ -146,18 +180,24 @@ class Description:
     jit_compile: bool
     fingerprint: str
     validation_knobs: tuple[str, ...] = ()
+    footprints: tuple[Footprint, ...] = ()
+    process_bytes: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator, as the driver reports it; `index` is the driver's, `uuid` names it for good."""
+    """One accelerator, as the driver reports it; `index` is the driver's, `uuid` names it for good.
+
+    `held_by` says in words which processes hold how much of its memory.
+    """
 
     index: int
     name: str
     uuid: str
     total_bytes: int
     free_bytes: int
+    held_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,6 +210,7 @@ class Machine:
     cores: int
     memory_bytes: int
     available_bytes: int
+    shared_memory_bytes: int = 0
     devices: tuple[Device, ...] = ()
 
 
@@ -179,7 +220,8 @@ class TrialSpec:
 
     `role` is describe, measure or confirm. `measure_seconds` is how long the end-to-end rate is taken, at the most in a
     measuring trial, in full in a confirming one; for the latter `input_bound` says whether the batches that a full queue
-    holds would make it look faster than it is.
+    holds would make it look faster than it is. A describing trial estimates the memory of `batch_sizes`, of a step that
+    XLA compiles that of the first two alone unless `compile_all`.
     """
 
     role: str
@@ -188,99 +230,5 @@ class TrialSpec:
     deadline_seconds: float
     measure_seconds: float = 3.0
     input_bound: bool = True
-
-
-@dataclass(frozen=True)
-class Speedup:
-    """How much faster the chosen config is than the baseline.
-
-    `ratio` is the geometric mean of the paired ratios, `low` and `high` the ends of its 95 % confidence interval. All
-    three are None when the baseline did not run to its end; `baseline_outcome` says how it ended.
-    """
-
-    baseline: FitConfig
-    baseline_outcome: Outcome
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    pairs: int = 0
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """The chosen config, with the figures of the runs that confirmed it."""
-
-    config: FitConfig
-    samples_per_second: float
-    spread: float | None
-    device_peak_bytes: int | None
-    host_peak_bytes: int | None
-    speedup: Speedup
-    confirmed: bool
-
-
-@dataclass(frozen=True)
-class FrontierPoint:
-    """For one setting of the other knobs (`config.batch_size` is None): the largest batch that fitted, the smallest that
-    did not.
-    """
-
-    config: FitConfig
-    largest_batch_size: int | None
-    smallest_oom_batch_size: int | None
-
-
-@dataclass(frozen=True)
-class Usage:
-    """How the user's functions are written in code: import lines, and expressions for the model and the data.
-
-    `data` and `validation` name a factory, which is called with the kwargs here and the knobs that it takes, or stand for
-    the arrays themselves.
-    """
-
-    imports: tuple[str, ...] = ()
-    model: str = "build_model()"
-    data: str = "data"
-    data_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    data_is_arrays: bool = False
-    validation: str | None = None
-    validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    validation_is_arrays: bool = False
-
-
-@dataclass(frozen=True)
-class TuningRecord:
-    """One tune, whole: the choice, its proof, and every trial."""
-
-    config: FitConfig
-    fit_kwargs: Mapping[str, Any]
-    data_kwargs: Mapping[str, Any]
-    samples_per_second: float
-    spread: float | None
-    speedup: Speedup
-    confirmed: bool
-    device_peak_bytes: int | None
-    host_peak_bytes: int | None
-    limits: Limits
-    bottleneck: str
-    compute_samples_per_second: float | None
-    input_samples_per_second: float | None
-    stop_reason: str
-    machine: Machine
-    device: str
-    description: Description
-    frontier: tuple[FrontierPoint, ...]
-    trials: tuple[Trial, ...]
-    seconds: float
-    usage: Usage
-    version: int = RESULT_VERSION
-
-    @property
-    def headroom(self) -> dict[str, float | None]:
-        """The share of each limit that the chosen config left free, from 0 to 1; None without a limit or a reading."""
-        device = _share_left(self.device_peak_bytes, self.limits.device_bytes)
-        return {"device": device, "host": _share_left(self.host_peak_bytes, self.limits.host_bytes)}
-
-
-def _share_left(peak_bytes: int | None, limit_bytes: int | None) -> float | None:
-    return None if peak_bytes is None or limit_bytes is None else 1 - peak_bytes / limit_bytes
+    batch_sizes: tuple[int, ...] = ()
+    compile_all: bool = False

@@ -16,7 +16,8 @@ A generator: whoever draws it shows the events; nothing here prints.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import functools
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -28,25 +29,17 @@ from autofit.errors import NothingFitsError, NoTrialFinishedError, UserCodeError
 from autofit.events import Activity, Described, Event, TrialEnded
 from autofit.inputs import render_kwargs
 from autofit.question import Question
-from autofit.records import (
-    INPUT_BOUND,
-    Description,
-    FitConfig,
-    Limits,
-    Measurement,
-    Outcome,
-    Recommendation,
-    Trial,
-    TrialSpec,
-    TuningRecord,
-)
+from autofit.records import INPUT_BOUND, Description, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
 from autofit.report import files
+from autofit.results import Recommendation, TuningRecord
 from autofit.sampler import RampSampler
 from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space, cost
 from autofit.study import TuningStudy
+from autofit.surrogate.memory import MemorySurrogate, least_device_bytes
 from autofit.trial.launcher import Launcher
 
 _LIFTED_HOST_SHARE = 0.95
+_ESTIMATED = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
 _RECORD, _ASKED = "record", "asked"
 
 
@@ -72,6 +65,7 @@ class _Tuning:
         self._question, self._launcher = question, launcher
         self._budget = Budget(question)
         self._study: TuningStudy | None = None
+        self._fitted: tuple[int, Callable[[FitConfig], bool]] | None = None  # to so many trials
 
     def run(self) -> Generator[Event, None, TuningRecord]:
         q = self._question
@@ -79,7 +73,14 @@ class _Tuning:
         count = description.sample_count
         space = build_space(q.space, description.knobs, cores=q.machine.cores, sample_count=count, baseline=q.baseline)
         baseline = q.baseline_in(space)
-        sampler = RampSampler(space, baseline, cores=q.machine.cores, ramp_trials=max(2, q.max_trials // 2))
+        self._check_smallest(description, space)
+        sampler = RampSampler(
+            space,
+            baseline,
+            cores=q.machine.cores,
+            fitting=lambda: self._fitting(description),
+            ramp_trials=max(2, q.max_trials // 2),
+        )
         study = self._study = TuningStudy(q.storage, q.study_name(description, space), sampler, q.limits, fresh=q.fresh)
         known = study.trials()
         yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
@@ -101,7 +102,8 @@ class _Tuning:
     def _describe(self) -> Generator[Event, None, Description]:
         q = self._question
         config = replace(KERAS_DEFAULTS, **q.baseline)
-        spec = TrialSpec("describe", config, q.limits, self._budget.deadline_seconds())
+        sizes = (*((config.batch_size or 1) * k for k in _ESTIMATED), 1)
+        spec = TrialSpec("describe", config, q.limits, self._budget.deadline_seconds(), batch_sizes=sizes)
         described = yield from self._launch(spec, Activity("describing the model and the data"))
         if isinstance(described, Description):
             return described
@@ -115,6 +117,23 @@ class _Tuning:
         if isinstance(described, Description):
             return described
         raise (yield from self._what_it_needs(Trial(smallest, described)))
+
+    def _fitting(self, description: Description) -> Callable[[FitConfig], bool]:
+        """Says of a config whether its memory's upper bound is within the limits, by all that has run so far."""
+        q = self._question
+        trials = self._study.trials() if self._study else ()
+        if self._fitted is None or self._fitted[0] != len(trials):
+            surrogate = MemorySurrogate(description, q.limits, on_cpu=q.device is None, trials=trials)
+            self._fitted = len(trials), functools.cache(surrogate.fits)
+        return self._fitted[1]
+
+    def _check_smallest(self, description: Description, space: SearchSpace) -> None:
+        """Say before anything is run that not even the smallest batch can fit, if that is sure."""
+        limit = self._question.limits.device_bytes
+        smallest = space.batch_size[0] if space.batch_size else None
+        needed = least_device_bytes(description, smallest or 1)
+        if limit is not None and needed > limit:
+            raise NothingFitsError("device", smallest, needed, limit, at_least=True, estimated=True)
 
     def _search(self, study: TuningStudy) -> Generator[Event, None, str]:
         """Ask, run, tell, yield; returns why it stopped."""
@@ -193,7 +212,7 @@ class _Tuning:
         peak = measurement.device_peak_bytes if memory == "device" else measurement.host_peak_bytes
         known = smallest.measurement.device_peak_bytes if memory == "device" else smallest.measurement.host_peak_bytes
         failed = measurement.outcome is not Outcome.OK
-        return NothingFitsError(memory, smallest.config.batch_size, peak or known or limit, limit, failed)
+        return NothingFitsError(memory, smallest.config.batch_size, peak or known or limit, limit, at_least=failed)
 
     def _launch(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement | Description]:
         """Run one trial, its phases shown as what is being done."""

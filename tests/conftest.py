@@ -1,10 +1,10 @@
 import pytest
 
-from autofit import machine
+from autofit import devices
 
 
 def pytest_collection_modifyitems(items):
-    if machine.detect().devices:
+    if devices.nvidia_devices():
         return
     for item in items:
         if item.get_closest_marker("gpu"):

@@ -7,16 +7,32 @@ MIB = 2**20
 MACHINE = Machine("Linux", "3.11", "some CPU", 4, 16384 * MIB, 16384 * MIB)
 KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
 
+DESCRIPTION = Description(
+    input_kind="PyDataset",
+    knobs=KNOBS,
+    sample_count=2000,
+    sample_bytes=MIB // 4,
+    parameter_count=1000,
+    parameter_bytes=4000,
+    optimizer_bytes=8000,
+    jit_compile=False,
+    fingerprint="model",
+    validation_knobs=KNOBS,
+    process_bytes=100 * MIB,
+    versions={"keras": "3"},
+)
+
 
 class FakeLauncher:
     """Memory is affine in the batch and what the queue holds; compute saturates with the batch; input scales with workers.
 
     Args:
         special: outcomes of single configs, by config or by (role, config).
+        cliff: above this batch size both memories are a GiB higher than anybody would think.
     """
 
-    def __init__(self, special=None):
-        self.special = special or {}
+    def __init__(self, special=None, cliff=None):
+        self.special, self.cliff = special or {}, cliff
         self.specs = []
         self.closed = False
 
@@ -25,19 +41,7 @@ class FakeLauncher:
         yield "working"
         if spec.role == "describe":
             forced = self.special.get("describe")
-            return forced or Description(
-                input_kind="PyDataset",
-                knobs=KNOBS,
-                sample_count=2000,
-                sample_bytes=MIB // 4,
-                parameter_count=1000,
-                parameter_bytes=4000,
-                optimizer_bytes=8000,
-                jit_compile=False,
-                fingerprint="model",
-                validation_knobs=KNOBS,
-                versions={"keras": "3"},
-            )
+            return forced or DESCRIPTION
         forced = self.special.get((spec.role, spec.config), self.special.get(spec.config))
         if forced is not None:
             return Measurement(forced, Evidence(f"made to be {forced.value}"), 1.0, traceback="Traceback: boom")
@@ -45,9 +49,10 @@ class FakeLauncher:
 
     def measure(self, spec):
         c, limits = spec.config, spec.limits
-        device = (10 + c.batch_size) * MIB
+        surprise = 1024 if self.cliff is not None and c.batch_size > self.cliff else 0
+        device = (10 + c.batch_size + surprise) * MIB
         held = (c.max_queue_size + 1) * c.batch_size / 4 if c.has_queue else c.batch_size / 4
-        host = int((100 + held + (200 * c.workers if c.use_multiprocessing else 0)) * MIB)
+        host = int((100 + held + surprise + (200 * c.workers if c.use_multiprocessing else 0)) * MIB)
         if limits.device_bytes is not None and device > limits.device_bytes:
             return Measurement(
                 Outcome.DEVICE_OOM,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records import Device
+from autofit.records import Device, Footprint
 
 _MIB = 2**20
 
@@ -20,6 +21,8 @@ class TensorFlow:
     oom_lines = re.compile(
         r"OOM when allocating tensor|ran out of memory trying to allocate (?!.*not a failure)|RESOURCE_EXHAUSTED: "
     )
+
+    fallback_lines = re.compile(r"ran out of memory trying to allocate .*not a failure")
 
     def environment(self, device: Device | None) -> dict[str, str]:
         """The device by UUID, which does not depend on CUDA's order; and all logging, which is evidence of an OOM."""
@@ -64,10 +67,23 @@ class TensorFlow:
     def peak_bytes(self, device: Device | None) -> int | None:
         """The allocator's own peak; None for the CPU's plain allocator, which keeps no count."""
         try:
-            memory = _tensorflow().config.experimental.get_memory_info("GPU:0" if device else "CPU:0")
+            memory = _tensorflow().config.experimental.get_memory_info(_device_name(device))
         except ValueError:
             return None
         return int(memory["peak"])
+
+    def reset_peak(self, device: Device | None) -> None:
+        """Set the allocator's peak back to what is in use."""
+        _tensorflow().config.experimental.reset_memory_stats(_device_name(device))
+
+    def estimator(
+        self, model: Any, batch: Any, device: Device | None, limit_bytes: int | None
+    ) -> Callable[[int], Footprint]:
+        """By XLA's buffer assignment where the step is compiled by XLA, by a liveness walk over its graph otherwise."""
+        from autofit.footprint.device import StepFootprint  # loads Keras and TensorFlow: must stay out of the parent
+
+        workers = _tensorflow().config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1
+        return StepFootprint(model, batch, on_cpu=device is None, workers=workers, limit_bytes=limit_bytes).estimate
 
     def is_oom(self, error: BaseException) -> bool:
         """`ResourceExhaustedError`, wherever in the chain of causes it stands."""
@@ -89,6 +105,10 @@ class TensorFlow:
         found = {"tensorflow": str(_tensorflow().__version__), "keras": str(keras.__version__), "numpy": np.__version__}
         switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS")
         return found if switch is None else {**found, "TF_ENABLE_ONEDNN_OPTS": switch}
+
+
+def _device_name(device: Device | None) -> str:
+    return "GPU:0" if device else "CPU:0"
 
 
 def _tensorflow() -> Any:

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autofit.events import Activity, Described, Event, TrialEnded
-from autofit.records import FitConfig, Limits, Outcome, Trial, TuningRecord
+from autofit.records import FitConfig, Limits, Outcome, Trial
 from autofit.report.snippet import baseline_gain, render
+from autofit.results import TuningRecord
 from autofit.units import format_bytes, format_seconds
 
 _BAR_CELLS = 6

@@ -12,7 +12,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
-from autofit.records import RESULT_VERSION, TuningRecord
+from autofit.results import RESULT_VERSION, TuningRecord
 
 _RECORDS = TypeAdapter(TuningRecord)
 

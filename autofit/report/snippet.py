@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from autofit.records import TuningRecord, Usage
+from autofit.results import TuningRecord, Usage
 from autofit.workload import Reference, Workload
 
 _LINE_CHARACTERS = 60  # short enough to stand indented, twice, on 80 columns

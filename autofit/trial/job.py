@@ -12,10 +12,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofit.records import Device, FitConfig
+from autofit.backends import Backend
+from autofit.records import INPUT_ALONE, Device, FitConfig
 
+BUILDING = "building the model"
 USER_ERROR_FILE = "user-error.json"
 _PACKAGE = str(Path(__file__).parents[1])
+
+
+class DevicePeaks:
+    """The device's peak in each phase of a trial, bytes.
+
+    Asking for the peak starts the backend, which the user's code may still want to configure: so it is not asked before
+    the model is built.
+    """
+
+    def __init__(self, backend: Backend, device: Device | None) -> None:
+        self._backend, self._device = backend, device
+        self._phase: str | None = None
+        self.by_phase: dict[str, int] = {}
+
+    def enter(self, phase: str) -> None:
+        """Note the peak of the phase that ends, and begin anew."""
+        if self._phase is not None:
+            self._note()
+        if self._phase is not None or phase == BUILDING:
+            self._phase = phase
+
+    def highest(self) -> int | None:
+        """The highest peak so far, the present phase's included, but for the phase in which nothing is trained."""
+        if self._phase is not None:
+            self._note()
+        return max((size for phase, size in self.by_phase.items() if phase != INPUT_ALONE), default=None)
+
+    def _note(self) -> None:
+        peak = self._backend.peak_bytes(self._device)
+        if peak is not None and self._phase is not None:
+            self.by_phase[self._phase] = max(peak, self.by_phase.get(self._phase, 0))
+            self._backend.reset_peak(self._device)
 
 
 @dataclass(frozen=True)
@@ -24,12 +58,9 @@ class Job:
 
     folder: Path
     spec: Mapping[str, Any]
+    device: Device | None
     channel: int
-
-    @property
-    def device(self) -> Device | None:
-        """The accelerator, or None for the CPU."""
-        return Device(**self.spec["device"]) if self.spec["device"] else None
+    peaks: DevicePeaks
 
     @property
     def config(self) -> FitConfig:
@@ -42,6 +73,7 @@ class Job:
 
     def enter(self, phase: str) -> None:
         """Say what is being done from now on."""
+        self.peaks.enter(phase)
         self.send(phase=phase)
 
     def report_error(self, error: BaseException) -> None:

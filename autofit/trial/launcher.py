@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -105,7 +105,7 @@ class ProcessLauncher:
             self.warm()
         assert self._server is not None
         server_pid, started, kills = self._server.pid, time.monotonic(), machine.oom_kills()
-        watcher = Watcher(server_pid, spec.limits.host_bytes, spec.deadline_seconds)
+        watcher = Watcher(server_pid, spec.limits.host_bytes, spec.deadline_seconds, self._device)
         trial = _Listener(*self._request(spec))
         stopped: str | None = None
         exit_code: int | None = None
@@ -125,6 +125,7 @@ class ProcessLauncher:
                     stopped = stop.reason
                     end_tree(server_pid, trial.pid)
                 if trial.phase is not None and trial.phase != phase:
+                    watcher.phase = trial.phase
                     yield trial.phase
         finally:
             end_tree(server_pid, trial.pid)
@@ -132,7 +133,8 @@ class ProcessLauncher:
             if self._lost:
                 self._stop_server()
         if trial.description is not None:
-            return _DESCRIPTIONS.validate_python(trial.description)
+            description = _DESCRIPTIONS.validate_python(trial.description)
+            return replace(description, process_bytes=watcher.peak_bytes)
         if trial.failure is not None and trial.failure["kind"] == "usage":
             raise UsageError(trial.failure["reason"])
         ending = Ending(
@@ -143,6 +145,9 @@ class ProcessLauncher:
             stopped=stopped,
             last_host_bytes=watcher.last_bytes,
             peak_host_bytes=watcher.peak_bytes,
+            host_peak_bytes_by_phase=watcher.peak_by_phase,
+            driver_peak_bytes=watcher.driver_peak_bytes,
+            least_shared_memory_bytes=watcher.least_shared_memory_bytes,
             kernel_oom_kills=max(0, machine.oom_kills() - kills),
             seconds=time.monotonic() - started,
             log=read_log(self._log_path()),

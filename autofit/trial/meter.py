@@ -88,24 +88,25 @@ class StepClock:
         self._batch_samples, self._max_seconds = batch_samples, max_seconds
         self._warm_up, self._prefilled, self._stall = warm_up, prefilled, stall
         self.steps, self._enough_spread = steps, enough_spread
+        self.queued: int | None = None  # batches that stood ready when the stall was over
         self._ends: list[float] = []
         self._first_end = 0.0
-        self._done_steps = 0
+        self.steps_done = 0
         self._warm_steps: int | None = None
         self.done = False
 
     def step_ended(self) -> None:
         """Note the end of a step; may stall, and sets `done`."""
-        self._done_steps += 1
-        if self._done_steps == 1:
+        self.steps_done += 1
+        if self.steps_done == 1:
             self._first_end = time.perf_counter()
         if self._warm_steps is None and self._is_warm():
-            self._warm_steps = self._done_steps
+            self._warm_steps = self.steps_done
             if self._stall is not None:
                 self._stall()
-        if self._warm_steps is not None and self._done_steps >= self._warm_steps + self._prefilled:
+        if self._warm_steps is not None and self.steps_done >= self._warm_steps + self._prefilled:
             self._ends.append(time.perf_counter())
-        self.done = self._knows_enough() if self.steps is None else self._done_steps >= self._warm_up + self.steps
+        self.done = self._knows_enough() if self.steps is None else self.steps_done >= self._warm_up + self.steps
 
     def rate(self) -> Rate | None:
         """The rate of the steady part; None when the run was over before it began."""
@@ -113,7 +114,7 @@ class StepClock:
 
     def _is_warm(self) -> bool:
         slow = time.perf_counter() - self._first_end >= _WARM_UP_SECONDS
-        return self._done_steps >= self._warm_up or (slow and self._done_steps >= _FEWEST_WARM_UP_STEPS)
+        return self.steps_done >= self._warm_up or (slow and self.steps_done >= _FEWEST_WARM_UP_STEPS)
 
     def _knows_enough(self) -> bool:
         steps = len(self._ends) - 1

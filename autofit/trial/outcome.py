@@ -7,10 +7,11 @@ record keeps why.
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ _NOISE = re.compile(r"Chunk at|InUse at|Free  at|Bin \(|Next region of size|Stat
 _HOST_OOM_LINES = re.compile(
     r"std::bad_alloc|MemoryError|Cannot allocate memory|No space left on device.*(/dev/shm|torch_)"
 )
+_FULL_BYTES = 2**20  # /dev/shm with less room than this is full
 _NEAR_LIMIT = 0.9  # a tree killed from outside above this share of its limit is taken to have run out of memory
 
 
@@ -43,6 +45,10 @@ class Ending:
     kernel_oom_kills: int
     seconds: float
     log: str
+    host_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
+    driver_peak_bytes: int | None = None
+    least_shared_memory_bytes: int | None = None
+    """The least room seen in /dev/shm; None where it was not read."""
 
 
 def read_log(path: Path) -> str:
@@ -82,6 +88,9 @@ def classify(ending: Ending, limits: Limits, backend: Backend, *, on_cpu: bool) 
         evidence=evidence,
         seconds=ending.seconds,
         host_peak_bytes=ending.peak_host_bytes or None,
+        host_peak_bytes_by_phase=dict(ending.host_peak_bytes_by_phase),
+        driver_peak_bytes=ending.driver_peak_bytes,
+        allocator_fallbacks=len(backend.fallback_lines.findall(ending.log)),
         traceback=ending.failure.get("traceback") if ending.failure and outcome is Outcome.ERROR else None,
         **told,
     )
@@ -121,6 +130,10 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
         )
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"
+    if ending.exit_code == -signal.SIGBUS and (ending.least_shared_memory_bytes or math.inf) < _FULL_BYTES:
+        return Outcome.HOST_OOM, (
+            f"{how} with /dev/shm full; give the container more (docker run --shm-size), or use fewer worker processes"
+        )
     if ending.exit_code == -signal.SIGKILL and last >= _NEAR_LIMIT * limit:
         return Outcome.HOST_OOM, f"{how}; {reading}"
     return Outcome.CRASHED, f"{how} while: {ending.phase or 'starting'}; {reading}"

@@ -7,9 +7,11 @@ finer can split waiting from computing.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -21,8 +23,8 @@ from autofit import backends
 from autofit.errors import UsageError
 from autofit.inputs import FitInput, knobs_of, open_input
 from autofit.inputs.window import OneBatch
-from autofit.records import INPUT_BOUND, Description
-from autofit.trial.job import Job
+from autofit.records import INPUT_ALONE, INPUT_BOUND, Description, Footprint
+from autofit.trial.job import BUILDING, Job
 from autofit.trial.meter import Rate, StepClock, wait_until_full
 from autofit.workload import Reference, Workload
 
@@ -36,7 +38,7 @@ _VALIDATION_STEPS = 10
 
 
 def _build_model(job: Job, loaded: Workload) -> keras.Model:
-    job.enter("building the model")
+    job.enter(BUILDING)
     model = _resolved(loaded.build_model)(**loaded.model_kwargs)
     if not isinstance(model, keras.Model):
         raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
@@ -71,6 +73,7 @@ def _describe(job: Job, loaded: Workload) -> None:
     model.optimizer.build(model.trainable_variables)
     batch = data.batch()
     leaves = _leaves(batch)
+    footprints = _footprints(job, model, batch)
     job.send(
         description=asdict(
             Description(
@@ -84,10 +87,25 @@ def _describe(job: Job, loaded: Workload) -> None:
                 jit_compile=bool(model.jit_compile),
                 validation_knobs=_knobs_of(loaded.validation, loaded.validation_kwargs),
                 fingerprint=_model_fingerprint(model, leaves),
+                footprints=footprints,
                 versions={"backend": backends.current().name, **backends.current().versions()},
             )
         )
     )
+
+
+def _footprints(job: Job, model: keras.Model, batch: Any) -> tuple[Footprint, ...]:
+    """Estimates for the batch sizes that the spec names; none where the step cannot be traced for other sizes."""
+    job.enter("estimating memory")
+    sizes, compiled = tuple(job.spec["batch_sizes"]), bool(model.jit_compile)
+    if compiled and not job.spec["compile_all"]:
+        sizes = sizes[:2]
+    try:
+        estimate = backends.current().estimator(model, batch, job.device, job.spec["limits"]["device_bytes"])
+        return tuple(estimate(size) for size in sorted(sizes))
+    except Exception as error:  # a model that takes one batch size only: it is tuned without an estimate
+        print(f"memory cannot be estimated: {type(error).__name__}: {error}", file=sys.stderr)
+        return ()
 
 
 def _measure(job: Job, loaded: Workload) -> None:
@@ -123,20 +141,23 @@ def _fit_clock(job: Job, model: keras.Model, data: FitInput, *, drain: bool, eno
     With `drain`, the batches that the full queue held are not counted, since the pipeline may not keep up with the steps
     that eat them.
     """
+    made_before = data.batches_made() or 0
     queue = (data.applied.max_queue_size or 0) + _AHEAD if data.applied.has_queue else 0
 
     def stall() -> None:
         job.enter("filling the queue")
         wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
+        clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * model.steps_per_execution
         job.enter("training")
 
-    return StepClock(
+    clock = StepClock(
         data.batch_samples * model.steps_per_execution,
         job.spec["measure_seconds"],
         prefilled=math.ceil(queue / model.steps_per_execution) if drain else 0,
         stall=stall if queue else None,
         enough_spread=enough_spread,
     )
+    return clock
 
 
 class _Steps(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
@@ -201,7 +222,9 @@ def _input_rate(job: Job, data: FitInput) -> Rate:
     idle.compile(jit_compile=False)
     ends = steps if data.ends_by_itself else None
     clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
-    _fit(job, idle, data, data.fit_arguments(warm_up + steps), clock, phase="input pipeline alone")
+    _fit(job, idle, data, data.fit_arguments(warm_up + steps), clock, phase=INPUT_ALONE)
+    del idle
+    gc.collect()  # what it held of the data would be counted to the training that follows
     return _known(clock)
 
 
@@ -221,7 +244,9 @@ def _send_measurement(job: Job, clock: StepClock, compute: Rate | None, inputs: 
             "steps": rate.steps,
             "compute_samples_per_second": compute and compute.samples_per_second,
             "input_samples_per_second": inputs and inputs.samples_per_second,
-            "device_peak_bytes": backends.current().peak_bytes(job.device),
+            "queued_batches": clock.queued,
+            "device_peak_bytes": job.peaks.highest(),
+            "device_peak_bytes_by_phase": job.peaks.by_phase,
         }
     )
 

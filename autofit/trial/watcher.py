@@ -16,6 +16,9 @@ from dataclasses import dataclass
 
 import psutil
 
+from autofit import devices, machine
+from autofit.records import INPUT_ALONE, Device
+
 _TREE_SECONDS = 0.25
 _PSS_SECONDS = 0.25
 _PSS_DUTY = 0.05  # share of a core that reading PSS may take, far from the limit
@@ -36,15 +39,29 @@ class Watcher:
         server_pid: the root of the tree.
         host_limit_bytes: most ΣPSS that the tree may use.
         deadline_seconds: longest that the trial may take, from now.
+        device: the GPU whose use by the tree is read from the driver, or None.
     """
 
-    def __init__(self, server_pid: int, host_limit_bytes: int, deadline_seconds: float) -> None:
+    def __init__(
+        self, server_pid: int, host_limit_bytes: int, deadline_seconds: float, device: Device | None = None
+    ) -> None:
         self._root = psutil.Process(server_pid)
         self._limit, self._deadline = host_limit_bytes, time.monotonic() + deadline_seconds
         self._tree: list[psutil.Process] = [self._root]
         self._rss: dict[int, int] = {}
         self._tree_due = self._pss_due = 0.0
-        self.last_bytes = self.peak_bytes = 0
+        self.last_bytes = 0
+        self.phase = "starting"
+        self.peak_by_phase: dict[str, int] = {}
+        self.least_shared_memory_bytes = machine.shared_memory()[1]
+        self._device = device
+        self._device_used_before = devices.used_bytes(device, ())[0] if device else 0
+        self.driver_peak_bytes: int | None = None
+
+    @property
+    def peak_bytes(self) -> int:
+        """The highest ΣPSS, but for the phase in which nothing is trained."""
+        return max((size for phase, size in self.peak_by_phase.items() if phase != INPUT_ALONE), default=0)
 
     def poll(self) -> Stop | None:
         """Look once; says when the trial must end."""
@@ -69,7 +86,12 @@ class Watcher:
                 memory = process.memory_full_info()
                 total += getattr(memory, "pss", memory.uss)  # PSS is known on Linux only
         self.last_bytes = total
-        self.peak_bytes = max(self.peak_bytes, total)
+        self.peak_by_phase[self.phase] = max(self.peak_by_phase.get(self.phase, 0), total)
+        self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, machine.shared_memory()[1])
+        if self._device is not None:
+            everybody, ours = devices.used_bytes(self._device, {process.pid for process in self._tree})
+            used = ours if ours is not None else max(0, everybody - self._device_used_before)
+            self.driver_peak_bytes = max(self.driver_peak_bytes or 0, used)
 
     def _growth_bytes(self) -> int:
         """What resident sets have grown since the last reading: a bound on how much the tree uses more."""

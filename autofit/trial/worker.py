@@ -17,16 +17,18 @@ from typing import Any, NoReturn
 
 from autofit import backends, workload
 from autofit.errors import UsageError
-from autofit.trial.job import USER_ERROR_FILE, Job, user_traceback
+from autofit.records import Device
+from autofit.trial.job import USER_ERROR_FILE, DevicePeaks, Job, user_traceback
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def play(folder: Path, spec_name: str, channel: int) -> int:
     """Do what the spec says; returns the exit status."""
-    job = Job(folder, json.loads((folder / spec_name).read_text()), channel)
+    spec, backend = json.loads((folder / spec_name).read_text()), backends.current()
+    device = Device(**spec["device"]) if spec["device"] else None
+    job = Job(folder, spec, device, channel, DevicePeaks(backend, device))
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)
-    backend = backends.current()
     try:
         backend.set_limit(job.device, job.spec["limits"]["device_bytes"])
         job.enter("loading your code")
@@ -45,7 +47,7 @@ def _failure(job: Job, backend: backends.Backend, error: BaseException) -> dict[
         return {"kind": "usage", "reason": str(error)}
     kept = job.folder / USER_ERROR_FILE
     if not kept.exists() and backend.is_oom(error):
-        return {"kind": "device_oom", "reason": _first_line(error), "device_peak_bytes": backend.peak_bytes(job.device)}
+        return {"kind": "device_oom", "reason": _first_line(error), "device_peak_bytes": job.peaks.highest()}
     # What the user's __getitem__ raised comes first: TensorFlow turns a MemoryError in it into a ResourceExhaustedError
     told = {"type": type(error).__name__, "traceback": user_traceback(error)}
     raised = json.loads(kept.read_text()) if kept.exists() else told

@@ -51,7 +51,7 @@ def test_tune_ends_with_a_confirmed_config(tuned):
     assert result["confirmed"]
     assert result["config"]["batch_size"] in (32, 64)
     assert [trial["outcome"] for trial in result["trials"]] == ["ok"] * 3
-    assert result["speedup"]["ratio"] >= 0.98  # a baseline faster by more than the tolerance takes the place of what was chosen
+    assert result["speedup"]["ratio"] >= 0.98  # the tolerance may be lost, no more
     assert 0 < result["host_peak_bytes"] < result["limits"]["host_bytes"]
     assert f"chosen      batch {result['config']['batch_size']}, " in done.stdout
     assert max(len(line) for line in done.stdout.splitlines() if "Cases(" not in line and "sys.path" not in line) <= 124

@@ -3,7 +3,7 @@
 import pytest
 
 import autofit
-from autofit import machine
+from autofit import devices
 from autofit.records import FitConfig, Limits, Outcome, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload import Workload
@@ -16,7 +16,7 @@ GIB = 2**30
 
 @pytest.fixture(scope="module")
 def launcher():
-    with ProcessLauncher(Workload(w.build_model, w.Cases), machine.detect().devices[0]) as launcher:
+    with ProcessLauncher(Workload(w.build_model, w.Cases), devices.nvidia_devices()[0]) as launcher:
         yield launcher
 
 

@@ -2,7 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.frontier import bottleneck, choose, frontier
-from autofit.records import Evidence, FitConfig, FrontierPoint, Limits, Measurement, Outcome, Trial
+from autofit.records import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
+from autofit.results import FrontierPoint
 from autofit.space import cost
 
 LIMITS = Limits(device_bytes=100, host_bytes=1000)

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from autofit.errors import UsageError
 from autofit.events import Activity
-from autofit.records import Usage
 from autofit.report import files, snippet
 from autofit.report.console import Progress, print_trials, summarise
+from autofit.results import Usage
 from autofit.tuner import tune
 from tests.fakes import MIB, FakeLauncher, drain, question
 
@@ -28,7 +28,7 @@ USAGE = Usage(
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     asked = question(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, usage=USAGE)
-    return drain(tune(asked, FakeLauncher()))
+    return drain(tune(asked, FakeLauncher(cliff=64)))
 
 
 def at_80_columns(draw, *, terminal=False):

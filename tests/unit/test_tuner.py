@@ -1,13 +1,15 @@
 """The loop, above the process wall: what is tried, stored, chosen, confirmed, demoted, resumed and said."""
 
+from dataclasses import replace
+
 import pytest
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.events import Activity, Described, TrialEnded
-from autofit.records import Evidence, FitConfig, Limits, Measurement, Outcome
+from autofit.records import Evidence, FitConfig, Footprint, Limits, Measurement, Outcome
 from autofit.space import condemned
 from autofit.tuner import tune
-from tests.fakes import BASELINE, MIB, FakeLauncher, drain, question
+from tests.fakes import BASELINE, DESCRIPTION, MIB, FakeLauncher, drain, question
 
 
 def searched(events):
@@ -37,10 +39,10 @@ def test_no_config_is_tried_twice(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "limits", [{"device_bytes": 100 * MIB}, {"host_bytes": 600 * MIB}, {"device_bytes": 60 * MIB, "host_bytes": 400 * MIB}]
+    "limits", [{"device_bytes": 100 * MIB}, {"host_bytes": 600 * MIB}, {"device_bytes": 80 * MIB, "host_bytes": 600 * MIB}]
 )
 def test_nothing_above_a_known_oom_is_tried(tmp_path, limits):
-    events, record = drain(tune(question(tmp_path, max_trials=16, **limits), FakeLauncher()))
+    events, record = drain(tune(question(tmp_path, max_trials=16, **limits), FakeLauncher(cliff=32)))
     trials = searched(events)
     assert any(trial.measurement.outcome.is_oom for trial in trials)
     for later, trial in enumerate(trials):
@@ -48,6 +50,26 @@ def test_nothing_above_a_known_oom_is_tried(tmp_path, limits):
             assert not condemned(trial.config, oom.config, oom.measurement.outcome)
     assert (record.device_peak_bytes or 0) <= (limits.get("device_bytes") or 2**60)
     assert record.host_peak_bytes <= limits.get("host_bytes", 2**60)
+
+
+@pytest.mark.parametrize("limits", [{"device_bytes": 300 * MIB}, {"host_bytes": 900 * MIB}])
+def test_the_frontier_is_reached_without_an_oom(tmp_path, limits):
+    events, _ = drain(tune(question(tmp_path, max_trials=12, **limits), FakeLauncher()))
+    trials = searched(events)
+    assert not any(trial.measurement.outcome.is_oom for trial in trials)
+    use = [max(t.measurement.device_peak_bytes / MIB / 300, 0) for t in trials]
+    if "host_bytes" in limits:
+        use = [t.measurement.host_peak_bytes / MIB / 900 for t in trials]
+    assert max(use) > 0.7
+
+
+def test_a_batch_that_cannot_fit_is_said_before_anything_is_trained(tmp_path):
+    launcher = FakeLauncher(
+        {"describe": replace(DESCRIPTION, footprints=(Footprint(1, {"weights": 90 * MIB}, "walk", 0.2),))}
+    )
+    with pytest.raises(NothingFitsError, match=r"a batch of 1 needs more than 54\.0 MiB .*nothing was trained.* 50\.0 MiB"):
+        drain(tune(question(tmp_path, device_bytes=50 * MIB), launcher))
+    assert [spec.role for spec in launcher.specs] == ["describe"]
 
 
 def test_confirming_runs_are_interleaved_and_change_order(tmp_path):

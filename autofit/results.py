@@ -1,0 +1,107 @@
+"""What a tune comes to: the choice, its proof, and all that a report needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autofit.records import Description, FitConfig, Limits, Machine, Outcome, Trial
+
+RESULT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How much faster the chosen config is than the baseline.
+
+    `ratio` is the geometric mean of the paired ratios, `low` and `high` the ends of its 95 % confidence interval. All
+    three are None when the baseline did not run to its end; `baseline_outcome` says how it ended.
+    """
+
+    baseline: FitConfig
+    baseline_outcome: Outcome
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    pairs: int = 0
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The chosen config, with the figures of the runs that confirmed it."""
+
+    config: FitConfig
+    samples_per_second: float
+    spread: float | None
+    device_peak_bytes: int | None
+    host_peak_bytes: int | None
+    speedup: Speedup
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """For one setting of the other knobs (`config.batch_size` is None): the largest batch that fitted, the smallest that
+    did not.
+    """
+
+    config: FitConfig
+    largest_batch_size: int | None
+    smallest_oom_batch_size: int | None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How the user's functions are written in code: import lines, and expressions for the model and the data.
+
+    `data` and `validation` name a factory, which is called with the kwargs here and the knobs that it takes, or stand for
+    the arrays themselves.
+    """
+
+    imports: tuple[str, ...] = ()
+    model: str = "build_model()"
+    data: str = "data"
+    data_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    data_is_arrays: bool = False
+    validation: str | None = None
+    validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    validation_is_arrays: bool = False
+
+
+@dataclass(frozen=True)
+class TuningRecord:
+    """One tune, whole: the choice, its proof, and every trial."""
+
+    config: FitConfig
+    fit_kwargs: Mapping[str, Any]
+    data_kwargs: Mapping[str, Any]
+    samples_per_second: float
+    spread: float | None
+    speedup: Speedup
+    confirmed: bool
+    device_peak_bytes: int | None
+    host_peak_bytes: int | None
+    limits: Limits
+    bottleneck: str
+    compute_samples_per_second: float | None
+    input_samples_per_second: float | None
+    stop_reason: str
+    machine: Machine
+    device: str
+    description: Description
+    frontier: tuple[FrontierPoint, ...]
+    trials: tuple[Trial, ...]
+    seconds: float
+    usage: Usage
+    version: int = RESULT_VERSION
+
+    @property
+    def headroom(self) -> dict[str, float | None]:
+        """The share of each limit that the chosen config left free, from 0 to 1; None without a limit or a reading."""
+        device = _share_left(self.device_peak_bytes, self.limits.device_bytes)
+        return {"device": device, "host": _share_left(self.host_peak_bytes, self.limits.host_bytes)}
+
+
+def _share_left(peak_bytes: int | None, limit_bytes: int | None) -> float | None:
+    return None if peak_bytes is None or limit_bytes is None else 1 - peak_bytes / limit_bytes
