@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autofit.api import Result, tune, tune_file
+    from autofit.api import Result, estimate, estimate_file, tune, tune_file
     from autofit.errors import (
         AutofitError,
         ConfigError,
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
         UserCodeError,
     )
     from autofit.records import FitConfig, Limits, Measurement, Outcome, Trial
+    from autofit.results import Estimate
 
 _HOMES = {
-    "autofit.api": ("Result", "tune", "tune_file"),
+    "autofit.api": ("Result", "estimate", "estimate_file", "tune", "tune_file"),
     "autofit.errors": (
         "AutofitError",
         "ConfigError",
@@ -43,6 +44,7 @@ _HOMES = {
         "UsageError",
         "UserCodeError",
     ),
+    "autofit.results": ("Estimate",),
     "autofit.records": ("FitConfig", "Limits", "Measurement", "Outcome", "Trial"),
 }
 
@@ -50,6 +52,7 @@ __all__ = [
     "AutofitError",
     "ConfigError",
     "DeviceBusyError",
+    "Estimate",
     "FitConfig",
     "Limits",
     "Measurement",
@@ -63,6 +66,8 @@ __all__ = [
     "UnsupportedInputError",
     "UsageError",
     "UserCodeError",
+    "estimate",
+    "estimate_file",
     "tune",
     "tune_file",
 ]

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from autofit import config, devices, limits, machine
 from autofit.errors import UsageError
+from autofit.estimation import estimate as run_estimate
 from autofit.events import Event
 from autofit.question import Question
 from autofit.report import files, snippet
 from autofit.report.console import Progress
-from autofit.results import TuningRecord
+from autofit.results import Estimate, TuningRecord
 from autofit.trial.launcher import ProcessLauncher
 from autofit.tuner import tune as run_loop
 from autofit.workload import Reference, Workload
+
+BATCH_SIZES = (1, 8, 32, 128, 512)
+"""What is estimated when nothing is said."""
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -97,9 +103,12 @@ def tune(
         StorageError: the trials cannot be stored.
         KeyboardInterrupt: passed on, after all processes are ended; finished trials are kept.
     """
-    if not callable(build_model) and not isinstance(build_model, Reference):
-        raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")
-    checked = config.check(
+    workload, question, launch = _ask(
+        build_model,
+        data,
+        validation,
+        (model_kwargs, data_kwargs, validation_kwargs),
+        fresh=fresh,
         space=space,
         device=device,
         device_memory=device_memory,
@@ -112,32 +121,8 @@ def tune(
         storage=storage,
         launch=launch,
     )
-    workload = Workload(
-        build_model=build_model,
-        data=data,
-        validation=validation,
-        model_kwargs=model_kwargs or {},
-        data_kwargs=data_kwargs or {},
-        validation_kwargs=validation_kwargs or {},
-    )
-    here = machine.detect(devices.nvidia_devices())
-    chosen_device = devices.choose_device(here, checked.pop("device"))
-    if chosen_device is not None:
-        devices.check_free(chosen_device)
-    amounts = checked.pop("device_memory"), checked.pop("host_memory")
-    launch = checked.pop("launch")
-    question = Question(
-        workload_fingerprint=workload.fingerprint(),
-        machine=here,
-        device=chosen_device,
-        limits=limits.resolve_limits(here, chosen_device, *amounts),
-        limits_asked=(str(amounts[0]), str(amounts[1])),
-        fresh=fresh,
-        usage=snippet.usage_of(workload),
-        **checked,
-    )
     shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
-    with ProcessLauncher(workload, chosen_device, launch) as launcher, shown:
+    with ProcessLauncher(workload, question.device, launch) as launcher, shown:
         record = _collect(run_loop(question, launcher), shown)
     return Result(**{field.name: getattr(record, field.name) for field in fields(record)})
 
@@ -152,15 +137,121 @@ def tune_file(path: str | os.PathLike[str], **overrides: Any) -> Result:
     return tune(**{**config.load(os.fspath(path)), **overrides})
 
 
-def _collect(events: Generator[Event, None, TuningRecord], progress: Progress) -> TuningRecord:
+def estimate(
+    build_model: Callable[..., Any] | Reference,
+    data: Any,
+    *,
+    batch_size: Sequence[int] = BATCH_SIZES,
+    model_kwargs: Mapping[str, Any] | None = None,
+    data_kwargs: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    device_memory: str | int = "90%",
+    host_memory: str | int = "80%",
+    baseline: Mapping[str, Any] | None = None,
+    launch: str = "auto",
+    progress: bool | Progress = True,
+) -> Estimate:
+    """Estimate the memory that training will need, by part and batch size; the model is built, nothing is trained.
+
+    Args:
+        build_model: called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        data: as for `tune`.
+        batch_size: samples a batch, one or more.
+        model_kwargs: what `build_model` is given.
+        data_kwargs: what the data factory is given beside the knobs.
+        device: as for `tune`.
+        device_memory: as for `tune`.
+        host_memory: as for `tune`.
+        baseline: the other knobs (workers, max_queue_size, use_multiprocessing); Keras's defaults for those left out.
+        launch: as for `tune`.
+        progress: whether to show progress, or a `Progress` to show it on.
+
+    Returns:
+        Bytes by part for device and host memory, a row for each batch size, and the largest batch expected to fit.
+
+    Raises:
+        UsageError: the arguments are wrong.
+        DeviceBusyError: the calling process itself holds the GPU.
+        UserCodeError: the model or data code raised; the text carries its traceback.
+        NoTrialFinishedError: the model and data could not be built, or the train step not be traced.
+        TrialProcessError: a process could not be started.
+    """
+    sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
+    if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
+        raise UsageError(f"batch_size: {batch_size!r} is not allowed; give one or more whole numbers from 1 on")
+    workload, question, launch = _ask(
+        build_model,
+        data,
+        None,
+        (model_kwargs, data_kwargs, None),
+        device=device,
+        device_memory=device_memory,
+        host_memory=host_memory,
+        baseline=baseline,
+        launch=launch,
+    )
+    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
+    with ProcessLauncher(workload, question.device, launch) as launcher, shown:
+        return _collect(run_estimate(question, launcher, sizes), shown)
+
+
+def estimate_file(path: str | os.PathLike[str], **overrides: Any) -> Estimate:
+    """Estimate what a YAML file describes; `overrides` are arguments of `estimate` that take precedence.
+
+    Raises:
+        ConfigError: the file says something that is not allowed; names file, line and key.
+        AutofitError: as `estimate`.
+    """
+    told = config.load(os.fspath(path))
+    taken = ("build_model", "data", "model_kwargs", "data_kwargs", "device", "device_memory", "host_memory", "baseline")
+    return estimate(**{**{key: told[key] for key in (*taken, "launch")}, **overrides})
+
+
+def _ask(
+    build_model: Any,
+    data: Any,
+    validation: Any,
+    kwargs: tuple[Mapping[str, Any] | None, ...],
+    *,
+    fresh: bool = False,
+    **asked: Any,
+) -> tuple[Workload, Question, str]:
+    """Check the arguments and look at this machine: (workload, question, how to launch).
+
+    `kwargs` are those of the model, the data and the validation.
+    """
+    if not callable(build_model) and not isinstance(build_model, Reference):
+        raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")
+    checked = config.check(**asked)
+    workload = Workload(build_model, data, validation, *({} if given is None else given for given in kwargs))
+    here = machine.detect(devices.nvidia_devices())
+    device = devices.choose_device(here, checked.pop("device"))
+    if device is not None:
+        devices.check_free(device)
+    amounts = checked.pop("device_memory"), checked.pop("host_memory")
+    launch = checked.pop("launch")
+    question = Question(
+        workload_fingerprint=workload.fingerprint(),
+        machine=here,
+        device=device,
+        limits=limits.resolve_limits(here, device, *amounts),
+        limits_asked=(str(amounts[0]), str(amounts[1])),
+        fresh=fresh,
+        usage=snippet.usage_of(workload),
+        **checked,
+    )
+    return workload, question, launch
+
+
+def _collect(events: Generator[Event, None, Found], progress: Progress) -> Found:
     """Draw the loop's events, show each, and return what it returns."""
     try:
         while True:
             try:
                 event = next(events)
             except StopIteration as end:
-                record: TuningRecord = end.value
-                return record
+                found: Found = end.value
+                return found
             progress.show(event)
     finally:
         events.close()

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from autofit import api
 from autofit.errors import AutofitError, UsageError
+from autofit.report import estimate as report
 from autofit.report import files, snippet
 from autofit.report.console import Progress, print_trials, summarise
 
@@ -92,6 +93,49 @@ def tune(
             err=True,
         )
         raise typer.Exit(_INTERRUPTED) from None
+
+
+@app.command()
+def estimate(
+    file: Annotated[Path, typer.Argument(help="YAML file that names the model, the data and the limits.")],
+    batch_size: Annotated[str, typer.Option(help="Batch sizes, with commas between.", metavar="N,N,…")] = ",".join(
+        str(size) for size in api.BATCH_SIZES
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw memory against batch size into this file, .png or .svg.")] = None,
+) -> None:
+    """Estimate the memory that training will need, nothing trained: by part, for each batch size, against the limits.
+
+    The other knobs are those of the file's baseline, Keras's defaults otherwise.
+    """
+    sys.path.insert(0, "")
+    try:
+        sizes = _batch_sizes(batch_size)
+        if plot is not None and plot.suffix not in report.PLOT_FORMATS:
+            raise UsageError(f"--plot: {plot} must end in {' or '.join(report.PLOT_FORMATS)}")
+        if plot is not None and not plot.parent.is_dir():
+            raise UsageError(f"--plot: there is no folder {plot.parent}; make it first")
+        shown = Progress(Console(stderr=True, highlight=False), quiet=as_json)
+        found = api.estimate_file(file, batch_size=sizes, progress=shown)
+        if as_json:
+            typer.echo(report.as_json(found))
+        else:
+            report.print_estimate(found, Console(highlight=False))
+        if plot is not None:
+            report.plot(found, plot)
+            typer.echo(f"drawn to {plot}", err=True)
+    except AutofitError as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        typer.echo("\nInterrupted; every process is ended.", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _batch_sizes(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--batch-size: {text!r} is not allowed; write whole numbers with commas: 32,64,128") from None
 
 
 @app.command()

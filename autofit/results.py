@@ -105,3 +105,54 @@ class TuningRecord:
 
 def _share_left(peak_bytes: int | None, limit_bytes: int | None) -> float | None:
     return None if peak_bytes is None or limit_bytes is None else 1 - peak_bytes / limit_bytes
+
+
+@dataclass(frozen=True)
+class EstimateRow:
+    """What one batch size is estimated to need, bytes by part; the upper bounds hold with 99 % probability.
+
+    `fits` says whether both upper bounds are within the limits.
+    """
+
+    batch_size: int
+    device_bytes_by_part: Mapping[str, int]
+    host_bytes_by_part: Mapping[str, int]
+    device_upper_bytes: int
+    host_upper_bytes: int
+    fits: bool
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory in all."""
+        return sum(self.device_bytes_by_part.values())
+
+    @property
+    def host_bytes(self) -> int:
+        """Host memory in all."""
+        return sum(self.host_bytes_by_part.values())
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a workload will need, nothing trained: a row for each batch size, under the other knobs of `config`.
+
+    `largest_batch_size` is the largest whose upper bounds are within the limits; None when not even one sample's are.
+    """
+
+    description: Description
+    config: FitConfig
+    limits: Limits
+    machine: Machine
+    device: str
+    rows: tuple[EstimateRow, ...]
+    largest_batch_size: int | None
+
+    @property
+    def method(self) -> str:
+        """How device memory was estimated."""
+        return self.description.footprints[0].method
+
+    @property
+    def relative_error(self) -> float:
+        """95 % of such estimates of device memory are within this share of what is measured."""
+        return self.description.footprints[0].relative_error

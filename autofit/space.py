@@ -145,7 +145,7 @@ def build_space(
     largest = min(_LARGEST_BATCH, sample_count or _LARGEST_BATCH)
     workers = {1, *(2**k for k in range(1, 5)), cores}
     defaults: dict[str, Sequence[int]] = {
-        "batch_size": _batch_grid(1, largest),
+        "batch_size": batch_grid(1, largest),
         "workers": sorted(w for w in workers if w <= max(2, min(_MOST_WORKERS, 2 * cores))),
         "max_queue_size": _QUEUES,
         "use_multiprocessing": (False, True),
@@ -170,11 +170,11 @@ def _values(knob: str, asked: Any) -> tuple[int, ...]:
     if len(values) != 2 or values[0] > values[1]:
         raise UsageError(f"space: {knob}: the range {asked!r} is not (lowest, highest)")
     if knob == "batch_size":
-        return tuple(_batch_grid(*values))
+        return tuple(batch_grid(*values))
     return tuple(sorted({values[0], values[1], *(2**k for k in range(12) if values[0] <= 2**k <= values[1])}))
 
 
-def _batch_grid(lowest: int, highest: int) -> list[int]:
+def batch_grid(lowest: int, highest: int) -> list[int]:
     """Powers of two, from 16 on also the points half-way between them, and both ends."""
     powers = {2**k for k in range(32)} | {3 * 2**k for k in range(3, 32)}
     return sorted({lowest, highest, *(b for b in powers if lowest <= b <= highest)})

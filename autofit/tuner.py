@@ -25,13 +25,14 @@ from pydantic import ValidationError
 from autofit import frontier
 from autofit.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.confirmation import Demoted, confirm
-from autofit.errors import NothingFitsError, NoTrialFinishedError, UserCodeError
+from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.events import Activity, Described, Event, TrialEnded
 from autofit.inputs import render_kwargs
 from autofit.question import Question
 from autofit.records import INPUT_BOUND, Description, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
 from autofit.report import files
 from autofit.results import Recommendation, TuningRecord
+from autofit.running import run_trial, user_error, why_not_described
 from autofit.sampler import RampSampler
 from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space, cost
 from autofit.study import TuningStudy
@@ -104,16 +105,14 @@ class _Tuning:
         config = replace(KERAS_DEFAULTS, **q.baseline)
         sizes = (*((config.batch_size or 1) * k for k in _ESTIMATED), 1)
         spec = TrialSpec("describe", config, q.limits, self._budget.deadline_seconds(), batch_sizes=sizes)
-        described = yield from self._launch(spec, Activity("describing the model and the data"))
+        described = yield from run_trial(spec, self._launcher, Activity("describing the model and the data"))
         if isinstance(described, Description):
             return described
-        if described.outcome is Outcome.ERROR:
-            raise _user_error(described)
         if not described.outcome.is_oom:
-            raise NoTrialFinishedError(f"the model and the data could not be built: {described.evidence.reason}")
+            raise why_not_described(described)
         smallest = replace(config, batch_size=1, workers=1, use_multiprocessing=False)
         spec = TrialSpec("describe", smallest, q.limits, self._budget.deadline_seconds())
-        described = yield from self._launch(spec, Activity("describing the model and the data, batch 1"))
+        described = yield from run_trial(spec, self._launcher, Activity("describing the model and the data, batch 1"))
         if isinstance(described, Description):
             return described
         raise (yield from self._what_it_needs(Trial(smallest, described)))
@@ -153,7 +152,7 @@ class _Tuning:
             study.tell(measurement)
             yield TrialEnded(Trial(config, measurement), "search")
             if measurement.outcome is Outcome.ERROR:
-                raise _user_error(measurement)
+                raise user_error(measurement)
 
     def _confirm(
         self, study: TuningStudy, space: SearchSpace, baseline: FitConfig
@@ -173,7 +172,7 @@ class _Tuning:
             )
             measurement = yield from self._measured(spec, activity)
             if measurement.outcome is Outcome.ERROR:
-                raise _user_error(measurement)
+                raise user_error(measurement)
             return measurement
 
         while True:
@@ -214,23 +213,8 @@ class _Tuning:
         failed = measurement.outcome is not Outcome.OK
         return NothingFitsError(memory, smallest.config.batch_size, peak or known or limit, limit, at_least=failed)
 
-    def _launch(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement | Description]:
-        """Run one trial, its phases shown as what is being done."""
-        yield activity
-        running = self._launcher.run(spec)
-        try:
-            while True:
-                try:
-                    phase = next(running)
-                except StopIteration as end:
-                    result: Measurement | Description = end.value
-                    return result
-                yield replace(activity, phase=phase)
-        finally:
-            running.close()
-
     def _measured(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement]:
-        result = yield from self._launch(spec, activity)
+        result = yield from run_trial(spec, self._launcher, activity)
         assert isinstance(result, Measurement), "only a describing trial returns a description"
         return result
 
@@ -277,7 +261,3 @@ def _answered(study: TuningStudy, q: Question) -> TuningRecord | None:
     device, host = record.device_peak_bytes or 0, record.host_peak_bytes or 0
     fits = host <= q.limits.host_bytes and (q.limits.device_bytes is None or device <= q.limits.device_bytes)
     return record if fits else None
-
-
-def _user_error(measurement: Measurement) -> UserCodeError:
-    return UserCodeError(measurement.evidence.phase or "starting", measurement.traceback or measurement.evidence.reason)

@@ -193,6 +193,18 @@ class _Reader:
 
 
 def _in_order(graph: Any) -> list[Any]:
-    """The graph's operations, each after those it needs: a loop is given inputs that were made after it."""
-    needed = {op: {*(t.op for t in op.inputs), *op.control_inputs} for op in graph.get_operations()}
-    return list(TopologicalSorter(needed).static_order())
+    """The operations that a result or a side effect needs, each after those it needs itself.
+
+    The others TensorFlow prunes, such as the gradient of the data. A loop is given inputs that were made after it, so that
+    the graph's own order will not do.
+    """
+    needed: dict[Any, set[Any]] = {}
+    wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]
+    while wanted:
+        op = wanted.pop()
+        if op not in needed:
+            needed[op] = {*(t.op for t in op.inputs), *op.control_inputs}
+            wanted += needed[op]
+    place = {op: number for number, op in enumerate(graph.get_operations())}
+    ordered = {op: needed[op] for op in sorted(needed, key=place.__getitem__)}
+    return list(TopologicalSorter(ordered).static_order())

@@ -48,8 +48,8 @@ class LinearModel:
         floor: Sequence[float],
     ) -> None:
         self._prior, self._floor = np.array(mean, float), np.array(floor, float)
-        self._precision = np.diag(1 / np.square(np.array(deviation, float)))
         self._noise = noise
+        self._precision = np.diag(1 / np.square(np.array(deviation, float)))
         seen = [p for p in points if not p.at_least]
         censored = [p for p in points if p.at_least]
         self._fit(seen)
