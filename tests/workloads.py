@@ -16,20 +16,42 @@ _FIRST_BAD_BATCH = 4  # the fifth
 _held = []
 
 
-def build_model(filters=8, fail=False, steps_per_execution=1):
+def build_model(filters=8, fail=False, steps_per_execution=1, apart=False, xla=False):
+    """A small network; `apart` writes its activations as layers of their own."""
     if fail:
         raise RuntimeError("the model cannot be built")
     layers = keras.layers
+    activation, alone = (None, [layers.Activation("relu")]) if apart else ("relu", [])
     model = keras.Sequential(
         [
             layers.Input((PIXELS, PIXELS, 3)),
-            layers.Conv2D(filters, 3, activation="relu"),
+            layers.Conv2D(filters, 3, activation=activation),
+            *alone,
             layers.Conv2D(filters, 3, activation="relu"),
             layers.GlobalAveragePooling2D(),
             layers.Dense(1),
         ]
     )
-    model.compile(optimizer="adam", loss="mse", steps_per_execution=steps_per_execution)
+    model.compile(optimizer="adam", loss="mse", steps_per_execution=steps_per_execution, jit_compile=xla)
+    return model
+
+
+def build_recurrent(steps=PIXELS):
+    """A recurrent network over so many of a picture's lines."""
+    layers = keras.layers
+    lines = [layers.Reshape((PIXELS, PIXELS * 3)), layers.Cropping1D((0, PIXELS - steps)), layers.LSTM(32)]
+    model = keras.Sequential([layers.Input((PIXELS, PIXELS, 3)), *lines, layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+def build_for_one_size(batch_size=8):
+    """A network that takes batches of this size only: its state is kept from one to the next."""
+    layers = keras.layers
+    inputs = keras.Input((PIXELS, PIXELS, 3), batch_size=batch_size)
+    state = layers.LSTM(4, stateful=True)(layers.Reshape((PIXELS, PIXELS * 3))(inputs))
+    model = keras.Model(inputs, layers.Dense(1)(state))
+    model.compile(optimizer="sgd", loss="mse")
     return model
 
 

@@ -64,6 +64,9 @@ class MemorySurrogate:
         """Device memory of a config; None where nothing is known of it: no estimate, and no trial that read a peak."""
         if self._device is None:
             return None
+        if not self._device_points:
+            expected = self._device_features(config)[0]
+            return Prediction(expected, expected * (1 + _QUANTILE / 2 * self._footprints[0].relative_error))
         return self._prediction(self._device, self._device_features(config), config)
 
     def host(self, config: FitConfig) -> Prediction:
@@ -90,6 +93,7 @@ class MemorySurrogate:
                 points.append(Point(self._device_features(trial.config), float(m.device_peak_bytes)))
             elif m.outcome is Outcome.DEVICE_OOM and self._limits.device_bytes is not None:
                 points.append(Point(self._device_features(trial.config), float(self._limits.device_bytes), at_least=True))
+        self._device_points = len(points)
         if not points and not self._footprints:
             return None
         d = self._description

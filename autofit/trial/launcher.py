@@ -125,7 +125,7 @@ class ProcessLauncher:
                     stopped = stop.reason
                     end_tree(server_pid, trial.pid)
                 if trial.phase is not None and trial.phase != phase:
-                    watcher.phase = trial.phase
+                    watcher.enter(trial.phase)
                     yield trial.phase
         finally:
             end_tree(server_pid, trial.pid)

@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -35,6 +36,7 @@ _MOST_STEPS = 20_000  # Keras shuffles the indices of an epoch in a list: long e
 _AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
 _FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: it warms up what is timed after it
 _VALIDATION_STEPS = 10
+_READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
 
 
 def _build_model(job: Job, loaded: Workload) -> keras.Model:
@@ -148,6 +150,8 @@ def _fit_clock(job: Job, model: keras.Model, data: FitInput, *, drain: bool, eno
         job.enter("filling the queue")
         wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
         clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * model.steps_per_execution
+        job.enter("queue full")
+        time.sleep(_READING_SECONDS)
         job.enter("training")
 
     clock = StepClock(

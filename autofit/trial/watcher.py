@@ -63,6 +63,11 @@ class Watcher:
         """The highest ΣPSS, but for the phase in which nothing is trained."""
         return max((size for phase, size in self.peak_by_phase.items() if phase != INPUT_ALONE), default=0)
 
+    def enter(self, phase: str) -> None:
+        """A new phase has begun: what is used now is its own."""
+        self.phase = phase
+        self._read()
+
     def poll(self) -> Stop | None:
         """Look once; says when the trial must end."""
         now = time.monotonic()

@@ -112,6 +112,44 @@ def test_a_bug_of_the_users_ends_with_their_traceback(autofit, tmp_path, text, t
     assert ": ok" not in done.stdout
 
 
+def test_estimate_prints_json_and_draws_a_picture(autofit, tmp_path):
+    write(tmp_path, WORKLOAD + "Cases\ndevice_memory: 100MiB\n")
+    done = autofit("estimate", "tune.yaml", "--batch-size", "8,512", "--json", "--plot", "memory.png")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    small, large = told["batch_sizes"]
+    assert (small["batch_size"], small["fits"], large["batch_size"], large["fits"]) == (8, True, 512, False)
+    assert sum(small["device_bytes_by_part"].values()) == small["device_bytes"] <= small["device_upper_bytes"]
+    assert 8 <= told["largest_batch_size"] < 512
+    assert (tmp_path / "memory.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_estimate_prints_a_table_that_fits_the_terminal(autofit, tmp_path):
+    write(tmp_path, WORKLOAD + "Cases\n")
+    done = autofit("estimate", "tune.yaml", "--batch-size", "1,8,32,128,512")
+    assert done.returncode == 0, done.stderr
+    for part in ("weights", "optimizer state", "gradients", "activations", "temporaries", "input batch", "queue"):
+        assert f"  {part}" in done.stdout
+    assert "Largest batch expected to fit" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--batch-size", "32,many"], "--batch-size: '32,many' is not allowed"),
+        (["--batch-size", "0"], "batch_size: [0] is not allowed"),
+        (["--plot", "memory.pdf"], "memory.pdf must end in .png or .svg"),
+        (["--plot", "no/such/memory.png"], "there is no folder no/such"),
+    ],
+)
+def test_what_is_wrong_with_a_call_of_estimate_is_said(autofit, tmp_path, arguments, told):
+    write(tmp_path, WORKLOAD + "Cases\n")
+    done = autofit("estimate", "tune.yaml", *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
 def test_when_nothing_fits_it_says_what_is_needed(autofit, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\nhost_memory: 300MiB\nstorage: t.db\n")
     done = autofit("tune", "tune.yaml")

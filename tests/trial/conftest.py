@@ -31,7 +31,7 @@ def warm(start):
     return launcher
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def play():
     """Run one trial to its end; returns its measurement or description."""
 

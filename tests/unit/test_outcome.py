@@ -58,6 +58,8 @@ def ending(**known):
             "died by SIGSEGV after the allocator wrote: RESOURCE",
         ),
         ({"exit_code": -signal.SIGABRT, "log": TF_OOM}, Outcome.DEVICE_OOM, "died by SIGABRT"),
+        ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": 4096}, Outcome.HOST_OOM, "with /dev/shm full"),
+        ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": GIB}, Outcome.CRASHED, "died by SIGBUS"),
         ({"exit_code": -signal.SIGKILL, "log": TF_OOM, "stopped": "deadline"}, Outcome.DEVICE_OOM, "allocator wrote"),
         ({"exit_code": -signal.SIGSEGV, "log": SLOW_ZONE}, Outcome.CRASHED, "died by SIGSEGV while: training"),
         ({"exit_code": -signal.SIGSEGV}, Outcome.CRASHED, "died by SIGSEGV"),
@@ -99,3 +101,8 @@ def test_the_record_names_the_signal_and_keeps_the_end_of_the_log_without_the_al
 def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts(on_cpu, outcome):
     known = ending(exit_code=-signal.SIGSEGV, log=TF_OOM)
     assert classify(known, Limits(None, 4 * GIB), backends.current(), on_cpu=on_cpu).outcome is outcome
+
+
+def test_signs_of_the_slow_zone_are_counted():
+    measurement = classify(ending(measurement=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
+    assert (measurement.outcome, measurement.allocator_fallbacks) == (Outcome.OK, 3)

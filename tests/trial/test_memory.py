@@ -1,0 +1,67 @@
+"""Memory by phase, and estimates against what is measured: real models in real processes."""
+
+import pytest
+
+from autofit.footprint.device import LIVENESS, XLA
+from autofit.records import INPUT_ALONE, FitConfig, Outcome
+from tests import workloads as w
+
+GIB = 2**30
+SIZES = (16, 64, 256)
+
+
+@pytest.fixture(scope="module")
+def estimated(start, play):
+    """The footprints of a model of `tests.workloads`, by batch size."""
+
+    def estimated(build_model, **kwargs):
+        launcher = start(build_model=build_model, model_kwargs=kwargs)
+        described = play(launcher, role="describe", device_bytes=GIB, batch_sizes=SIZES, compile_all=True)
+        return {f.batch_size: f for f in described.footprints}
+
+    return estimated
+
+
+def test_every_phase_has_its_peak_and_the_highest_is_the_peak(warm, play):
+    measurement = play(warm, FitConfig(128, 2, 4, False), device_bytes=GIB)
+    device, host = measurement.device_peak_bytes_by_phase, measurement.host_peak_bytes_by_phase
+    assert {"building the model", "first step", "compute alone", INPUT_ALONE, "training"} <= set(device)
+    assert measurement.device_peak_bytes == max(size for phase, size in device.items() if phase != INPUT_ALONE)
+    assert device["building the model"] < device["first step"]
+    assert measurement.host_peak_bytes == max(size for phase, size in host.items() if phase != INPUT_ALONE)
+    assert measurement.driver_peak_bytes is None
+    assert 5 <= measurement.queued_batches <= 4 + 4
+
+
+def test_the_peak_of_validation_is_told_apart(start, play):
+    launcher = start(validation=w.Cases)
+    measurement = play(launcher, FitConfig(64, 1, 10, False), role="confirm", device_bytes=GIB)
+    peaks = measurement.device_peak_bytes_by_phase
+    assert 0 < peaks["validation"] < peaks["first epoch"]
+
+
+@pytest.mark.parametrize(("kwargs", "method", "error"), [({}, LIVENESS, 0.25), ({"xla": True}, XLA, 0.1)])
+def test_what_is_estimated_is_what_is_measured(estimated, start, play, kwargs, method, error):
+    footprint = estimated(w.build_model, **kwargs)[256]
+    launcher = start(model_kwargs=kwargs)
+    measurement = play(launcher, FitConfig(256, 1, 10, False), device_bytes=GIB)
+    assert measurement.outcome is Outcome.OK
+    assert footprint.method == method
+    assert footprint.device_bytes == pytest.approx(measurement.device_peak_bytes, rel=error)
+
+
+def test_an_activation_in_a_layer_of_its_own_changes_nothing(estimated):
+    within, apart = estimated(w.build_model), estimated(w.build_model, apart=True)
+    assert [f.device_bytes for f in apart.values()] == [f.device_bytes for f in within.values()]
+    assert list(within) == list(SIZES)
+
+
+def test_the_bodies_of_loops_are_entered(estimated):
+    short, long = estimated(w.build_recurrent, steps=8)[256], estimated(w.build_recurrent, steps=32)[256]
+    state = 256 * 32 * 4  # bytes of one of the tensors that each step keeps for the backward pass
+    kept = long.device_bytes_by_part["activations"] - short.device_bytes_by_part["activations"]
+    assert kept > 5 * 24 * state
+
+
+def test_a_model_for_one_batch_size_is_described_without_an_estimate(estimated):
+    assert estimated(w.build_for_one_size) == {}

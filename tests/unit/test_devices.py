@@ -1,0 +1,71 @@
+"""What the NVIDIA driver says, told by a driver of the test's own."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from autofit import devices, limits
+from autofit.errors import DeviceBusyError, UsageError
+from autofit.records import Device
+from tests.unit.test_machine import HERE
+
+GIB = 2**30
+GPU = Device(0, "NVIDIA T4", "GPU-1", 16 * GIB, 4 * GIB)
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A driver with one GPU of 16 GiB; returns who holds how much of it, to be filled in."""
+    held = {}
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetHandleByUUID": lambda uuid: 0,
+        "nvmlDeviceGetUUID": lambda handle: "GPU-1",
+        "nvmlDeviceGetName": lambda handle: "NVIDIA T4",
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(
+            total=16 * GIB, used=sum(held.values()), free=16 * GIB - sum(held.values())
+        ),
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
+            SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in held.items()
+        ],
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(devices.pynvml, name, answer)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return held
+
+
+def test_who_holds_a_gpu_is_named_when_more_is_asked_than_is_free(driver):
+    driver[1] = 12 * GIB
+    (gpu,) = devices.nvidia_devices()
+    assert gpu.free_bytes == 4 * GIB
+    with pytest.raises(UsageError, match=r"6GiB is more than the 4\.00 GiB of 16\.0 GiB free .*\(pid 1\) holds 12\.0 GiB"):
+        limits.resolve_limits(HERE, gpu, "6GiB", "80%")
+
+
+def test_a_gpu_that_the_caller_holds_itself_is_said_to_be_busy(driver):
+    driver[os.getpid()] = 3 * GIB
+    with pytest.raises(DeviceBusyError, match=r"this process itself holds 3\.00 GiB of the memory of NVIDIA T4.* restart"):
+        devices.check_free(GPU)
+
+
+def test_a_gpu_that_others_use_is_not_busy(driver):
+    driver[1] = 3 * GIB
+    devices.check_free(GPU)
+
+
+def test_use_is_counted_for_the_trials_own_processes(driver):
+    driver |= {10: 2 * GIB, 11: GIB, 12: 5 * GIB}
+    assert devices.used_bytes(GPU, {10, 11}) == (8 * GIB, 3 * GIB)
+    assert devices.used_bytes(GPU, {99}) == (8 * GIB, None)
+
+
+def test_without_a_driver_there_is_no_gpu():
+    if devices.nvidia_devices():
+        pytest.skip("this machine has a GPU")
+    assert devices.used_bytes(GPU, {1}) == (0, None)
+    devices.check_free(GPU)
