@@ -7,7 +7,7 @@ import pytest
 
 import autofit
 
-HEAVY = ("tensorflow", "keras", "optuna", "rich")
+HEAVY = ("tensorflow", "keras", "optuna", "rich", "matplotlib")
 
 
 @pytest.mark.parametrize(
