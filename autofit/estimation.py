@@ -41,8 +41,8 @@ def estimate(question: Question, launcher: Launcher, batch_sizes: Sequence[int])
         raise why_not_described(described)
     if not described.footprints:
         raise NoTrialFinishedError(
-            "memory cannot be estimated: the train step could not be traced for another batch size than the data's own. "
-            "Leave the batch dimension of the model open; or tune, which measures"
+            "memory cannot be estimated: the train step could not be traced for another batch size than the data's own "
+            f"({described.estimate_problem}). Leave the batch dimension of the model open; or tune, which measures"
         )
     on_cpu = q.device is None
     config = FitConfig.of({knob: value for knob, value in config.values().items() if knob in described.knobs})

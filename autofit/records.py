@@ -167,7 +167,8 @@ class Description:
     """What is known of a workload before anything is trained.
 
     `process_bytes` is what the process that described it used of host memory, model and data opened, step traced;
-    `footprints` are estimates of device memory, by ascending batch size, empty where the step could not be traced.
+    `footprints` are estimates of device memory, by ascending batch size, empty where the step could not be traced; why is
+    then in `estimate_problem`.
     """
 
     input_kind: str
@@ -181,6 +182,7 @@ class Description:
     fingerprint: str
     validation_knobs: tuple[str, ...] = ()
     footprints: tuple[Footprint, ...] = ()
+    estimate_problem: str | None = None
     process_bytes: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
 

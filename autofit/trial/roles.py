@@ -11,7 +11,6 @@ import gc
 import hashlib
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -75,7 +74,7 @@ def _describe(job: Job, loaded: Workload) -> None:
     model.optimizer.build(model.trainable_variables)
     batch = data.batch()
     leaves = _leaves(batch)
-    footprints = _footprints(job, model, batch)
+    footprints, problem = _footprints(job, model, batch)
     job.send(
         description=asdict(
             Description(
@@ -90,24 +89,24 @@ def _describe(job: Job, loaded: Workload) -> None:
                 validation_knobs=_knobs_of(loaded.validation, loaded.validation_kwargs),
                 fingerprint=_model_fingerprint(model, leaves),
                 footprints=footprints,
+                estimate_problem=problem,
                 versions={"backend": backends.current().name, **backends.current().versions()},
             )
         )
     )
 
 
-def _footprints(job: Job, model: keras.Model, batch: Any) -> tuple[Footprint, ...]:
-    """Estimates for the batch sizes that the spec names; none where the step cannot be traced for other sizes."""
+def _footprints(job: Job, model: keras.Model, batch: Any) -> tuple[tuple[Footprint, ...], str | None]:
+    """Estimates for the batch sizes that the spec names; none, and why, where the step cannot be traced for other sizes."""
     job.enter("estimating memory")
     sizes, compiled = tuple(job.spec["batch_sizes"]), bool(model.jit_compile)
     if compiled and not job.spec["compile_all"]:
         sizes = sizes[:2]
     try:
         estimate = backends.current().estimator(model, batch, job.device, job.spec["limits"]["device_bytes"])
-        return tuple(estimate(size) for size in sorted(sizes))
+        return tuple(estimate(size) for size in sorted(sizes)), None
     except Exception as error:  # a model that takes one batch size only: it is tuned without an estimate
-        print(f"memory cannot be estimated: {type(error).__name__}: {error}", file=sys.stderr)
-        return ()
+        return (), f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
 
 
 def _measure(job: Job, loaded: Workload) -> None:
