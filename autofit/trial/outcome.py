@@ -87,7 +87,7 @@ def classify(ending: Ending, limits: Limits, backend: Backend, *, on_cpu: bool) 
         outcome=outcome,
         evidence=evidence,
         seconds=ending.seconds,
-        host_peak_bytes=ending.peak_host_bytes or None,
+        host_peak_bytes=_host_peak(ending, outcome) or None,
         host_peak_bytes_by_phase=dict(ending.host_peak_bytes_by_phase),
         driver_peak_bytes=ending.driver_peak_bytes,
         allocator_fallbacks=len(backend.fallback_lines.findall(ending.log)),
@@ -137,6 +137,11 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
     if ending.exit_code == -signal.SIGKILL and last >= _NEAR_LIMIT * limit:
         return Outcome.HOST_OOM, f"{how}; {reading}"
     return Outcome.CRASHED, f"{how} while: {ending.phase or 'starting'}; {reading}"
+
+
+def _host_peak(ending: Ending, outcome: Outcome) -> int:
+    """The peak; what a tree was ended for counts, in whatever phase it was."""
+    return max(ending.peak_host_bytes, ending.last_host_bytes if outcome is Outcome.HOST_OOM else 0)
 
 
 def _how_it_ended(exit_code: int | None) -> str:
