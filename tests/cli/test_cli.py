@@ -181,7 +181,13 @@ def start_slow_tune(folder):
     """A tune that is in its second trial."""
     write(folder, WORKLOAD + "Cases\n" + SMALL)
     process = subprocess.Popen(
-        [AUTOFIT, "tune", "tune.yaml"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [AUTOFIT, "tune", "tune.yaml"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a background job of a shell ignores Ctrl-C, and so would its child; no thread runs here that could hold a lock
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     for line in process.stdout:
         if ": ok, " in line:
