@@ -13,7 +13,7 @@ from autofit.records import Footprint
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
-_ERRORS = {LIVENESS: 0.2, XLA: 0.06}  # 95 % are within (measured: tests/benchmarks/memory.py)
+_ERRORS = {LIVENESS: 0.2, XLA: 0.13}  # 95 % are within (measured: tests/benchmarks/memory.py)
 _GPU_ERROR = 0.35  # kernels of a GPU take workspaces that are not known before they run; not measured
 _WALKED_OPERATIONS = 60_000  # over all steps: a second or two
 

@@ -29,7 +29,6 @@ class Peak:
 
     total_bytes: int
     bytes_by_part: Mapping[str, int]
-    lowest_step_bytes: int
 
 
 def peak(
@@ -53,7 +52,7 @@ def peak(
         memory.end_step()
         found.append((memory.peak_bytes, memory.parts_at_peak))
     total, parts = max(found, key=lambda step: step[0])
-    return Peak(total, parts, min(step[0] for step in found))
+    return Peak(total, parts)
 
 
 class _Plan:

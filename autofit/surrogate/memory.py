@@ -22,10 +22,8 @@ from autofit.surrogate.linear import LinearModel, Point
 
 _QUANTILE = 2.5  # standard deviations of the upper bound: 99.4 % of a normal distribution lie below
 _DEVICE_NOISE = 0.06  # of a peak, run to run (measured: tests/benchmarks/memory.py): operations overlap by chance
-_NOISE_SHARE, _LEAST_NOISE = (
-    0.4,
-    0.02,
-)  # of the estimate's error: a method that is sure is so where nothing is left to chance
+_NOISE_SHARE = 0.4  # noise of a peak for each part of the estimate's error: both come of what overlaps by chance
+_LEAST_NOISE = 0.02
 _WRONG = 0.25  # an estimate further off than this, relative, is not of what runs
 _SHARES = (0.3, 2.0, 0.3)  # how the estimate's error is shared out to c, V and k (tuned on tests/benchmarks/memory.py)
 _HOST_NOISE = 0.03

@@ -147,7 +147,7 @@ class ProcessLauncher:
             peak_host_bytes=watcher.peak_bytes,
             host_peak_bytes_by_phase=watcher.peak_by_phase,
             driver_peak_bytes=watcher.driver_peak_bytes,
-            least_shared_memory_bytes=watcher.least_shared_memory_bytes,
+            least_shared_memory_bytes=watcher.least_shared_memory_bytes if machine.shared_memory()[0] else None,
             kernel_oom_kills=max(0, machine.oom_kills() - kills),
             seconds=time.monotonic() - started,
             log=read_log(self._log_path()),

@@ -7,7 +7,6 @@ record keeps why.
 
 from __future__ import annotations
 
-import math
 import re
 import signal
 from collections.abc import Mapping
@@ -130,7 +129,8 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
         )
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"
-    if ending.exit_code == -signal.SIGBUS and (ending.least_shared_memory_bytes or math.inf) < _FULL_BYTES:
+    room = ending.least_shared_memory_bytes
+    if ending.exit_code == -signal.SIGBUS and room is not None and room < _FULL_BYTES:
         return Outcome.HOST_OOM, (
             f"{how} with /dev/shm full; give the container more (docker run --shm-size), or use fewer worker processes"
         )

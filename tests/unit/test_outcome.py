@@ -60,6 +60,8 @@ def ending(**known):
         ({"exit_code": -signal.SIGABRT, "log": TF_OOM}, Outcome.DEVICE_OOM, "died by SIGABRT"),
         ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": 4096}, Outcome.HOST_OOM, "with /dev/shm full"),
         ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": GIB}, Outcome.CRASHED, "died by SIGBUS"),
+        ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": 0}, Outcome.HOST_OOM, "with /dev/shm full"),
+        ({"exit_code": -signal.SIGBUS}, Outcome.CRASHED, "died by SIGBUS"),
         ({"exit_code": -signal.SIGKILL, "log": TF_OOM, "stopped": "deadline"}, Outcome.DEVICE_OOM, "allocator wrote"),
         ({"exit_code": -signal.SIGSEGV, "log": SLOW_ZONE}, Outcome.CRASHED, "died by SIGSEGV while: training"),
         ({"exit_code": -signal.SIGSEGV}, Outcome.CRASHED, "died by SIGSEGV"),
