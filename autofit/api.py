@@ -58,6 +58,8 @@ def tune(
     max_seconds: float | None = None,
     max_trial_seconds: float = 180.0,
     tolerance: float = 0.02,
+    risk: float = 0.97,
+    max_oom: int = 2,
     baseline: Mapping[str, Any] | None = None,
     storage: str | None = None,
     fresh: bool = False,
@@ -84,6 +86,8 @@ def tune(
         max_seconds: most seconds for everything.
         max_trial_seconds: a trial that takes longer is ended, and recorded as a timeout.
         tolerance: among configs whose throughput is within this share of the best, the cheapest is chosen.
+        risk: the share of each limit that a config's predicted memory, uncertainty included, may reach.
+        max_oom: after so many out-of-memory trials nothing larger than what has run is tried.
         baseline: the config to compare with, as knobs; Keras's defaults for those left out.
         storage: Optuna storage URL or path of an SQLite file; a file in the user's data folder otherwise.
         fresh: forget stored trials of the same question.
@@ -117,6 +121,8 @@ def tune(
         max_seconds=max_seconds,
         max_trial_seconds=max_trial_seconds,
         tolerance=tolerance,
+        risk=risk,
+        max_oom=max_oom,
         baseline=baseline,
         storage=storage,
         launch=launch,

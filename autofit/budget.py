@@ -63,6 +63,14 @@ class Budget:
         """How long a confirming run may take, given a trial of the search: never so short that only that shows."""
         return max(self.deadline_seconds(), _CONFIRM_PATIENCE * known.seconds)
 
+    def allows_race(self, trials: Sequence[Trial], count: int) -> bool:
+        """Whether there is time for another run of each of so many finalists, and for the confirmation after it."""
+        q = self._question
+        if q.max_seconds is None:
+            return True
+        longest = max(trial.measurement.seconds for trial in trials)
+        return self.seconds() + (count + 2 * _ROUNDS) * (longest + CONFIRM_SECONDS - SEARCH_SECONDS) <= q.max_seconds
+
     def rounds(self, chosen: Trial) -> int:
         """How often the pair is run: fewer times when the seconds run out, once at the least."""
         q = self._question

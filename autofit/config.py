@@ -95,6 +95,8 @@ class TuneFile(BaseModel):
     max_seconds: Annotated[float, Field(gt=0, strict=False)] | None = None
     max_trial_seconds: Annotated[float, Field(gt=0, strict=False)] = 180.0
     tolerance: Annotated[float, BeforeValidator(_share), Field(ge=0, lt=1, strict=False)] = 0.02
+    risk: Annotated[float, BeforeValidator(_share), Field(gt=0, le=1, strict=False)] = 0.97
+    max_oom: Annotated[int, Field(ge=1)] = 2
     baseline: Baseline = Baseline()
     storage: str | None = None
     launch: Literal["auto", "fork", "plain"] = "auto"

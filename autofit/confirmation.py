@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autofit.events import Activity, Event, TrialEnded
 from autofit.intervals import mean_interval
 from autofit.records import FitConfig, Measurement, Outcome, Trial
 from autofit.results import Recommendation, Speedup
+
+_LEAST_NOISE = 0.015  # of a reading, however narrow its own interval is
 
 Run = Callable[[FitConfig, Activity], Generator[Event, None, Measurement]]
 
@@ -55,6 +57,29 @@ def confirm(
         kept = Trial(baseline, runs[baseline][0])
         return _recommend(kept, runs[baseline], Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, rounds))
     return _recommend(chosen, runs[chosen.config], speedup)
+
+
+def race(
+    finalists: Sequence[Trial], thoughts: Mapping[FitConfig, tuple[float, float]], run: Run
+) -> Generator[Event, None, dict[FitConfig, float] | Demoted]:
+    """Run each finalist once more, in turn; returns what is now thought of their rates, samples per second.
+
+    Earlier thought and new reading are weighed by their variances. The readings choose, and so are not reported as the
+    rate of what they chose: the highest of several noisy readings is too high.
+    """
+    rates = {}
+    for number, finalist in enumerate(finalists):
+        doing = f"comparing finalists, {number + 1} of {len(finalists)}"
+        measurement = yield from run(finalist.config, Activity(doing, finalist.config))
+        trial = Trial(finalist.config, measurement)
+        yield TrialEnded(trial, "finalist")
+        if measurement.outcome is not Outcome.OK:
+            return Demoted(trial)
+        mean, deviation = thoughts[finalist.config]
+        noise = max(_LEAST_NOISE, (measurement.spread or 0.0) / 2)
+        weight = deviation**2 / (deviation**2 + noise**2)
+        rates[finalist.config] = math.exp(mean + weight * (math.log(measurement.samples_per_second or 1.0) - mean))
+    return rates
 
 
 def _speedup(baseline: FitConfig, chosen_runs: list[Measurement], baseline_runs: list[Measurement]) -> Speedup:

@@ -22,18 +22,19 @@ class Described:
 
 @dataclass(frozen=True)
 class Activity:
-    """Event: what is being done now; `config` is None while nothing is tried."""
+    """Event: what is being done now, and why; `config` is None while nothing is tried."""
 
     doing: str
     config: FitConfig | None = None
     phase: str | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class TrialEnded:
-    """Event: a trial of the search, or a run of the confirmation (of the chosen config, or of the baseline), ended.
+    """Event: a trial of the search, another run of a finalist, or a run of the confirmation ended.
 
-    `stage` is search, chosen or baseline.
+    `stage` is search, finalist, chosen or baseline.
     """
 
     trial: Trial

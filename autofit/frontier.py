@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from autofit.records import FitConfig, Limits, Trial
@@ -11,6 +12,8 @@ from autofit.space import condemned, cost
 
 _NOT_WAITING = 0.95  # TensorFlow's profiler calls a step that waits under 5 % of its time not input-bound
 _AT_CEILING = 0.85
+_ONE_IN_TEN = -1.28  # standard deviations: a chance below that is not worth another run
+_MOST_RIVALS = 2
 
 
 def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ...]:
@@ -32,25 +35,57 @@ def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ..
     )
 
 
-def choose(trials: Sequence[Trial], limits: Limits, tolerance: float) -> Trial | None:
+def choose(
+    trials: Sequence[Trial], limits: Limits, tolerance: float, rates: Mapping[FitConfig, float] | None = None
+) -> Trial | None:
     """The cheapest trial whose throughput is within `tolerance` (0.02 is 2 %) of the best; None when none fits.
 
     A config of which any trial failed is out, and so is what a known OOM condemns, though it may have run before.
+    `rates` are what is thought of configs, samples per second, where that is better than their one reading.
     """
+    there = _eligible(trials, limits)
+    if not there:
+        return None
+    known = [(rates or {}).get(trial.config, trial.measurement.samples_per_second or 0) for trial in there]
+    near = [trial for trial, rate in zip(there, known, strict=True) if rate >= (1 - tolerance) * max(known)]
+    return min(near, key=lambda trial: cost(trial.config))
+
+
+def finalists(
+    trials: Sequence[Trial], limits: Limits, tolerance: float, thoughts: Mapping[FitConfig, tuple[float, float]]
+) -> tuple[Trial, ...]:
+    """The choice, and before it the configs that may be faster by more than the tolerance for all that noise lets us know.
+
+    Args:
+        trials: all of them.
+        limits: what fits.
+        tolerance: see `choose`.
+        thoughts: of each config the logarithm of its rate, and its standard deviation.
+    """
+    chosen = choose(trials, limits, tolerance, {c: math.exp(mean) for c, (mean, _) in thoughts.items()})
+    if chosen is None or chosen.config not in thoughts:
+        return () if chosen is None else (chosen,)
+    mean, deviation = thoughts[chosen.config]
+
+    def chance(trial: Trial) -> float:
+        m, d = thoughts[trial.config]
+        return (m - mean - math.log1p(tolerance)) / math.hypot(d, deviation)
+
+    others = {t.config: t for t in _eligible(trials, limits) if t.config in thoughts and t.config != chosen.config}
+    rivals = sorted((t for t in others.values() if chance(t) > _ONE_IN_TEN), key=chance, reverse=True)
+    return (*rivals[:_MOST_RIVALS], chosen)
+
+
+def _eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
     out = {trial.config for trial in trials if not trial.fits(limits)}
     ooms = [(trial.config, trial.measurement.outcome) for trial in trials if trial.measurement.outcome.is_oom]
-    there = [
+    return [
         trial
         for trial in trials
         if trial.measurement.samples_per_second
         and trial.config not in out
         and not any(condemned(trial.config, config, outcome) for config, outcome in ooms)
     ]
-    if not there:
-        return None
-    best = max(trial.measurement.samples_per_second or 0 for trial in there)
-    near = [trial for trial in there if (trial.measurement.samples_per_second or 0) >= (1 - tolerance) * best]
-    return min(near, key=lambda trial: cost(trial.config))
 
 
 def bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -> str:

@@ -29,7 +29,7 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         processor=_processor(),
-        cores=_cores(),
+        cores=usable_cores(),
         memory_bytes=total,
         available_bytes=available,
         devices=devices,
@@ -77,7 +77,8 @@ def _page_cache_bytes(group: Path) -> int:
     return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
 
 
-def _cores() -> int:
+def usable_cores() -> int:
+    """The CPU cores that this process may use: affinity and the container's quota count."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for line in _read_lines(_CGROUP_ROOT / "cpu.max"):
         quota, _, period = line.partition(" ")

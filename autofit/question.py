@@ -30,6 +30,8 @@ class Question:
     max_trials: int = 12
     max_seconds: float | None = None
     tolerance: float = 0.02
+    risk: float = 0.97
+    max_oom: int = 2
     max_trial_seconds: float = 180.0
     storage: str | None = None
     fresh: bool = False
@@ -61,5 +63,5 @@ class Question:
 
     def budget(self) -> dict[str, Any]:
         """What may change without making it another question, though it may have another answer."""
-        names = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance")
+        names = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "risk", "max_oom")
         return {"baseline": dict(self.baseline), **{name: getattr(self, name) for name in names}}

@@ -223,7 +223,8 @@ class TrialSpec:
     `role` is describe, measure or confirm. `measure_seconds` is how long the end-to-end rate is taken, at the most in a
     measuring trial, in full in a confirming one; for the latter `input_bound` says whether the batches that a full queue
     holds would make it look faster than it is. A describing trial estimates the memory of `batch_sizes`, of a step that
-    XLA compiles that of the first two alone unless `compile_all`.
+    XLA compiles that of the first two alone unless `compile_all`. A measuring trial whose rate is surely below
+    `rate_to_beat` ends early; it takes the step's rate alone from `compute_samples_per_second` where that is known.
     """
 
     role: str
@@ -234,3 +235,5 @@ class TrialSpec:
     input_bound: bool = True
     batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False
+    rate_to_beat: float | None = None
+    compute_samples_per_second: float | None = None

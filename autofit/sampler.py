@@ -1,63 +1,141 @@
-"""What to try next: the baseline, a doubling ramp of the batch up to the frontier, then Optuna's TPE inside what fits.
-
-`RampSampler` is an `optuna.samplers.BaseSampler`. All that it knows of earlier trials it reads from the Optuna study
-(parameters, values, the two constraints, states), so that a resumed study goes on where it was. What takes its place
-needs the same: to be a sampler, to name its parameters in `distributions`, and to say by `stop_reason` when to stop.
-"""
+"""FrontierSampler: what `proposal` proposes, as an Optuna sampler."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
-from autofit.records import DEVICE_MEMORY, HOST_MEMORY, FitConfig, Outcome
-from autofit.space import SearchSpace, condemned, cost
+from autofit import stored
+from autofit.machine import usable_cores
+from autofit.proposal import EXHAUSTED, Proposal, Proposer
+from autofit.records import Description, FitConfig, Limits, Trial
+from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space
 
-_SPENT = (TrialState.COMPLETE, TrialState.PRUNED)
-_EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
-_LEAP = 8  # a batch larger by more than this than any that ran is beyond what the memory's fit is good for
-_RETREAT = 4  # a first batch that does not fit is divided by this: an OOM costs as much as ten good trials
-_RAMP_GAIN = 0.05  # a doubling that gains less has reached the flat part
+_WHOLE = 2**30  # a limit of which only shares are known
 _TPE_STARTUP_TRIALS = 4
+_NOTHING_KNOWN = Description(
+    input_kind="unknown",
+    knobs=(),
+    sample_count=None,
+    sample_bytes=0,
+    parameter_count=0,
+    parameter_bytes=0,
+    optimizer_bytes=0,
+    jit_compile=False,
+    fingerprint="",
+)
 
 
-class RampSampler(optuna.samplers.BaseSampler):
-    """Baseline, doubling ramp, then TPE with constraints; never what is known or predicted not to fit, nothing twice.
+class FrontierSampler(optuna.samplers.BaseSampler):
+    """Proposes the config with the highest predicted throughput that is predicted to fit, and says when that is settled.
+
+    All that it knows of earlier trials it reads from the Optuna study, so that a resumed study goes on where it was. It
+    can be used with plain Optuna:
+
+        sampler = FrontierSampler({"batch_size": (8, 1024), "workers": [1, 2, 4], "max_queue_size": [2, 10]})
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+
+        def objective(trial):
+            config = sampler.suggest(trial)  # a FitConfig; or trial.suggest_int("batch_size", 8, 1024, log=True), ...
+            ...                              # train a little with it
+            trial.set_constraint("device_memory", peak_bytes / limit_bytes - 1)
+            trial.set_constraint("host_memory", ...)
+            return samples_per_second        # 0.0 when it ran out of memory; the constraint that is above 0 says of which
+
+        study.optimize(objective, n_trials=30, callbacks=[sampler.stop_when_settled])
+
+    The user attributes `compute_samples_per_second` (the step alone) and `input_samples_per_second` (the input alone) of a
+    trial make it learn faster.
 
     Args:
-        space: the legal configs.
-        baseline: tried first when it is in the space.
-        cores: CPU cores; the ramp runs with so many worker threads.
-        fitting: called before each proposal; what it gives says of a config whether it is predicted to fit.
-        ramp_trials: longest ramp.
-        seed: makes the proposals repeatable.
+        space: a `SearchSpace`, or values by knob: a tuple (lowest, highest) for a range, a list for choices.
+        baseline: the present config; Keras's defaults otherwise.
+        description: of the workload; what it says of memory makes the first proposals safer.
+        limits: in bytes; without them only the shares that the constraints give are known.
+        cores: CPU cores; by default all that this process may use.
+        on_cpu: whether the model is trained on the CPU.
+        tolerance: gains below it do not matter (0.02 is 2 %).
+        risk: the share of each limit that the upper bound of a prediction may reach. At 0.97 a tune runs out of memory
+            about once in fifty (measured: see tests/benchmarks/search.py).
+        max_oom: after so many OOMs nothing larger than what has run is proposed.
+        effective_batch_size: search only batch sizes that divide it.
+        seed: makes TPE's proposals repeatable, where it has to step in.
+
+    Raises:
+        UsageError: the space is empty or has values that are not legal.
     """
 
     def __init__(
         self,
-        space: SearchSpace,
-        baseline: FitConfig,
+        space: SearchSpace | Mapping[str, Any],
         *,
-        cores: int,
-        fitting: Callable[[], Callable[[FitConfig], bool]],
-        ramp_trials: int = 6,
+        baseline: FitConfig = KERAS_DEFAULTS,
+        description: Description = _NOTHING_KNOWN,
+        limits: Limits | None = None,
+        cores: int | None = None,
+        on_cpu: bool = False,
+        tolerance: float = 0.02,
+        risk: float = 0.97,
+        max_oom: int = 2,
+        effective_batch_size: int | None = None,
         seed: int = 0,
     ) -> None:
-        self._space = space
-        self._configs = tuple(space.configs())
-        self._baseline = space.canonical(baseline)
-        self._lane = space.nearest(replace(baseline, workers=cores, use_multiprocessing=False))
-        self._ramp_trials, self._fitting = ramp_trials, fitting
+        cores = cores or usable_cores()
+        if not isinstance(space, SearchSpace):
+            space = build_space(
+                space, tuple(space), cores=cores, sample_count=None, effective_batch_size=effective_batch_size
+            )
+        self._limits = limits or Limits(_WHOLE, _WHOLE)
+        self.proposer = Proposer(
+            space,
+            space.canonical(baseline),
+            description,
+            self._limits,
+            cores=cores,
+            on_cpu=on_cpu,
+            tolerance=tolerance,
+            risk=risk,
+            max_oom=max_oom,
+        )
         self.distributions = {knob: _distribution(values) for knob, values in space.knobs().items()}
         self._tpe = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=_TPE_STARTUP_TRIALS, seed=seed)
-        self._random = random.Random(seed)
+        self._read: dict[tuple[str, int], Trial] = {}
+        self._proposed: tuple[tuple[Trial, ...], Proposal | str] | None = None
+
+    def suggest(self, trial: optuna.Trial) -> FitConfig:
+        """The config of a trial that was asked for."""
+        for knob, distribution in self.distributions.items():
+            if isinstance(distribution, IntDistribution):
+                trial.suggest_int(knob, distribution.low, distribution.high, log=distribution.log)
+            else:
+                trial.suggest_categorical(knob, (False, True))
+        return FitConfig.of(trial.params)
+
+    def stop_reason(self, study: optuna.Study) -> str | None:
+        """Why no further trial is worth its time, or None."""
+        trials = self._trials(study)
+        if self.proposer.is_lost(trials):
+            return None if self.proposer.left(trials) else EXHAUSTED
+        proposed = self._propose(trials)
+        return proposed if isinstance(proposed, str) else None
+
+    def stop_when_settled(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """A callback for `study.optimize`: stops it when no further trial is worth its time."""
+        if self.stop_reason(study) is not None:
+            study.stop()
+
+    def why(self, study: optuna.Study) -> str:
+        """What the next proposal promises, in words."""
+        trials = self._trials(study)
+        if self.proposer.is_lost(trials):
+            return f"predictions are off by {self.proposer.error(trials):.0%}: Optuna's TPE proposes, within what fits"
+        proposed = self._propose(trials)
+        return proposed if isinstance(proposed, str) else _words(proposed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs of the space, from the first trial on."""
@@ -66,19 +144,21 @@ class RampSampler(optuna.samplers.BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next config, as parameters.
+        """The next config, as parameters; past the point where `stop_reason` gives one, TPE's.
 
         Raises:
-            RuntimeError: nothing is left (`stop_reason` says so before).
+            RuntimeError: no config is left to try.
         """
-        past = study.get_trials(deepcopy=False, states=_SPENT)
-        left = self._left(past)
-        if not left:
-            raise RuntimeError(_EXHAUSTED)
-        config = self._ramp(past, left)
-        if config is None:
+        trials = self._trials(study)
+        proposed = EXHAUSTED if self.proposer.is_lost(trials) else self._propose(trials)
+        if isinstance(proposed, Proposal):
+            config = proposed.config
+        else:
+            left = self.proposer.left(trials)
+            if not left:
+                raise RuntimeError(EXHAUSTED)
             drawn = self._tpe.sample_relative(study, trial, search_space)
-            config = min(left, key=lambda c: _distance(c, drawn)) if drawn else self._random.choice(left)
+            config = min(left, key=lambda c: _distance(c, drawn)) if drawn else left[len(left) // 2]
         return {knob: getattr(config, knob) for knob in search_space}
 
     def sample_independent(
@@ -87,70 +167,23 @@ class RampSampler(optuna.samplers.BaseSampler):
         """Parameters that are not knobs are left to TPE."""
         return self._tpe.sample_independent(study, trial, param_name, param_distribution)
 
-    def stop_reason(self, study: optuna.Study) -> str | None:
-        """The space is exhausted, or None."""
-        left = self._left(study.get_trials(deepcopy=False, states=_SPENT))
-        return None if left else _EXHAUSTED
+    def _propose(self, trials: tuple[Trial, ...]) -> Proposal | str:
+        if self._proposed is None or self._proposed[0] != trials:
+            self._proposed = trials, self.proposer.propose(trials)
+        return self._proposed[1]
 
-    def _left(self, past: list[FrozenTrial]) -> list[FitConfig]:
-        """The configs that are neither tried, nor condemned by a known OOM, nor predicted not to fit, nor a leap.
-
-        While nothing has fitted, the cheapest of those that are predicted not to is left, too: the prediction may be wrong.
-        """
-        tried = {FitConfig.of(trial.params) for trial in past}
-        ooms = [(FitConfig.of(t.params), outcome) for t in past for outcome in _violations(t)]
-        open_ = [c for c in self._configs if c not in tried and not any(condemned(c, at, outcome) for at, outcome in ooms)]
-        ran = [c.batch_size or 1 for c in _rates(past)]
-        fits = self._fitting()
-        left = [c for c in open_ if fits(c) and (not ran or (c.batch_size or 1) <= _LEAP * max(ran))]
-        return left if left or ran or not open_ else [min(open_, key=cost)]
-
-    def _ramp(self, past: list[FrozenTrial], left: list[FitConfig]) -> FitConfig | None:
-        """The next config of the ramp, or None when it is over."""
-        if not past:
-            return (
-                self._baseline if self._baseline in left else min(left, key=lambda c: _distance(c, self._baseline.values()))
-            )
-        rates = _rates(past)
-        batches = self._space.batch_size
-        if batches is None:
-            return self._lane if self._lane in left else None
-        if not rates:
-            below = max(batches[0], min(FitConfig.of(t.params).batch_size or 0 for t in past) // _RETREAT)
-            return min(left, key=lambda c: (abs(math.log2((c.batch_size or 1) / below)), _distance(c, self._lane.values())))
-        if len(past) > self._ramp_trials:
-            return None
-        rungs = sorted(
-            (c.batch_size or 0, rate)
-            for c, rate in rates.items()
-            if replace(c, batch_size=None) == replace(self._lane, batch_size=None)
-        )
-        if len(rungs) >= 2 and rungs[-1][1] < (1 + _RAMP_GAIN) * rungs[-2][1]:
-            return None
-        goal = 2 * rungs[-1][0] if rungs else max(c.batch_size or 0 for c in rates)
-        above = [c for c in left if self._in_lane(c) and (c.batch_size or 0) > (rungs[-1][0] if rungs else 0)]
-        return min(above, key=lambda c: abs(math.log2((c.batch_size or 1) / goal)), default=None)
-
-    def _in_lane(self, config: FitConfig) -> bool:
-        """Whether all knobs but the batch are those of the ramp."""
-        return replace(config, batch_size=self._lane.batch_size) == self._lane
+    def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:
+        found = study.get_trials(deepcopy=False, states=stored.SPENT)
+        for trial in found:
+            if (study.study_name, trial.number) not in self._read:
+                self._read[study.study_name, trial.number] = stored.trial_of(trial, self._limits)
+        return tuple(self._read[study.study_name, trial.number] for trial in found)
 
 
 def _distribution(values: tuple[int, ...]) -> BaseDistribution:
     if all(isinstance(v, bool) for v in values):
-        return CategoricalDistribution(values)
+        return CategoricalDistribution((False, True))
     return IntDistribution(values[0], values[-1], log=values[0] > 0)
-
-
-def _rates(past: list[FrozenTrial]) -> dict[FitConfig, float]:
-    """Samples per second of what fitted."""
-    return {FitConfig.of(t.params): t.value for t in past if t.value is not None and not _violations(t)}
-
-
-def _violations(trial: FrozenTrial) -> list[Outcome]:
-    """The limits that a trial is known to break."""
-    names = {DEVICE_MEMORY: Outcome.DEVICE_OOM, HOST_MEMORY: Outcome.HOST_OOM}
-    return [outcome for name, outcome in names.items() if trial.constraints.get(name, 0) > 0]
 
 
 def _distance(config: FitConfig, params: Mapping[str, Any]) -> float:
@@ -163,3 +196,14 @@ def _distance(config: FitConfig, params: Mapping[str, Any]) -> float:
         elif own is not None:
             total += math.log2((own + 1) / (value + 1)) ** 2
     return total
+
+
+def _words(proposal: Proposal) -> str:
+    memory = max(proposal.device_share, proposal.host_share)
+    parts = {
+        "probe": "to see how time and memory grow",
+        "step": "a step towards what promises more",
+        "propose": "" if proposal.gain is None else f"predicted {proposal.gain:+.0%}",
+    }
+    bound = f"memory at most {memory:.0%} of the limit" if memory else ""
+    return ", ".join(part for part in (parts[proposal.phase], bound) if part)

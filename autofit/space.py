@@ -115,6 +115,7 @@ def build_space(
     cores: int,
     sample_count: int | None,
     baseline: Mapping[str, Any] | None = None,
+    effective_batch_size: int | None = None,
 ) -> SearchSpace:
     """The search space for a workload whose input takes `knobs`.
 
@@ -124,6 +125,7 @@ def build_space(
         cores: CPU cores that may be used; default workers go up to twice as many.
         sample_count: samples in the training data; default batch sizes stay at or below it. None if unknown.
         baseline: the user's present values; they are added to the defaults.
+        effective_batch_size: only batch sizes that divide it, so that accumulated gradients add up to it.
 
     Raises:
         UsageError: a knob that does not exist or that the data does not take, an empty or illegal set of values.
@@ -152,7 +154,18 @@ def build_space(
     }
     present = {knob: [baseline[knob]] if baseline and knob in baseline else [] for knob in taken}
     values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
-    return SearchSpace(**values | {knob: _values(knob, asked[knob]) for knob in asked})
+    values |= {knob: _values(knob, asked[knob]) for knob in asked}
+    if effective_batch_size is not None and "batch_size" in values:
+        values["batch_size"] = _divisors(effective_batch_size, values["batch_size"])
+    return SearchSpace(**values)
+
+
+def _divisors(whole: int, within: Sequence[int]) -> tuple[int, ...]:
+    """The divisors of an effective batch size from the smallest to the largest of some batch sizes."""
+    found = tuple(b for b in range(max(1, within[0]), min(whole, within[-1]) + 1) if whole % b == 0)
+    if not found:
+        raise UsageError(f"space: no batch size from {within[0]} to {within[-1]} divides the effective batch size {whole}")
+    return found
 
 
 def _values(knob: str, asked: Any) -> tuple[int, ...]:
@@ -175,6 +188,11 @@ def _values(knob: str, asked: Any) -> tuple[int, ...]:
 
 
 def batch_grid(lowest: int, highest: int) -> list[int]:
-    """Powers of two, from 16 on also the points half-way between them, and both ends."""
-    powers = {2**k for k in range(32)} | {3 * 2**k for k in range(3, 32)}
-    return sorted({lowest, highest, *(b for b in powers if lowest <= b <= highest)})
+    """Powers of two; 3, 6 and 12; the multiples of 8 up to 128, from there on eight to the doubling; both ends.
+
+    The multiples (of 16, 32, 64 and so on) are what hardware tiles by, and steps of an eighth waste little of a limit.
+    """
+    grid = {2**k for k in range(32)} | {3, 6, 12} | set(range(8, 129, 8))
+    for power in range(7, 31):
+        grid |= set(range(2**power, 2 ** (power + 1), 2 ** (power - 3)))
+    return sorted({lowest, highest, *(b for b in grid if lowest <= b <= highest)})

@@ -6,7 +6,6 @@ import functools
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -14,17 +13,15 @@ import optuna
 import platformdirs
 import psutil
 from optuna.trial import TrialState
-from pydantic import TypeAdapter
 from sqlalchemy.exc import SQLAlchemyError
 
+from autofit import stored
 from autofit.errors import StorageError
-from autofit.records import DEVICE_MEMORY, HOST_MEMORY, FitConfig, Limits, Measurement, Outcome, Trial
+from autofit.records import FitConfig, Limits, Measurement, Trial
+from autofit.sampler import FrontierSampler
 
-_MEASUREMENT, _OWNER = "measurement", "owner"
-_OVER = 0.05  # by how much an OOM is counted over the limit when no reading says so
-_UNLIMITED = -1.0
+_OWNER = "owner"
 _STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
-_MEASUREMENTS = TypeAdapter(Measurement)
 
 
 def default_storage() -> str:
@@ -55,7 +52,7 @@ class TuningStudy:
     Args:
         storage: an Optuna storage URL, or the path of an SQLite file.
         name: the study's name: the fingerprint of the question.
-        sampler: an Optuna sampler with `distributions` (of all its parameters) and `stop_reason(study)`.
+        sampler: what asks; it says when to stop.
         limits: the limits that the constraints are measured in.
         fresh: forget what is stored under this name.
 
@@ -63,7 +60,9 @@ class TuningStudy:
         StorageError: the storage cannot be opened; every method raises it, too, when the storage fails.
     """
 
-    def __init__(self, storage: str | None, name: str, sampler: Any, limits: Limits, *, fresh: bool = False) -> None:
+    def __init__(
+        self, storage: str | None, name: str, sampler: FrontierSampler, limits: Limits, *, fresh: bool = False
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         url = storage or default_storage()
         url = url if "://" in url else f"sqlite:///{Path(url).expanduser()}"
@@ -86,8 +85,16 @@ class TuningStudy:
     @_stored
     def stop_reason(self) -> str | None:
         """Why the sampler wants no more trials, or None."""
-        reason: str | None = self._sampler.stop_reason(self._study)
-        return reason
+        return self._sampler.stop_reason(self._study)
+
+    @_stored
+    def why(self) -> str:
+        """What the next config promises, in words."""
+        return self._sampler.why(self._study)
+
+    def rates(self) -> dict[FitConfig, tuple[float, float]]:
+        """What is thought of each config that ran: the logarithm of its samples per second, and how unsure that is."""
+        return self._sampler.proposer.rates(self.trials())
 
     @_stored
     def ask(self) -> FitConfig:
@@ -105,10 +112,11 @@ class TuningStudy:
         """
         assert self._asked is not None, "tell follows ask"
         trial, self._asked = self._asked, None
-        trial.set_user_attr(_MEASUREMENT, asdict(measurement))
-        for name, value in _constraints(measurement, self._limits).items():
+        for name, value in stored.attributes(measurement).items():
+            trial.set_user_attr(name, value)
+        for name, value in stored.constraints_of(measurement, self._limits).items():
             trial.set_constraint(name, value)
-        state = _state(measurement)
+        state = stored.state_of(measurement)
         values = (measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None
         self._study.tell(trial, values, state=state)
 
@@ -128,26 +136,24 @@ class TuningStudy:
     @_stored
     def add(self, trial: Trial) -> None:
         """Store a trial that was not asked for: a run of the confirmation that failed."""
-        state = _state(trial.measurement)
+        state = stored.state_of(trial.measurement)
         frozen = optuna.trial.create_trial(
             params={knob: getattr(trial.config, knob) for knob in self._sampler.distributions},
             distributions=self._sampler.distributions,
             state=state,
             value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
-            user_attrs={_MEASUREMENT: asdict(trial.measurement)},
+            user_attrs=stored.attributes(trial.measurement),
         )
-        for name, value in _constraints(trial.measurement, self._limits).items():
+        for name, value in stored.constraints_of(trial.measurement, self._limits).items():
             frozen.set_constraint(name, value)
         self._study.add_trial(frozen)
 
     @_stored
     def trials(self) -> tuple[Trial, ...]:
         """All trials that ended, oldest first."""
-        states = (TrialState.COMPLETE, TrialState.PRUNED)
-        for stored in self._study.get_trials(deepcopy=False, states=states):
-            if stored.number not in self._known and _MEASUREMENT in stored.user_attrs:
-                measurement = _MEASUREMENTS.validate_python(stored.user_attrs[_MEASUREMENT])
-                self._known[stored.number] = Trial(FitConfig.of(stored.params), measurement)
+        for kept in self._study.get_trials(deepcopy=False, states=stored.SPENT):
+            if kept.number not in self._known and stored.MEASUREMENT in kept.user_attrs:
+                self._known[kept.number] = stored.trial_of(kept, self._limits)
         return tuple(self._known[number] for number in sorted(self._known))
 
     @_stored
@@ -172,26 +178,3 @@ def _storage_error(error: Exception) -> StorageError:
     told = str(error).strip().splitlines()
     reason = told[0] if told else type(error).__name__
     return StorageError(f"the trials cannot be stored: {reason}; give a writable place as storage")
-
-
-def _state(measurement: Measurement) -> TrialState:
-    if measurement.outcome is Outcome.OK or measurement.outcome.is_oom:
-        return TrialState.COMPLETE
-    return TrialState.FAIL if measurement.outcome is Outcome.ERROR else TrialState.PRUNED
-
-
-def _constraints(measurement: Measurement, limits: Limits) -> dict[str, float]:
-    """Use over limit, minus one: feasible at 0 and below, whatever the outcome."""
-    device = _excess(measurement.device_peak_bytes, limits.device_bytes)
-    host = _excess(measurement.host_peak_bytes, limits.host_bytes)
-    if measurement.outcome is Outcome.DEVICE_OOM:
-        device = max(device, _OVER)
-    if measurement.outcome is Outcome.HOST_OOM:
-        host = max(host, _OVER)
-    elif measurement.outcome is Outcome.DEVICE_OOM:
-        host = min(host, 0.0)
-    return {DEVICE_MEMORY: device, HOST_MEMORY: host}
-
-
-def _excess(peak_bytes: int | None, limit_bytes: int | None) -> float:
-    return _UNLIMITED if limit_bytes is None or peak_bytes is None else peak_bytes / limit_bytes - 1

@@ -17,14 +17,14 @@ A generator: whoever draws it shows the events; nothing here prints.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
 
 from autofit import frontier
 from autofit.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
-from autofit.confirmation import Demoted, confirm
+from autofit.confirmation import Demoted, confirm, race
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.events import Activity, Described, Event, TrialEnded
 from autofit.inputs import render_kwargs
@@ -33,14 +33,15 @@ from autofit.records import INPUT_BOUND, Description, FitConfig, Limits, Measure
 from autofit.report import files
 from autofit.results import Recommendation, TuningRecord
 from autofit.running import run_trial, user_error, why_not_described
-from autofit.sampler import RampSampler
+from autofit.sampler import FrontierSampler
 from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space, cost
 from autofit.study import TuningStudy
-from autofit.surrogate.memory import MemorySurrogate, least_device_bytes
+from autofit.surrogate.memory import least_device_bytes
 from autofit.trial.launcher import Launcher
 
 _LIFTED_HOST_SHARE = 0.95
 _ESTIMATED = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
+_CLEARLY_WORSE = 0.9  # of the best rate: what is surely below it is not measured further
 _RECORD, _ASKED = "record", "asked"
 
 
@@ -66,7 +67,6 @@ class _Tuning:
         self._question, self._launcher = question, launcher
         self._budget = Budget(question)
         self._study: TuningStudy | None = None
-        self._fitted: tuple[int, Callable[[FitConfig], bool]] | None = None  # to so many trials
 
     def run(self) -> Generator[Event, None, TuningRecord]:
         q = self._question
@@ -75,12 +75,16 @@ class _Tuning:
         space = build_space(q.space, description.knobs, cores=q.machine.cores, sample_count=count, baseline=q.baseline)
         baseline = q.baseline_in(space)
         self._check_smallest(description, space)
-        sampler = RampSampler(
+        sampler = FrontierSampler(
             space,
-            baseline,
+            baseline=baseline,
+            description=description,
+            limits=q.limits,
             cores=q.machine.cores,
-            fitting=lambda: self._fitting(description),
-            ramp_trials=max(2, q.max_trials // 2),
+            on_cpu=q.device is None,
+            tolerance=q.tolerance,
+            risk=q.risk,
+            max_oom=q.max_oom,
         )
         study = self._study = TuningStudy(q.storage, q.study_name(description, space), sampler, q.limits, fresh=q.fresh)
         known = study.trials()
@@ -117,15 +121,6 @@ class _Tuning:
             return described
         raise (yield from self._what_it_needs(Trial(smallest, described)))
 
-    def _fitting(self, description: Description) -> Callable[[FitConfig], bool]:
-        """Says of a config whether its memory's upper bound is within the limits, by all that has run so far."""
-        q = self._question
-        trials = self._study.trials() if self._study else ()
-        if self._fitted is None or self._fitted[0] != len(trials):
-            surrogate = MemorySurrogate(description, q.limits, on_cpu=q.device is None, trials=trials)
-            self._fitted = len(trials), functools.cache(surrogate.fits)
-        return self._fitted[1]
-
     def _check_smallest(self, description: Description, space: SearchSpace) -> None:
         """Say before anything is run that not even the smallest batch can fit, if that is sure."""
         limit = self._question.limits.device_bytes
@@ -142,9 +137,10 @@ class _Tuning:
             reason = study.stop_reason() or self._budget.spent(trials)
             if reason is not None:
                 return reason
+            why = study.why()
             config = study.ask()
-            activity = Activity(f"trial {len(trials) + 1} of at most {q.max_trials}", config)
-            spec = TrialSpec("measure", config, q.limits, self._budget.deadline_seconds(), SEARCH_SECONDS)
+            activity = Activity(f"trial {len(trials) + 1} of at most {q.max_trials}", config, why=why)
+            spec = self._spec(config, trials)
             measurement = yield from self._measured(spec, activity)
             if measurement.outcome is Outcome.TIMEOUT and spec.deadline_seconds < q.max_trial_seconds:
                 study.abandon()  # it was not the config that was slow
@@ -154,40 +150,77 @@ class _Tuning:
             if measurement.outcome is Outcome.ERROR:
                 raise user_error(measurement)
 
+    def _spec(self, config: FitConfig, trials: Sequence[Trial]) -> TrialSpec:
+        """How to measure a config: as long as it may be the best, and without what is known."""
+        q = self._question
+        ran = [t for t in trials if t.measurement.samples_per_second]
+        alone = [t.measurement.compute_samples_per_second for t in ran if t.config.batch_size == config.batch_size]
+        return TrialSpec(
+            "measure",
+            config,
+            q.limits,
+            self._budget.deadline_seconds(),
+            SEARCH_SECONDS,
+            rate_to_beat=_CLEARLY_WORSE * max((t.measurement.samples_per_second or 0.0 for t in ran), default=0.0),
+            compute_samples_per_second=next((rate for rate in alone if rate), None),
+        )
+
     def _confirm(
         self, study: TuningStudy, space: SearchSpace, baseline: FitConfig
     ) -> Generator[Event, None, Recommendation]:
         q = self._question
-
-        def run(config: FitConfig, activity: Activity) -> Generator[Event, None, Measurement]:
-            known = [t.measurement for t in study.trials() if t.config == config and t.measurement.samples_per_second]
-            rate = known[0] if known else chosen.measurement
-            spec = TrialSpec(
-                role="confirm",
-                config=config,
-                limits=q.limits,
-                deadline_seconds=self._budget.confirming_deadline_seconds(rate),
-                measure_seconds=CONFIRM_SECONDS,
-                input_bound=(rate.input_samples_per_second or 0) < INPUT_BOUND * (rate.compute_samples_per_second or 0),
-            )
-            measurement = yield from self._measured(spec, activity)
-            if measurement.outcome is Outcome.ERROR:
-                raise user_error(measurement)
-            return measurement
-
         while True:
-            found = frontier.choose(study.trials(), q.limits, q.tolerance)
-            if found is None:
-                raise (yield from self._why_nothing(study.trials()))
-            chosen = found
-            may_win = baseline in space
+            trials = study.trials()
+            chosen = yield from self._choose(study)
+            if chosen is None:
+                if len(study.trials()) > len(trials):
+                    continue
+                raise (yield from self._why_nothing(trials))
             verdict = yield from confirm(
-                chosen, baseline, run, self._budget.rounds(chosen), may_win=may_win, tolerance=q.tolerance
+                chosen,
+                baseline,
+                functools.partial(self._confirming_run, study, chosen.measurement),
+                self._budget.rounds(chosen),
+                may_win=baseline in space,
+                tolerance=q.tolerance,
             )
             if isinstance(verdict, Recommendation):
                 return verdict
-            assert isinstance(verdict, Demoted)
             study.add(verdict.trial)
+
+    def _choose(self, study: TuningStudy) -> Generator[Event, None, Trial | None]:
+        """The trial to confirm, after a race where noise leaves it open; None when none is left, or a finalist failed."""
+        q, trials = self._question, study.trials()
+        thoughts = study.rates()
+        last = frontier.finalists(trials, q.limits, q.tolerance, thoughts)
+        if len(last) < 2 or not self._budget.allows_race(trials, len(last)):
+            return last[-1] if last else None
+        rates = yield from race(last, thoughts, functools.partial(self._racing_run, trials))
+        if isinstance(rates, Demoted):
+            study.add(rates.trial)
+            return None
+        return frontier.choose(last, q.limits, q.tolerance, rates)
+
+    def _racing_run(
+        self, trials: Sequence[Trial], config: FitConfig, activity: Activity
+    ) -> Generator[Event, None, Measurement]:
+        spec = replace(self._spec(config, trials), rate_to_beat=None)
+        return (yield from self._measured(spec, activity))
+
+    def _confirming_run(
+        self, study: TuningStudy, chosen: Measurement, config: FitConfig, activity: Activity
+    ) -> Generator[Event, None, Measurement]:
+        known = [t.measurement for t in study.trials() if t.config == config and t.measurement.samples_per_second]
+        rate = known[0] if known else chosen
+        spec = TrialSpec(
+            role="confirm",
+            config=config,
+            limits=self._question.limits,
+            deadline_seconds=self._budget.confirming_deadline_seconds(rate),
+            measure_seconds=CONFIRM_SECONDS,
+            input_bound=(rate.input_samples_per_second or 0) < INPUT_BOUND * (rate.compute_samples_per_second or 0),
+        )
+        return (yield from self._measured(spec, activity))
 
     def _why_nothing(self, trials: tuple[Trial, ...]) -> Generator[Event, None, NothingFitsError | NoTrialFinishedError]:
         """The error that says why no trial ran to its end."""
@@ -216,6 +249,8 @@ class _Tuning:
     def _measured(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement]:
         result = yield from run_trial(spec, self._launcher, activity)
         assert isinstance(result, Measurement), "only a describing trial returns a description"
+        if result.outcome is Outcome.ERROR and spec.role == "confirm":
+            raise user_error(result)
         return result
 
     def _record(self, study: TuningStudy, description: Description, chosen: Recommendation, reason: str) -> TuningRecord:

@@ -8,6 +8,9 @@ has for itself (the pages it writes), c the batches that a worker process holds 
 
 from __future__ import annotations
 
+import numpy as np
+
+from autofit.columns import Columns, Vector
 from autofit.records import Description, FitConfig
 
 HOST_PARTS = ("process", "step", "queue", "worker_processes")
@@ -25,14 +28,24 @@ WORKER_BATCHES = 2
 _LOOK_AHEAD = 1  # Keras holds max_queue_size + 1 (measured: tests/trial/test_keras_facts.py)
 
 
-def queued_batches(config: FitConfig) -> int:
+def queued_batches(at: Columns) -> Vector:
     """Batches that are ready when the queue is full; 0 where there is no queue."""
-    return (config.max_queue_size or 0) + _LOOK_AHEAD if config.has_queue else 0
+    return np.where(at.queued, at.queue + _LOOK_AHEAD, 0.0)
 
 
-def worker_processes(config: FitConfig) -> int:
+def held_batches(at: Columns) -> Vector:
+    """Batches that are done and that the process which trains holds: queued, and passing from the queue to the step."""
+    return queued_batches(at) + PASSING_BATCHES
+
+
+def worker_threads(at: Columns) -> Vector:
+    """Threads that make batches beside the one that trains."""
+    return np.where(at.queued & ~at.processes, at.workers, 0.0)
+
+
+def worker_processes(at: Columns) -> Vector:
     """Processes beside the one that trains."""
-    return (config.workers or 1) if config.has_queue and config.use_multiprocessing else 0
+    return np.where(at.processes, at.workers, 0.0)
 
 
 def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int) -> dict[str, int]:
@@ -43,12 +56,11 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
         config: the knobs.
         step_bytes: the train step's peak where it runs on the CPU, 0 on an accelerator.
     """
+    at = Columns.of([config])
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
-    threads = (config.workers or 1) if config.has_queue and not config.use_multiprocessing else 0
-    processes = worker_processes(config)
     return {
         "process": description.process_bytes,
         "step": step_bytes,
-        "queue": (queued_batches(config) + PASSING_BATCHES + threads) * batch_bytes,
-        "worker_processes": processes * (WORKER_BYTES + WORKER_BATCHES * batch_bytes),
+        "queue": int(held_batches(at)[0] + worker_threads(at)[0]) * batch_bytes,
+        "worker_processes": int(worker_processes(at)[0]) * (WORKER_BYTES + WORKER_BATCHES * batch_bytes),
     }

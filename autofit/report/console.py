@@ -107,6 +107,8 @@ class Progress:
             left = self._seconds_left()
             parts.append(line)
             parts.append(Text(f"     {details}" + (f"  (about {format_seconds(left)} left)" if left else ""), style="dim"))
+            if now.why:
+                parts.append(Text(f"     why: {now.why}", style="dim"))
         return Group(*parts)
 
     def _seconds_left(self) -> float | None:

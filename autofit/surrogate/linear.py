@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Vector = npt.NDArray[np.float64]
+from autofit.columns import Vector
 
 _ROUNDS = 30  # of imputing censored points; they settle in about ten
 _NORMAL_CONSTANT = math.sqrt(2 * math.pi)
@@ -57,11 +57,10 @@ class LinearModel:
             imputed = [Point(p.features, self._above(p)) for p in censored]
             self._fit([*seen, *imputed])
 
-    def predict(self, features: Sequence[float]) -> tuple[float, float]:
-        """The expected value and its standard deviation, an observation's noise included."""
-        row = np.array(features, float)
-        mean = float(row @ self._mean)
-        return mean, math.sqrt(float(row @ self._covariance @ row) + (self._noise * mean) ** 2)
+    def predict(self, rows: npt.NDArray[np.float64]) -> tuple[Vector, Vector]:
+        """For each row of features the expected value and its standard deviation, an observation's noise included."""
+        mean = rows @ self._mean
+        return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean))
 
     def _fit(self, points: Sequence[Point]) -> None:
         rows = np.array([p.features for p in points], float).reshape(len(points), len(self._prior))
@@ -85,9 +84,9 @@ class LinearModel:
 
     def _above(self, point: Point) -> float:
         """The mean of a normal distribution's part above the value that was seen (the inverse Mills ratio)."""
-        mean, deviation = self.predict(point.features)
+        (mean,), (deviation,) = self.predict(np.array([point.features]))
         distance = (point.value - mean) / deviation
         tail = 0.5 * math.erfc(distance / math.sqrt(2))
         if tail < 1e-12:
             return point.value * (1 + self._noise)
-        return mean + deviation * math.exp(-(distance**2) / 2) / _NORMAL_CONSTANT / tail
+        return float(mean + deviation * math.exp(-(distance**2) / 2) / _NORMAL_CONSTANT / tail)

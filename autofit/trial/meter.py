@@ -22,6 +22,7 @@ from autofit.intervals import mean_interval
 
 _BLOCK_SECONDS = 0.15  # long against the clock and the scheduler's slice, short enough for five in a second
 _ENOUGH_BLOCKS = 5
+_FEWEST_BLOCKS = 3  # that give a spread
 _FEWEST_STEPS = 3
 _STALL_SECONDS = 8.0  # a queue that is not full by then is counted as full: the pipeline is that slow
 _QUIET_SECONDS = 0.3  # a queue is full when nothing new came for this long, or for three batches' time
@@ -71,6 +72,7 @@ class StepClock:
         prefilled: steps after the stall that still eat from the full queue, and are not counted.
         steps: count so many steps, whatever the spread, of a run that then ends by itself.
         enough_spread: a spread at which the run may end before its time; 0 to use all of it.
+        to_beat: samples per second; a rate that is below it for all its spread ends the run, too.
         stall: called once after the warm-up; returns when the queue is full.
     """
 
@@ -83,11 +85,12 @@ class StepClock:
         prefilled: int = 0,
         steps: int | None = None,
         enough_spread: float = 0.02,
+        to_beat: float | None = None,
         stall: Callable[[], None] | None = None,
     ) -> None:
         self._batch_samples, self._max_seconds = batch_samples, max_seconds
         self._warm_up, self._prefilled, self._stall = warm_up, prefilled, stall
-        self.steps, self._enough_spread = steps, enough_spread
+        self.steps, self._enough_spread, self._to_beat = steps, enough_spread, to_beat or 0.0
         self.queued: int | None = None  # batches that stood ready when the stall was over
         self._ends: list[float] = []
         self._first_end = 0.0
@@ -123,9 +126,12 @@ class StepClock:
         seconds = self._ends[-1] - self._ends[0]
         if seconds >= self._max_seconds:
             return True
-        if seconds < _ENOUGH_BLOCKS * _BLOCK_SECONDS:
+        if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS:
             return False
-        return steady_rate(self._ends, self._batch_samples).spread <= self._enough_spread
+        rate = steady_rate(self._ends, self._batch_samples)
+        if rate.samples_per_second * (1 + rate.spread) < self._to_beat:
+            return True
+        return seconds >= _ENOUGH_BLOCKS * _BLOCK_SECONDS and rate.spread <= self._enough_spread
 
 
 def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> None:

@@ -113,9 +113,9 @@ def _measure(job: Job, loaded: Workload) -> None:
     """Compute rate, input rate, then the real thing last, because it may leave an enqueuer running."""
     model = _build_model(job, loaded)
     data, _ = _open_training(job, loaded)
-    compute = _compute_rate(job, model, data)
-    inputs = _input_rate(job, data)
-    clock = _fit_clock(job, model, data, drain=inputs.samples_per_second < INPUT_BOUND * compute.samples_per_second)
+    compute = job.spec["compute_samples_per_second"] or _compute_rate(job, model, data).samples_per_second
+    inputs = _input_rate(job, data).samples_per_second
+    clock = _fit_clock(job, model, data, drain=inputs < INPUT_BOUND * compute, to_beat=job.spec["rate_to_beat"])
     _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
     _send_measurement(job, clock, compute, inputs)
 
@@ -136,7 +136,15 @@ def _confirm(job: Job, loaded: Workload) -> None:
     _send_measurement(job, clock, None, None)
 
 
-def _fit_clock(job: Job, model: keras.Model, data: FitInput, *, drain: bool, enough_spread: float = 0.02) -> StepClock:
+def _fit_clock(
+    job: Job,
+    model: keras.Model,
+    data: FitInput,
+    *,
+    drain: bool,
+    enough_spread: float = 0.02,
+    to_beat: float | None = None,
+) -> StepClock:
     """A clock for the real pipeline: stalls until the queue is full, and skips what was prefilled where that matters.
 
     With `drain`, the batches that the full queue held are not counted, since the pipeline may not keep up with the steps
@@ -159,6 +167,7 @@ def _fit_clock(job: Job, model: keras.Model, data: FitInput, *, drain: bool, eno
         prefilled=math.ceil(queue / model.steps_per_execution) if drain else 0,
         stall=stall if queue else None,
         enough_spread=enough_spread,
+        to_beat=to_beat,
     )
     return clock
 
@@ -237,7 +246,7 @@ def _known(clock: StepClock) -> Rate:
     return rate
 
 
-def _send_measurement(job: Job, clock: StepClock, compute: Rate | None, inputs: Rate | None) -> None:
+def _send_measurement(job: Job, clock: StepClock, compute: float | None, inputs: float | None) -> None:
     rate = _known(clock)
     job.send(
         measurement={
@@ -245,8 +254,8 @@ def _send_measurement(job: Job, clock: StepClock, compute: Rate | None, inputs: 
             "spread": rate.spread if math.isfinite(rate.spread) else None,
             "step_seconds": rate.step_seconds,
             "steps": rate.steps,
-            "compute_samples_per_second": compute and compute.samples_per_second,
-            "input_samples_per_second": inputs and inputs.samples_per_second,
+            "compute_samples_per_second": compute,
+            "input_samples_per_second": inputs,
             "queued_batches": clock.queued,
             "device_peak_bytes": job.peaks.highest(),
             "device_peak_bytes_by_phase": job.peaks.by_phase,

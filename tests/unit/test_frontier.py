@@ -1,7 +1,9 @@
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofit.frontier import bottleneck, choose, frontier
+from autofit.frontier import bottleneck, choose, finalists, frontier
 from autofit.records import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
 from autofit.results import FrontierPoint
 from autofit.space import cost
@@ -58,3 +60,19 @@ def test_the_bottleneck_follows_from_the_three_rates():
     assert bottleneck(50, 100, 110) == "contention"
     assert bottleneck(90, 100, 95) == "input"
     assert bottleneck(90, None, None) == "unknown"
+
+
+def test_finalists_are_those_that_noise_leaves_open():
+    trials = [trial(b, rate) for b, rate in ((8, 100), (16, 103), (32, 104), (64, 60), (128, 104.5))]
+    sure = {t.config: (math.log(t.measurement.samples_per_second), 0.002) for t in trials}
+    unsure = {config: (mean, 0.03) for config, (mean, _) in sure.items()}
+    assert [t.config.batch_size for t in finalists(trials, LIMITS, 0.02, sure)] == [16]
+    last = [t.config.batch_size for t in finalists(trials, LIMITS, 0.02, unsure)]
+    assert last == [128, 32, 16]
+    assert finalists([], LIMITS, 0.02, {}) == ()
+
+
+def test_what_is_thought_of_a_config_goes_before_its_one_reading():
+    trials = [trial(8, 100), trial(16, 130)]
+    assert choose(trials, LIMITS, 0.02).config.batch_size == 16
+    assert choose(trials, LIMITS, 0.02, {trials[1].config: 101.0}).config.batch_size == 8

@@ -68,6 +68,13 @@ def test_a_steady_run_ends_early_and_a_noisy_one_at_its_time(clock_time):
     assert noisy.rate().steps * noisy.rate().step_seconds >= 5.0
 
 
+@pytest.mark.parametrize(("to_beat", "seconds"), [(None, 2.0), (150.0, 0.6), (90.0, 2.0)])
+def test_a_run_that_is_surely_too_slow_ends_early(clock_time, to_beat, seconds):
+    clock = StepClock(10, max_seconds=2.0, warm_up=0, enough_spread=0.0, to_beat=to_beat)
+    run(clock, clock_time, [0.0] + [0.095, 0.105] * 1000)
+    assert clock_time[0] == pytest.approx(seconds, abs=0.3)
+
+
 def test_a_run_of_known_length_ends_with_it(clock_time):
     clock = StepClock(1, max_seconds=0.1, warm_up=2, steps=40)
     run(clock, clock_time, [0.05] * 41)

@@ -1,0 +1,265 @@
+"""What to try next, from all that has been tried. Pure: trials in, a proposal or a reason to stop out.
+
+    probe      the present config, or a small batch where memory is not known to hold it; then another batch: two points
+               make the lines of memory and of compute
+    step       a config on the way to one that promises much, and that is still too far from what has run to be sure of
+    propose    the config with the highest expected improvement of the predicted throughput, among those whose memory's
+               upper bound is within the limits
+    stop       when what may still be gained is not worth a trial
+
+Expected improvement is that of the logarithm of the rate over the best rate there is (Jones, Schonlau and Welch, Efficient
+global optimization of expensive black-box functions, 1998). The constants were chosen on simulated searches; see
+tests/benchmarks/search.py.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from autofit.columns import Columns, Mask, Vector
+from autofit.records import Description, FitConfig, Limits, Outcome, Trial
+from autofit.space import SearchSpace, condemned, cost
+from autofit.surrogate.memory import MemorySurrogate
+from autofit.surrogate.throughput import RatePrediction, ThroughputSurrogate
+
+EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
+_DEVIATIONS = 2.0  # of a prediction's upper bound: a trial that runs out of memory costs half a minute, not a week
+_LEAP = 8  # a batch larger by more than this than any that ran is beyond what the memory's fit is good for
+_PROCESSES_LEAP = 4  # likewise for worker processes
+_RETREAT = 4  # a first batch that does not fit is divided by this: an OOM costs as much as ten good trials
+_SAFE_BATCH = 8  # the first batch where nothing is known of the memory
+_STRIDE = 4  # from the first batch to the second: far enough for a line, near enough for a bound that knows one point
+_NARROW = 2  # a step up by less than this says less than a step down
+_FEWEST_TRIALS = 3  # before anything is said to be settled
+_WORTH = 0.5  # of the tolerance: what a further trial must promise to gain
+_NEAR = 0.1  # promises that differ by less are alike: the cheaper config is taken
+_FAR = 1.3  # a goal out of reach must promise so many times more than what is within it to be worth a step on the way
+_STEP = 0.5  # how much nearer to the goal than anything before a step must come, octaves
+_OTHER_KIND = 4.0  # octaves from threads to processes
+_QUEUE_WEIGHT = 0.3  # an octave of the queue is worth so many of batch and workers
+_UNSURE = 0.15  # predictions further off than this, in logarithms, are no guide ...
+_UNSURE_AFTER = 6  # ... if they still are after so many trials
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A config to try, why, and what is expected of it.
+
+    `gain` is the rate expected over the best so far, less one; shares are upper bounds of memory over the limits.
+    """
+
+    config: FitConfig
+    phase: str
+    gain: float | None = None
+    device_share: float = 0.0
+    host_share: float = 0.0
+
+
+class Proposer:
+    """Proposes configs of one space for one workload.
+
+    Args:
+        space: the legal configs.
+        baseline: the user's present config.
+        description: of the workload.
+        limits: under which trials run.
+        cores: CPU cores.
+        on_cpu: whether the train step itself takes host memory and cores.
+        tolerance: gains below it do not matter (0.02 is 2 %).
+        risk: the share of each limit that the upper bound of a prediction may reach.
+        max_oom: after so many OOMs nothing larger than what has run is proposed.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        baseline: FitConfig,
+        description: Description,
+        limits: Limits,
+        *,
+        cores: int,
+        on_cpu: bool,
+        tolerance: float,
+        risk: float,
+        max_oom: int,
+    ) -> None:
+        self.configs = tuple(sorted(space.configs(), key=cost))
+        self._at = Columns.of(self.configs)
+        self._points = _log_points(self._at)
+        self._place = {config: place for place, config in enumerate(self.configs)}
+        self._baseline, self._description, self._limits = baseline, description, limits
+        self._cores, self._on_cpu = cores, on_cpu
+        self._tolerance, self._risk, self._max_oom = tolerance, risk, max_oom
+        self._errors: dict[tuple[FitConfig, ...], float] = {}
+
+    def propose(self, trials: Sequence[Trial]) -> Proposal | str:
+        """The next config, or why none is worth trying."""
+        expected, upper = self._memory(trials).shares(self._at, _DEVIATIONS)
+        share, open_, ran = np.maximum(*upper), self._open(trials), _ran(trials)
+        left = open_ & (share <= self._risk)
+        if ran:
+            left &= self._within_reach(trials, ran)
+            found = self._best(ran, left, open_ & (np.maximum(*expected) <= self._risk), share) if left.any() else EXHAUSTED
+        else:
+            found = self._first(trials, left, open_)
+        if isinstance(found, str):
+            return found
+        place, phase, gain = found
+        return Proposal(self.configs[place], phase, gain, float(upper[0][place]), float(upper[1][place]))
+
+    def _best(self, ran: Sequence[Trial], left: Mask, may: Mask, share: Vector) -> tuple[int, str, float | None] | str:
+        """The place of the next config, its phase and its gain; or why there is none.
+
+        Args:
+            ran: trials with a rate.
+            left: which configs may be tried.
+            may: which of all are expected to fit, within reach and bound or not.
+            share: the upper bounds of memory over the limits.
+        """
+        predicted = self._predict(ran)
+        fitted = [self._place[t.config] for t in ran if t.config in self._place and t.fits(self._limits)]
+        best = float(predicted.mean[fitted].max()) if fitted else float(predicted.mean.min())
+        improvement = expected_improvement(predicted, best)
+        second = self._second_batch(ran, left)
+        chosen = _cheapest(improvement, left if second is None else left & (self._at.batch == second), share)
+        phase, worth = "propose" if second is None else "probe", _WORTH * self._tolerance
+        if second is None and may.any() and improvement[may].max() > _FAR * max(improvement[chosen], worth):
+            step = self._step_to(int(np.argmax(np.where(may, improvement, -np.inf))), left, ran)
+            chosen, phase = (chosen, phase) if step is None else (step, "step")
+        if phase == "propose" and len(ran) >= _FEWEST_TRIALS and improvement[chosen] < worth:
+            return f"no other configuration is expected to gain {self._tolerance:.0%}"
+        return chosen, phase, math.expm1(predicted.mean[chosen] - best)
+
+    def left(self, trials: Sequence[Trial]) -> list[FitConfig]:
+        """All configs that may be tried."""
+        _, upper = self._memory(trials).shares(self._at, _DEVIATIONS)
+        mask = self._open(trials) & (np.maximum(*upper) <= self._risk)
+        if ran := _ran(trials):
+            mask &= self._within_reach(trials, ran)
+        return [self.configs[place] for place in np.flatnonzero(mask)]
+
+    def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
+        """What is thought of each config that ran: the logarithm of its samples per second, and how unsure that is.
+
+        A reading is one draw of a noisy rate; its neighbours and the two ceilings say something of it, too.
+        """
+        ran = _ran(trials)
+        if not ran:
+            return {}
+        predicted = self._predict(ran, Columns.of([t.config for t in ran]))
+        return {t.config: (float(m), float(s)) for t, m, s in zip(ran, predicted.mean, predicted.deviation, strict=True)}
+
+    def error(self, trials: Sequence[Trial]) -> float | None:
+        """How far the last three predictions were off (median, relative); None before there are enough trials to judge."""
+        ran = _ran(trials)
+        if len(ran) < _UNSURE_AFTER:
+            return None
+        return statistics.median(self._error(ran[: count + 1]) for count in range(len(ran) - 3, len(ran)))
+
+    def is_lost(self, trials: Sequence[Trial]) -> bool:
+        """Whether the predictions are no guide."""
+        error = self.error(trials)
+        return error is not None and error > _UNSURE
+
+    def _error(self, ran: Sequence[Trial]) -> float:
+        """How far the last trial was from what those before it predicted."""
+        key = tuple(t.config for t in ran)
+        if key not in self._errors:
+            predicted = float(self._predict(ran[:-1], Columns.of([ran[-1].config])).mean[0])
+            self._errors[key] = abs(predicted - math.log(ran[-1].measurement.samples_per_second or 1.0))
+        return self._errors[key]
+
+    def _memory(self, trials: Sequence[Trial]) -> MemorySurrogate:
+        return MemorySurrogate(self._description, self._limits, on_cpu=self._on_cpu, trials=trials)
+
+    def _predict(self, ran: Sequence[Trial], at: Columns | None = None) -> RatePrediction:
+        d = self._description
+        surrogate = ThroughputSurrogate(ran, cores=self._cores, sample_bytes=d.sample_bytes, on_cpu=self._on_cpu)
+        return surrogate.predict(at or self._at)
+
+    def _open(self, trials: Sequence[Trial]) -> Mask:
+        """Which configs are neither tried nor condemned by a known OOM."""
+        open_ = np.ones(len(self.configs), bool)
+        for trial in trials:
+            if trial.config in self._place:
+                open_[self._place[trial.config]] = False
+            if trial.measurement.outcome.is_oom:
+                outcome = trial.measurement.outcome
+                open_ &= [not condemned(c, trial.config, outcome) for c in self.configs]
+        return open_
+
+    def _within_reach(self, trials: Sequence[Trial], ran: Sequence[Trial]) -> Mask:
+        """Which configs are not too far beyond what has run; after too many OOMs, not beyond it at all."""
+        at = Columns.of([t.config for t in ran])
+        careful = sum(t.measurement.outcome.is_oom for t in trials) >= self._max_oom
+        processes = float((at.workers * at.processes).max())
+        most = processes if careful else _PROCESSES_LEAP * max(1.0, processes)
+        near = self._at.batch <= (1 if careful else _LEAP) * at.batch.max()
+        return np.asarray(near & (self._at.workers * self._at.processes <= most))
+
+    def _first(self, trials: Sequence[Trial], left: Mask, open_: Mask) -> tuple[int, str, None] | str:
+        """The first probe, with one producer, or a smaller one after those that did not run.
+
+        The cheapest config is left even if it is predicted not to fit: the prediction may be wrong.
+        """
+        if not left.any():
+            return (int(np.argmax(open_)), "probe", None) if open_.any() else EXHAUSTED
+        batch = self._baseline.batch_size or 1
+        wanted = batch if self._description.footprints else min(batch, _SAFE_BATCH)
+        if trials:
+            wanted = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT)
+        wanted_place = _log_points(Columns.of([FitConfig(wanted, 1, None, False)]))
+        return int(np.argmin(np.where(left, np.abs(self._points - wanted_place).sum(1), np.inf))), "probe", None
+
+    def _second_batch(self, ran: Sequence[Trial], left: Mask) -> float | None:
+        """The batch of the second probe, while only one has run.
+
+        The largest within reach up to `_STRIDE` times the first; where memory's bound allows none, a smaller one.
+        """
+        batches = {t.config.batch_size or 1 for t in ran}
+        first, there = batches.pop(), np.unique(self._at.batch[left])
+        if batches:
+            return None
+        above, below = there[(there > first) & (there <= _STRIDE * first)], there[there < first]
+        if len(above) and above[-1] >= _NARROW * first:
+            return float(above[-1])
+        if len(below):
+            return float(below[np.argmin(np.abs(below - first / _STRIDE))])
+        return float(above[-1]) if len(above) else None
+
+    def _step_to(self, goal: int, left: Mask, ran: Sequence[Trial]) -> int | None:
+        """The config nearest to a goal, if it is nearer than any that has run."""
+        distance = np.abs(self._points - self._points[goal]).sum(1)
+        nearest = min((float(distance[self._place[t.config]]) for t in ran if t.config in self._place), default=math.inf)
+        step = int(np.argmin(np.where(left, distance, np.inf)))
+        return step if distance[step] < nearest - _STEP else None
+
+
+def expected_improvement(predicted: RatePrediction, best: float) -> Vector:
+    """By how much each config is expected to beat `best`, in logarithms of the rate; falling short counts as nothing."""
+    over = predicted.mean - best
+    z = over / np.maximum(predicted.deviation, 1e-9)
+    density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
+    return np.asarray(over * ndtr(z) + predicted.deviation * density)
+
+
+def _cheapest(improvement: Vector, left: Mask, share: Vector) -> int:
+    """Of the configs whose promise is about the highest, one that takes a small share of memory, and little else."""
+    places = np.flatnonzero(left & (improvement >= (1 - _NEAR) * improvement[left].max()))
+    return int(places[np.argmin(np.round(10 * share[places]))])
+
+
+def _ran(trials: Sequence[Trial]) -> list[Trial]:
+    return [t for t in trials if t.measurement.outcome is Outcome.OK and t.measurement.samples_per_second]
+
+
+def _log_points(at: Columns) -> Vector:
+    """Configs as points, coordinates in octaves: batch, workers, queue, and what the workers are."""
+    kind = _OTHER_KIND * at.processes
+    return np.stack([np.log2(at.batch), np.log2(at.workers), _QUEUE_WEIGHT * np.log2(at.queue + 2), kind], axis=1)

@@ -1,0 +1,79 @@
+"""How a trial is kept in an Optuna trial, and read from it again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+from pydantic import TypeAdapter
+
+from autofit.records import DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Outcome, Trial
+
+MEASUREMENT = "measurement"
+SPENT = (TrialState.COMPLETE, TrialState.PRUNED)
+_MEASUREMENTS = TypeAdapter(Measurement)
+_OVER = 0.05  # by how much an OOM is counted over the limit when no reading says so
+_UNLIMITED = -1.0
+
+
+def attributes(measurement: Measurement) -> dict[str, Any]:
+    """The user attributes that keep a measurement."""
+    return {MEASUREMENT: asdict(measurement)}
+
+
+def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
+    """The trial that an Optuna trial keeps.
+
+    A trial of somebody else's objective keeps no measurement. Then its value is the samples per second, its constraints say
+    how much of the limits it used, one that is broken by a trial without a value says what it ran out of, and the user
+    attributes `compute_samples_per_second` and `input_samples_per_second` are the two ceilings, where there are any.
+    """
+    config = FitConfig.of(stored.params)
+    if MEASUREMENT in stored.user_attrs:
+        return Trial(config, _MEASUREMENTS.validate_python(stored.user_attrs[MEASUREMENT]))
+    if stored.state is not TrialState.COMPLETE:
+        return Trial(config, Measurement(Outcome.CRASHED, Evidence("it was pruned")))
+    device, host = (stored.constraints.get(name) for name in (DEVICE_MEMORY, HOST_MEMORY))
+    told = Evidence("told by the objective")
+    if not stored.value or stored.value <= 0:
+        broken = [
+            outcome for outcome, excess in ((Outcome.DEVICE_OOM, device), (Outcome.HOST_OOM, host)) if (excess or 0) > 0
+        ]
+        return Trial(config, Measurement(broken[0] if broken else Outcome.CRASHED, told))
+    return Trial(
+        config,
+        Measurement(
+            Outcome.OK,
+            told,
+            samples_per_second=stored.value,
+            compute_samples_per_second=stored.user_attrs.get("compute_samples_per_second"),
+            input_samples_per_second=stored.user_attrs.get("input_samples_per_second"),
+            device_peak_bytes=None if device is None else round((1 + device) * (limits.device_bytes or 0)),
+            host_peak_bytes=None if host is None else round((1 + host) * limits.host_bytes),
+        ),
+    )
+
+
+def state_of(measurement: Measurement) -> TrialState:
+    """An OOM is a complete trial that breaks a constraint, a timeout or a crash a pruned one, an error a failed one."""
+    if measurement.outcome is Outcome.OK or measurement.outcome.is_oom:
+        return TrialState.COMPLETE
+    return TrialState.FAIL if measurement.outcome is Outcome.ERROR else TrialState.PRUNED
+
+
+def constraints_of(measurement: Measurement, limits: Limits) -> dict[str, float]:
+    """Use over limit, minus one: feasible at 0 and below, whatever the outcome."""
+    device = _excess(measurement.device_peak_bytes, limits.device_bytes)
+    host = _excess(measurement.host_peak_bytes, limits.host_bytes)
+    if measurement.outcome is Outcome.DEVICE_OOM:
+        device = max(device, _OVER)
+    if measurement.outcome is Outcome.HOST_OOM:
+        host = max(host, _OVER)
+    elif measurement.outcome is Outcome.DEVICE_OOM:
+        host = min(host, 0.0)
+    return {DEVICE_MEMORY: device, HOST_MEMORY: host}
+
+
+def _excess(peak_bytes: int | None, limit_bytes: int | None) -> float:
+    return _UNLIMITED if limit_bytes is None or peak_bytes is None else peak_bytes / limit_bytes - 1

@@ -1,0 +1,272 @@
+"""The ways a user might search instead of autofit, and autofit's own, all over the same configs, limits and trials.
+
+Each is a generator of what it tried: `(config, measurement)`. Each says by `chosen(tried)` what it would hand back.
+"""
+
+import itertools
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import optuna
+
+from autofit import frontier, stored
+from autofit.proposal import Proposer
+from autofit.records import FitConfig, Outcome, Trial
+from autofit.sampler import FrontierSampler
+from autofit.space import KERAS_DEFAULTS
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+
+class Peer:
+    """A way to search. `prefixes`: whether what it does in n trials is the beginning of what it does in more."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def search(self, case, most, draw):
+        """Yield (config, measurement) of at most so many trials."""
+        raise NotImplementedError
+
+    def finish(self, case, tried, draw):
+        """What it hands back after these trials, and the further trials that this took."""
+        ran = [(c, m) for c, m in tried if m.outcome is Outcome.OK]
+        return (max(ran, key=lambda t: t[1].samples_per_second)[0] if ran else None), []
+
+
+class Optuna(Peer):
+    """One of Optuna's samplers, told of both constraints; each knob is an index into its values."""
+
+    def __init__(self, name, make):
+        super().__init__(name)
+        self._make = make
+
+    def search(self, case, most, draw):
+        study = optuna.create_study(direction="maximize", sampler=self._make(int(draw.integers(2**31))))
+        knobs, legal = case.space.knobs(), list(case.space.configs())
+        nearest = {}
+        for _ in range(most):
+            trial = study.ask()
+            drawn = FitConfig(**{k: v[trial.suggest_int(k, 0, len(v) - 1)] for k, v in knobs.items()})
+            if drawn not in nearest:
+                nearest[drawn] = _nearest(case.space.canonical(drawn), legal)
+            measurement = case.run(nearest[drawn], draw)
+            for name, value in stored.constraints_of(measurement, case.limits).items():
+                trial.set_constraint(name, value)
+            study.tell(trial, measurement.samples_per_second or 0.0)
+            yield nearest[drawn], measurement
+
+
+class Doubling(Peer):
+    """Double the batch at Keras's default workers until it no longer fits, and bisect if told to; the largest that ran."""
+
+    def __init__(self, name, bisect=False):
+        super().__init__(name)
+        self._bisect = bisect
+
+    def search(self, case, most, draw):
+        sizes = _sizes(case)
+        low, high, place = None, None, _place(sizes, 2)
+        for _ in range(most):
+            config = _at_defaults(case, sizes[place])
+            measurement = case.run(config, draw)
+            yield config, measurement
+            if measurement.outcome is Outcome.OK:
+                low = place
+            else:
+                high = place
+            if high is None:
+                if place == len(sizes) - 1:
+                    return
+                place = max(place + 1, _place(sizes, 2 * sizes[place]))
+            elif not self._bisect or low is None or high - low <= 1:
+                return
+            else:
+                place = (low + high) // 2
+
+    def finish(self, case, tried, draw):
+        ran = [c for c, m in tried if m.outcome is Outcome.OK]
+        return max(ran, key=lambda c: c.batch_size, default=None), []
+
+
+class Shrinking(Peer):
+    """From the largest batch down by halves at Keras's default workers; the first that runs."""
+
+    def search(self, case, most, draw):
+        sizes = _sizes(case)
+        place = len(sizes) - 1
+        for _ in range(most):
+            config = _at_defaults(case, sizes[place])
+            measurement = case.run(config, draw)
+            yield config, measurement
+            if measurement.outcome is Outcome.OK or place == 0:
+                return
+            place = min(place - 1, _place(sizes, sizes[place] / 2))
+
+
+class Grid(Peer):
+    """Every point of a coarse grid, in turn."""
+
+    def search(self, case, most, draw):
+        knobs = case.space.knobs()
+        sizes = [b for b in knobs["batch_size"] if b >= 8 and b & (b - 1) == 0] if len(_sizes(case)) > 8 else _sizes(case)
+        workers, queues = (
+            ((1, 4, 16), (4, 20)) if len(knobs["workers"]) > 3 else (knobs["workers"], knobs["max_queue_size"])
+        )
+        wanted = itertools.product(sizes, workers, queues, (False, True))
+        legal = set(case.space.configs())
+        seen = dict.fromkeys(case.space.canonical(FitConfig(*values)) for values in wanted)
+        for config in [c for c in seen if c in legal][:most]:
+            yield config, case.run(config, draw)
+
+
+class Autofit(Peer):
+    """FrontierSampler and, if `races`, another run of each finalist; parts of it can be taken away."""
+
+    def __init__(self, name, *, proposer=Proposer, ceilings=True, races=True, tolerance=0.0):
+        super().__init__(name)
+        self._proposer, self._ceilings, self._races, self._tolerance = proposer, ceilings, races, tolerance
+
+    def sampler(self, case):
+        """The sampler for a case."""
+        sampler = FrontierSampler(
+            case.space,
+            baseline=case.space.canonical(case.space.nearest(KERAS_DEFAULTS)),
+            description=case.description(),
+            limits=case.limits,
+            cores=case.cores,
+            on_cpu=case.on_cpu,
+        )
+        sampler.proposer.__class__ = self._proposer
+        return sampler
+
+    def search(self, case, most, draw):
+        self._last = self.sampler(case)
+        study = optuna.create_study(direction="maximize", sampler=self._last)
+        for _ in range(most):
+            if self._last.stop_reason(study) is not None:
+                return
+            trial = study.ask(self._last.distributions)
+            config = FitConfig.of(trial.params)
+            measurement = self._seen(case.run(config, draw))
+            for name, value in stored.attributes(measurement).items():
+                trial.set_user_attr(name, value)
+            for name, value in stored.constraints_of(measurement, case.limits).items():
+                trial.set_constraint(name, value)
+            study.tell(trial, measurement.samples_per_second or 0.0)
+            yield config, measurement
+
+    def finish(self, case, tried, draw):
+        trials = [Trial(c, m) for c, m in tried]
+        if not self._races:
+            chosen = frontier.choose(trials, case.limits, self._tolerance)
+            return (chosen.config if chosen else None), []
+        thoughts = self._last.proposer.rates(trials)
+        last = frontier.finalists(trials, case.limits, self._tolerance, thoughts)
+        if len(last) < 2:
+            return (last[0].config if last else None), []
+        again, rates = [], {}
+        for trial in last:
+            measurement = self._seen(case.run(trial.config, draw))
+            again.append((trial.config, measurement))
+            mean, deviation = thoughts[trial.config]
+            noise = max(0.015, (measurement.spread or 0) / 2)
+            reading = math.log(measurement.samples_per_second or 1e-9)
+            rates[trial.config] = math.exp(mean + deviation**2 / (deviation**2 + noise**2) * (reading - mean))
+        chosen = frontier.choose(last, case.limits, self._tolerance, rates)
+        return (chosen.config if chosen else None), again
+
+    def _seen(self, measurement):
+        if self._ceilings or measurement.outcome is not Outcome.OK:
+            return measurement
+        return replace(measurement, compute_samples_per_second=None, input_samples_per_second=None)
+
+
+class WithoutMemory(Proposer):
+    """Knows of memory only what has run out of it."""
+
+    def _memory(self, trials):
+        count = len(self.configs)
+
+        class Nothing:
+            def shares(self, at, deviations):
+                return (np.zeros(count), np.zeros(count)), (np.zeros(count), np.zeros(count))
+
+        return Nothing()
+
+
+class WithoutThroughput(Proposer):
+    """Leaves the choice to TPE from the fourth trial on, within what fits."""
+
+    def is_lost(self, trials):
+        return len(trials) >= 3
+
+    def rates(self, trials):
+        return {
+            t.config: (math.log(t.measurement.samples_per_second), 0.04)
+            for t in trials
+            if t.measurement.outcome is Outcome.OK
+        }
+
+
+def peers():
+    """All of them."""
+    samplers = optuna.samplers
+    return [
+        Autofit("autofit"),
+        Optuna("random", lambda seed: samplers.RandomSampler(seed=seed)),
+        Optuna("QMC", lambda seed: samplers.QMCSampler(seed=seed, scramble=True)),
+        Optuna("NSGA-II", lambda seed: samplers.NSGAIISampler(seed=seed, population_size=8)),
+        Optuna("TPE", lambda seed: samplers.TPESampler(seed=seed)),
+        Optuna("GP", lambda seed: samplers.GPSampler(seed=seed)),
+        Doubling("doubling"),
+        Doubling("doubling, bisecting", bisect=True),
+        Shrinking("shrinking"),
+        Grid("coarse grid"),
+    ]
+
+
+def ablations():
+    """autofit with a part taken away, and with its usual tolerance."""
+    return [
+        Autofit("autofit"),
+        Autofit("without memory model", proposer=WithoutMemory),
+        Autofit("without throughput model", proposer=WithoutThroughput),
+        Autofit("without the two ceilings", ceilings=False),
+        Autofit("without the race", races=False),
+        Autofit("with the 2 % tolerance", tolerance=0.02),
+    ]
+
+
+def _sizes(case):
+    return list(case.space.knobs()["batch_size"])
+
+
+def _place(sizes, wanted):
+    """The place of the batch nearest to the one wanted."""
+    return min(range(len(sizes)), key=lambda i: abs(math.log2(sizes[i] / wanted)))
+
+
+def _at_defaults(case, batch):
+    return _nearest(case.space.canonical(replace(KERAS_DEFAULTS, batch_size=batch)), list(case.space.configs()))
+
+
+def _nearest(config, legal):
+    """The legal config nearest to one: the batch first."""
+    if config in legal:
+        return config
+
+    def distance(c):
+        octaves = abs(math.log2(c.batch_size / config.batch_size))
+        workers = abs(math.log2(c.workers / config.workers))
+        return (
+            10 * octaves
+            + workers
+            + 2 * (c.use_multiprocessing != config.use_multiprocessing)
+            + 0.1 * (c.max_queue_size != config.max_queue_size)
+        )
+
+    return min(legal, key=distance)

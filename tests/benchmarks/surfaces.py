@@ -1,0 +1,171 @@
+"""Random but realistic machines and models: throughput and memory of any config, from formulas that no search is told.
+
+A surface knows things that autofit's forms do not: tiles (a batch that is no multiple of 64, 32 or 16 is slower), a decline
+at large batches, jumps of a workspace's size, an allocator that rounds and fragments, threads that slow the step down where
+they fight for the interpreter's lock, a join of input and compute that is sharper with a longer queue. What autofit's forms
+share with it, and what therefore favours autofit: an affine step, workers that help up to a capacity, memory affine in the
+batch and in what the queue holds.
+"""
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofit.columns import Columns
+from autofit.records import Description, Evidence, Limits, Measurement, Outcome
+from autofit.space import SearchSpace, batch_grid
+
+GIB = 2.0**30
+SPACE = SearchSpace(
+    batch_size=tuple(batch_grid(1, 4096)),
+    workers=(1, 2, 3, 4, 6, 8, 12, 16),
+    max_queue_size=(2, 4, 10, 20, 40),
+    use_multiprocessing=(False, True),
+)
+OOM_SECONDS = 20.0  # a failing allocation is retried for 10 s, then there is an end to clear up
+START_SECONDS, RATE_SECONDS = 2.0, 4.0  # of a trial: process and first step; the three rates
+
+
+@dataclass(frozen=True)
+class Stress:
+    """What makes a surface harder: workspace jumps times `jumps`, noise of a rate, sample bytes told wrong by a factor."""
+
+    jumps: float = 1.0
+    noise: float = 0.03
+    told_bytes: float = 1.0
+
+
+class Surface:
+    """One machine with one model, drawn from a seed."""
+
+    def __init__(self, seed, stress=None):
+        self.name, self.seed, self.stress = f"surface {seed}", seed, stress or Stress()
+        draw = np.random.default_rng([seed, 20_000])
+
+        def between(low, high):
+            return float(np.exp(draw.uniform(math.log(low), math.log(high))))
+
+        self.cores = int(draw.choice([4, 8, 12, 16, 32]))
+        self.sample_seconds = 1 / between(60, 20_000)
+        self.step_seconds = self.sample_seconds * between(1, 256)
+        self.tiles = draw.uniform(0, [0.02, 0.04, 0.08])  # for batches that are no multiple of 64, of 32, of 16
+        self.decline, self.decline_from = draw.uniform(0, 0.03), between(64, 2048)
+        self.making_seconds, self.batch_seconds = self.sample_seconds * between(0.05, 30), between(1e-4, 2e-3)
+        locked = draw.random() < 0.5
+        self.thread_capacity = draw.uniform(1, 2) if locked else draw.uniform(0.6, 0.95) * self.cores
+        self.lock_penalty = draw.uniform(0, 0.15 if locked else 0.03)
+        self.sample_bytes = between(5e3, 4e6)
+        self.pickle_rate, self.receive_rate = draw.uniform(0.8e9, 2e9), draw.uniform(0.8e9, 2.5e9)
+        self.device = float(draw.choice([8, 16, 24, 40, 80, 141])) * GIB
+        self.usable_device = self.device * draw.uniform(0.93, 0.99)
+        self.held = self.device * draw.uniform(0.04, 0.35)
+        self.held_per_sample = (self.device - self.held) / between(12, 5000)
+        jumps = int(draw.integers(0, 4))
+        self.jump_at = np.exp2(draw.uniform(2, 11, jumps))
+        self.jump_by = self.device * draw.uniform(0, 0.05, jumps) * self.stress.jumps
+        self.host = float(draw.choice([8, 16, 32, 64, 128])) * GIB
+        self.process, self.worker = draw.uniform(1, 3) * GIB, draw.uniform(0.3, 0.9) * GIB
+
+    space, on_cpu = SPACE, False
+
+    @property
+    def limits(self):
+        """What a user would be told that there is."""
+        return Limits(int(self.device), int(self.host))
+
+    def description(self):
+        """What a describing trial would say, without an estimate of device memory."""
+        return Description(
+            input_kind="PyDataset",
+            knobs=tuple(SPACE.knobs()),
+            sample_count=None,
+            sample_bytes=int(self.sample_bytes * self.stress.told_bytes),
+            parameter_count=0,
+            parameter_bytes=0,
+            optimizer_bytes=0,
+            jit_compile=False,
+            fingerprint=self.name,
+            process_bytes=int(self.process),
+        )
+
+    def step(self, at):
+        """Seconds a step."""
+        tile = np.select(
+            [at.batch % 64 == 0, at.batch % 32 == 0, at.batch % 16 == 0], [0.0, *self.tiles[:2]], self.tiles[2]
+        )
+        declined = self.decline * np.maximum(0, np.log2(at.batch / self.decline_from))
+        return self.step_seconds + self.sample_seconds * at.batch * (1 + tile + declined)
+
+    def input_rate(self, at):
+        """Samples per second of the pipeline alone."""
+        one = self.batch_seconds + self.making_seconds * at.batch
+        busy = np.minimum(np.minimum(at.workers, np.where(at.queued, at.queue + 1, 1)), self.cores)
+        batch_bytes = at.batch * self.sample_bytes
+        crowded = 1 - 0.01 * np.maximum(0, at.workers - self.cores)
+        processes = at.batch * np.minimum(
+            busy * crowded / (one + batch_bytes / self.pickle_rate), 1 / (batch_bytes / self.receive_rate + 3e-4)
+        )
+        threads = at.batch * np.where(at.queued, np.minimum(busy, self.thread_capacity), 1.0) / one
+        return np.where(at.processes, processes, threads)
+
+    def rate(self, at):
+        """Samples per second of `fit`."""
+        step, made = at.batch / self.step(at), self.input_rate(at)
+        fighting = at.queued & ~at.processes & (made < 2 * step)
+        step = step / (1 + self.lock_penalty * np.minimum(1, (at.workers - 1) / 4) * fighting)
+        k = np.where(at.queued, 3 + 1.5 * np.minimum(at.queue, 20), 8)
+        return np.exp(-np.logaddexp(-k * np.log(step), -k * np.log(made)) / k)
+
+    def device_bytes(self, at):
+        """Peak of the device."""
+        rough = np.array([zlib.crc32(f"{self.seed} {b:.0f}".encode()) / 2**32 for b in at.batch])
+        jumps = sum((by * (at.batch >= b) for b, by in zip(self.jump_at, self.jump_by, strict=True)), np.zeros(len(at)))
+        return np.ceil((self.held + self.held_per_sample * at.batch * (1 + 0.015 * rough) + jumps) / 2**21) * 2**21
+
+    def host_bytes(self, at):
+        """Peak of the host."""
+        held = np.where(at.queued, at.queue + 2 * at.workers, 1)
+        return self.process + held * at.batch * self.sample_bytes + at.workers * at.processes * self.worker
+
+    def fits(self, at):
+        """Whether it runs at all."""
+        return (self.device_bytes(at) <= self.usable_device) & (self.host_bytes(at) <= 0.97 * self.host)
+
+    def best(self, configs):
+        """The highest rate among configs that run."""
+        at = Columns.of(configs)
+        return float(self.rate(at)[self.fits(at)].max())
+
+    def true_rate(self, config):
+        """Samples per second, without noise; 0 where it does not run."""
+        at = Columns.of([config])
+        return float(self.rate(at)[0]) if self.fits(at)[0] else 0.0
+
+    def run(self, config, draw):
+        """A trial: what autofit's own would report."""
+        at = Columns.of([config])
+        device, host = float(self.device_bytes(at)[0]), float(self.host_bytes(at)[0])
+        if device > self.usable_device:
+            told = Evidence("device full")
+            return Measurement(Outcome.DEVICE_OOM, told, START_SECONDS + OOM_SECONDS, host_peak_bytes=int(self.process))
+        if host > 0.97 * self.host:
+            told = Evidence("host full", last_host_bytes=int(0.97 * self.host))
+            return Measurement(Outcome.HOST_OOM, told, START_SECONDS + RATE_SECONDS, host_peak_bytes=int(self.host))
+
+        def noisy(value, noise):
+            return float(value) * math.exp(noise * draw.standard_normal())
+
+        rate = float(self.rate(at)[0])
+        return Measurement(
+            Outcome.OK,
+            Evidence("ran to its end"),
+            START_SECONDS + RATE_SECONDS + 10 * config.batch_size / rate,
+            samples_per_second=noisy(rate, self.stress.noise),
+            spread=2 * self.stress.noise,
+            compute_samples_per_second=noisy(at.batch[0] / self.step(at)[0], 0.02),
+            input_samples_per_second=noisy(self.input_rate(at)[0], 0.05),
+            device_peak_bytes=int(device * (1 + 0.003 * abs(draw.standard_normal()))),
+            host_peak_bytes=int(host * (1 + 0.03 * draw.standard_normal())),
+        )

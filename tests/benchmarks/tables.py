@@ -1,0 +1,196 @@
+"""Real jobs measured over a coarse grid, kept as data for searches to replay.
+
+    python tests/benchmarks/tables.py [JOB ...]     measure what tables/*.json lack (about seven minutes a job)
+
+Each job of `jobs.py` runs by autofit's own trials over five batch sizes, with one thread, and 2 and 4 threads or processes
+with queues of 2 and 10: 45 configs, each twice, the second round in another order. Memory is read without limits that bind;
+a replay calls out of memory what reads above the job's limits.
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+import platform
+import random
+import statistics
+from dataclasses import asdict, dataclass
+
+from pydantic import TypeAdapter
+
+from autofit.machine import detect
+from autofit.records import KNOBS, Description, Evidence, FitConfig, Limits, Measurement, Outcome, TrialSpec
+from autofit.space import SearchSpace
+from autofit.trial.launcher import ProcessLauncher
+from autofit.workload import Reference, Workload
+
+HERE = pathlib.Path(__file__).parent
+FOLDER = HERE / "tables"
+ROUNDS = 2
+OOM_SECONDS = 22.0  # of a device OOM: each failing allocation is retried for 10 s
+SECONDS = 300.0
+MEASURE_SECONDS = 1.0
+DESCRIPTIONS, MEASUREMENTS = TypeAdapter(Description), TypeAdapter(Measurement)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What holds it back, the batch sizes of its table, and its limits in MiB (None: no limit that matters)."""
+
+    what: str
+    batch_sizes: tuple
+    device_mib: int | None = None
+    host_mib: int | None = None
+
+
+JOBS = {
+    "compute": Job("a deep CNN on pictures in memory", (8, 16, 32, 64, 128)),
+    "reading": Job("records of 256 KiB read from disk, past the page cache", (8, 32, 64, 128, 256)),
+    "gil": Job("text hashed in pure Python", (16, 64, 128, 256, 512)),
+    "decoding": Job("JPEG photographs decoded and cropped", (8, 16, 32, 64, 96)),
+    "pickling": Job("volumes of 1 MiB, made quickly and heavy to hand over", (2, 4, 8, 16, 32)),
+    "device": Job("a CNN with large activations under a device limit", (8, 16, 32, 64, 96), device_mib=100),
+    "host": Job("large pictures under a host limit", (2, 4, 8, 16, 32), host_mib=1000),
+    "tiny": Job("a tiny network on a table", (32, 128, 512, 1024, 4096)),
+}
+
+
+@dataclass(frozen=True)
+class TableSpace(SearchSpace):
+    """The configs of a table, and no others."""
+
+    legal: tuple = ()
+
+    def knobs(self):
+        """The knobs, `legal` not among them."""
+        return {knob: values for knob, values in super().knobs().items() if knob in KNOBS}
+
+    def configs(self):
+        """Every config of the table."""
+        return iter(self.legal)
+
+
+class Table:
+    """What was measured of one job, replayed: a trial is one of the readings of its config, drawn by chance.
+
+    The true rate is the median of the readings, and the true peak the mean: with two readings a config, a search that draws
+    the higher one believes too much, as it would in life.
+    """
+
+    on_cpu = True
+
+    def __init__(self, job):
+        frozen = json.loads((FOLDER / f"{job}.json").read_text())
+        self.name, self._description = f"table {job}", DESCRIPTIONS.validate_python(frozen["description"])
+        self._readings = {}
+        for row in frozen["readings"]:
+            self._readings.setdefault(FitConfig(**row["config"]), []).append(
+                MEASUREMENTS.validate_python(row["measurement"])
+            )
+        self.cores, self.machine, self.versions = frozen["cores"], frozen["machine"], frozen["versions"]
+        asked = JOBS[job]
+        self.limits = Limits(
+            asked.device_mib * 2**20 if asked.device_mib else None,
+            asked.host_mib * 2**20 if asked.host_mib else frozen["memory_bytes"],
+        )
+        values = {knob: tuple(sorted({getattr(c, knob) for c in self._readings})) for knob in KNOBS}
+        self.space = TableSpace(**values, legal=tuple(self._readings))
+
+    def description(self):
+        """What the describing trial said."""
+        return self._description
+
+    def fits(self, config):
+        """Whether a config's peaks are within the limits."""
+        found = self._readings[config]
+        device = statistics.mean(m.device_peak_bytes or 0 for m in found)
+        host = statistics.mean(m.host_peak_bytes for m in found)
+        return (self.limits.device_bytes is None or device <= self.limits.device_bytes) and host <= self.limits.host_bytes
+
+    def true_rate(self, config):
+        """Samples per second; 0 where it does not fit."""
+        return statistics.median(m.samples_per_second for m in self._readings[config]) if self.fits(config) else 0.0
+
+    def best(self, configs):
+        """The highest rate among configs."""
+        return max(self.true_rate(c) for c in configs)
+
+    def run(self, config, draw):
+        """A trial."""
+        reading = self._readings[config][int(draw.integers(len(self._readings[config])))]
+        if self.fits(config):
+            return reading
+        over = self.limits.device_bytes is not None and (reading.device_peak_bytes or 0) > self.limits.device_bytes
+        if over:
+            told = Evidence("device full")
+            return Measurement(Outcome.DEVICE_OOM, told, OOM_SECONDS, host_peak_bytes=reading.host_peak_bytes)
+        told = Evidence("host full", last_host_bytes=self.limits.host_bytes)
+        return Measurement(Outcome.HOST_OOM, told, reading.seconds / 2, host_peak_bytes=self.limits.host_bytes)
+
+
+def grid(job):
+    """The configs of a job's table."""
+    for batch in JOBS[job].batch_sizes:
+        yield FitConfig(batch, 1, 10, False)
+        for workers, queue, processes in itertools.product((2, 4), (2, 10), (False, True)):
+            yield FitConfig(batch, workers, queue, processes)
+
+
+def measure(job):
+    """Fill in what the table of a job lacks; yields each reading."""
+    path = FOLDER / f"{job}.json"
+    path.parent.mkdir(exist_ok=True)
+    here = detect()
+    frozen = json.loads(path.read_text()) if path.exists() else {"readings": []}
+    frozen["machine"] = f"{here.processor}, {here.cores} cores, Python {platform.python_version()}"
+    frozen["cores"], frozen["memory_bytes"] = here.cores, here.memory_bytes
+    device = 10 * 2**30 if JOBS[job].device_mib else None
+    limits = Limits(device, 18 * 2**30)
+    workload = Workload(reference("build_model"), reference("Data"), model_kwargs={"job": job}, data_kwargs={"job": job})
+    with ProcessLauncher(workload, None) as launcher:
+        if "description" not in frozen:
+            spec = TrialSpec("describe", FitConfig(32), limits, SECONDS, batch_sizes=(1, 8, 32, 128, 512, 2048))
+            description = result_of(launcher.run(spec))
+            frozen["description"] = DESCRIPTIONS.dump_python(description, mode="json")
+            frozen["versions"] = dict(description.versions)
+        for number in range(ROUNDS):
+            order = list(grid(job))
+            random.Random(number).shuffle(order)
+            for config in order:
+                if sum(row["config"] == asdict(config) for row in frozen["readings"]) > number:
+                    continue
+                measurement = result_of(launcher.run(TrialSpec("measure", config, limits, SECONDS, MEASURE_SECONDS)))
+                assert measurement.outcome is Outcome.OK, measurement.evidence
+                row = {"config": asdict(config), "measurement": MEASUREMENTS.dump_python(measurement, mode="json")}
+                row["measurement"]["evidence"] = asdict(Evidence("ran to its end"))
+                frozen["readings"].append(row)
+                path.write_text(
+                    json.dumps(frozen, indent=None, separators=(",", ":")).replace('{"config"', '\n{"config"') + "\n"
+                )
+                yield config, measurement
+
+
+def result_of(running):
+    """Draw a trial to its end."""
+    try:
+        while True:
+            next(running)
+    except StopIteration as end:
+        return end.value
+
+
+def reference(name):
+    """A function of jobs.py."""
+    return Reference(f"jobs.py:{name}", str(HERE))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", nargs="*", choices=[*JOBS, []], metavar="JOB", help=f"one of {', '.join(JOBS)}")
+    for job in parser.parse_args().jobs or JOBS:
+        for config, m in measure(job):
+            print(f"{job}: {config}: {m.samples_per_second:,.0f} samples/s in {m.seconds:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
