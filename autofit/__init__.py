@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from autofit.records import FitConfig, Limits, Measurement, Outcome, Trial
     from autofit.results import Estimate
+    from autofit.sampler import FrontierSampler
 
 _HOMES = {
     "autofit.api": ("Result", "estimate", "estimate_file", "tune", "tune_file"),
@@ -45,6 +46,7 @@ _HOMES = {
         "UserCodeError",
     ),
     "autofit.results": ("Estimate",),
+    "autofit.sampler": ("FrontierSampler",),
     "autofit.records": ("FitConfig", "Limits", "Measurement", "Outcome", "Trial"),
 }
 
@@ -54,6 +56,7 @@ __all__ = [
     "DeviceBusyError",
     "Estimate",
     "FitConfig",
+    "FrontierSampler",
     "Limits",
     "Measurement",
     "NoTrialFinishedError",

@@ -41,4 +41,11 @@ class TrialEnded:
     stage: str
 
 
-Event = Described | Activity | TrialEnded
+@dataclass(frozen=True)
+class Notice:
+    """Event: something that whoever reads the result should know."""
+
+    text: str
+
+
+Event = Described | Activity | TrialEnded | Notice

@@ -129,12 +129,19 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         if self.stop_reason(study) is not None:
             study.stop()
 
+    def fallback(self, study: optuna.Study) -> str | None:
+        """Why Optuna's TPE proposes in the model's place, or None while the model does."""
+        trials = self._trials(study)
+        if not self.proposer.is_lost(trials):
+            return None
+        error = self.proposer.error(trials)
+        return f"throughput is not as predicted (off by {error:.0%}): Optuna's TPE proposes from here on, within what fits"
+
     def why(self, study: optuna.Study) -> str:
         """What the next proposal promises, in words."""
-        trials = self._trials(study)
-        if self.proposer.is_lost(trials):
-            return f"predictions are off by {self.proposer.error(trials):.0%}: Optuna's TPE proposes, within what fits"
-        proposed = self._propose(trials)
+        if self.fallback(study) is not None:
+            return "proposed by Optuna's TPE"
+        proposed = self._propose(self._trials(study))
         return proposed if isinstance(proposed, str) else _words(proposed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:

@@ -88,6 +88,11 @@ class TuningStudy:
         return self._sampler.stop_reason(self._study)
 
     @_stored
+    def fallback(self) -> str | None:
+        """Why the sampler's own model no longer proposes, or None while it does."""
+        return self._sampler.fallback(self._study)
+
+    @_stored
     def why(self) -> str:
         """What the next config promises, in words."""
         return self._sampler.why(self._study)

@@ -20,17 +20,13 @@ import functools
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from pydantic import ValidationError
-
-from autofit import frontier
+from autofit import answer, frontier
 from autofit.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.confirmation import Demoted, confirm, race
 from autofit.errors import NothingFitsError, NoTrialFinishedError
-from autofit.events import Activity, Described, Event, TrialEnded
-from autofit.inputs import render_kwargs
+from autofit.events import Activity, Described, Event, Notice, TrialEnded
 from autofit.question import Question
 from autofit.records import INPUT_BOUND, Description, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
-from autofit.report import files
 from autofit.results import Recommendation, TuningRecord
 from autofit.running import run_trial, user_error, why_not_described
 from autofit.sampler import FrontierSampler
@@ -42,7 +38,6 @@ from autofit.trial.launcher import Launcher
 _LIFTED_HOST_SHARE = 0.95
 _ESTIMATED = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
 _CLEARLY_WORSE = 0.9  # of the best rate: what is surely below it is not measured further
-_RECORD, _ASKED = "record", "asked"
 
 
 def tune(question: Question, launcher: Launcher) -> Generator[Event, None, TuningRecord]:
@@ -89,14 +84,13 @@ class _Tuning:
         study = self._study = TuningStudy(q.storage, q.study_name(description, space), sampler, q.limits, fresh=q.fresh)
         known = study.trials()
         yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
-        record = _answered(study, q)
-        if record is not None:
-            return record
+        kept = answer.kept(study, q)
+        if kept is not None:
+            return kept
         reason = yield from self._search(study)
         recommendation = yield from self._confirm(study, space, baseline)
-        record = self._record(study, description, recommendation, reason)
-        study.note(_RECORD, files.encode(record))
-        study.note(_ASKED, q.budget())
+        record = answer.record(q, study.trials(), description, recommendation, reason, self._budget.seconds())
+        answer.keep(study, q, record)
         return record
 
     def close(self) -> None:
@@ -131,9 +125,13 @@ class _Tuning:
 
     def _search(self, study: TuningStudy) -> Generator[Event, None, str]:
         """Ask, run, tell, yield; returns why it stopped."""
-        q = self._question
+        q, said = self._question, False
         while True:
             trials = study.trials()
+            fallback = study.fallback()
+            if fallback is not None and not said:
+                said = True
+                yield Notice(fallback)
             reason = study.stop_reason() or self._budget.spent(trials)
             if reason is not None:
                 return reason
@@ -252,47 +250,3 @@ class _Tuning:
         if result.outcome is Outcome.ERROR and spec.role == "confirm":
             raise user_error(result)
         return result
-
-    def _record(self, study: TuningStudy, description: Description, chosen: Recommendation, reason: str) -> TuningRecord:
-        q, trials = self._question, study.trials()
-        data_kwargs, fit_kwargs = render_kwargs(description.input_kind, description.knobs, chosen.config)
-        rates = next((t.measurement for t in trials if t.config == chosen.config), None)
-        measured = rates.samples_per_second if rates else None
-        compute = rates.compute_samples_per_second if rates else None
-        inputs = rates.input_samples_per_second if rates else None
-        return TuningRecord(
-            config=chosen.config,
-            fit_kwargs=fit_kwargs,
-            data_kwargs=data_kwargs,
-            samples_per_second=chosen.samples_per_second,
-            spread=chosen.spread,
-            speedup=chosen.speedup,
-            confirmed=chosen.confirmed,
-            device_peak_bytes=chosen.device_peak_bytes,
-            host_peak_bytes=chosen.host_peak_bytes,
-            limits=q.limits,
-            bottleneck=frontier.bottleneck(measured or 0.0, compute, inputs),
-            compute_samples_per_second=compute,
-            input_samples_per_second=inputs,
-            stop_reason=reason,
-            machine=q.machine,
-            device=q.device_name,
-            description=description,
-            frontier=frontier.frontier(trials, q.limits),
-            trials=trials,
-            seconds=self._budget.seconds(),
-            usage=q.usage,
-        )
-
-
-def _answered(study: TuningStudy, q: Question) -> TuningRecord | None:
-    """The answer of an earlier tune to the same question, if there is one."""
-    if study.noted(_ASKED) != q.budget():
-        return None
-    try:
-        record = files.decode(study.noted(_RECORD))
-    except ValidationError:
-        return None
-    device, host = record.device_peak_bytes or 0, record.host_peak_bytes or 0
-    fits = host <= q.limits.host_bytes and (q.limits.device_bytes is None or device <= q.limits.device_bytes)
-    return record if fits else None

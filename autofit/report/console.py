@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from autofit.events import Activity, Described, Event, TrialEnded
+from autofit.events import Activity, Described, Event, Notice, TrialEnded
 from autofit.records import FitConfig, Limits, Outcome, Trial
 from autofit.report.snippet import baseline_gain, render
 from autofit.results import TuningRecord
@@ -67,6 +67,8 @@ class Progress:
         elif isinstance(event, TrialEnded):
             self._rows.append((event.stage, event.trial))
             self._say(_line(event, self._limits))
+        elif isinstance(event, Notice):
+            self._print(event.text)
         else:
             if event.doing != self._activity.doing and event.config is None:
                 self._say(event.doing)

@@ -121,7 +121,7 @@ class ThroughputSurrogate:
             "step_half": (half, 1.5),
             "input_sample": (-inputs, _UNKNOWN),
             "input_half": (math.log(0.5), 2.0),
-            "threads": (0.5 * math.log(cores) + 0.2, 0.8),
+            "threads": (math.log(0.6 * cores), 1.5),
             "processes": (math.log(0.9 * cores), 0.4),
             "pickle": (math.log(pickle), 1.5),
             "receive": (math.log(pickle), 1.5),

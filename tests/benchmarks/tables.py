@@ -115,6 +115,10 @@ class Table:
         """The highest rate among configs."""
         return max(self.true_rate(c) for c in configs)
 
+    def seconds(self):
+        """What one round over the whole grid took."""
+        return sum(statistics.mean(m.seconds for m in found) for found in self._readings.values())
+
     def run(self, config, draw):
         """A trial."""
         reading = self._readings[config][int(draw.integers(len(self._readings[config])))]

@@ -80,7 +80,8 @@ def test_when_its_predictions_are_no_guide_tpe_takes_over_and_it_says_so():
 
     study.optimize(wild, n_trials=11)
     assert sampler.proposer.is_lost(sampler._trials(study))
-    assert "Optuna's TPE" in sampler.why(study)
+    assert "Optuna's TPE proposes from here on" in sampler.fallback(study)
+    assert "TPE" in sampler.why(study)
     assert sampler.stop_reason(study) is None
     study.optimize(wild, n_trials=1)
     assert len({tuple(t.params.items()) for t in study.trials}) == 12

@@ -1,11 +1,12 @@
 """The loop, above the process wall: what is tried, stored, chosen, confirmed, demoted, resumed and said."""
 
+import zlib
 from dataclasses import replace
 
 import pytest
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
-from autofit.events import Activity, Described, TrialEnded
+from autofit.events import Activity, Described, Notice, TrialEnded
 from autofit.records import Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, TrialSpec
 from autofit.space import build_space, condemned
 from autofit.tuner import tune
@@ -334,3 +335,17 @@ def test_what_is_tried_is_said_with_its_reason(tmp_path):
     reasons = [e.why for e in events if isinstance(e, Activity) and e.doing.startswith("trial")]
     assert reasons[0].startswith("to see how time and memory grow")
     assert any("predicted +" in why for why in reasons)
+
+
+def test_it_says_when_predictions_are_no_guide(tmp_path):
+    class Erratic(FakeLauncher):
+        def measure(self, spec):
+            m, c = super().measure(spec), spec.config
+            factor = 10 ** (zlib.crc32(str(c).encode()) % 200 / 100 - 1)
+            return replace(m, samples_per_second=m.samples_per_second * factor)
+
+    events, record = drain(tune(question(tmp_path, max_trials=10), Erratic()))
+    notices = [e.text for e in events if isinstance(e, Notice)]
+    assert len(notices) == 1
+    assert "Optuna's TPE proposes from here on" in notices[0]
+    assert len(record.trials) == 10
