@@ -203,7 +203,7 @@ class _Tuning:
         self, trials: Sequence[Trial], config: FitConfig, activity: Activity
     ) -> Generator[Event, None, Measurement]:
         spec = replace(self._spec(config, trials), rate_to_beat=None)
-        return (yield from self._measured(spec, activity))
+        return (yield from self._run_again(spec, activity))
 
     def _confirming_run(
         self, study: TuningStudy, chosen: Measurement, config: FitConfig, activity: Activity
@@ -218,7 +218,14 @@ class _Tuning:
             measure_seconds=CONFIRM_SECONDS,
             input_bound=(rate.input_samples_per_second or 0) < INPUT_BOUND * (rate.compute_samples_per_second or 0),
         )
-        return (yield from self._measured(spec, activity))
+        return (yield from self._run_again(spec, activity))
+
+    def _run_again(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement]:
+        """Run what has run before; an error of the user's is not the config's."""
+        measurement = yield from self._measured(spec, activity)
+        if measurement.outcome is Outcome.ERROR:
+            raise user_error(measurement)
+        return measurement
 
     def _why_nothing(self, trials: tuple[Trial, ...]) -> Generator[Event, None, NothingFitsError | NoTrialFinishedError]:
         """The error that says why no trial ran to its end."""
@@ -247,6 +254,4 @@ class _Tuning:
     def _measured(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement]:
         result = yield from run_trial(spec, self._launcher, activity)
         assert isinstance(result, Measurement), "only a describing trial returns a description"
-        if result.outcome is Outcome.ERROR and spec.role == "confirm":
-            raise user_error(result)
         return result
