@@ -34,6 +34,7 @@ _PASSING_SECONDS = 0.002  # what a batch takes to pass through Keras and tf.data
 _MOST_STEPS = 20_000  # Keras shuffles the indices of an epoch in a list: long enough, and short to shuffle
 _AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
 _FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: it warms up what is timed after it
+_WARMED_UP = 2  # steps that are not counted of a run whose step has been trained before
 _VALIDATION_STEPS = 10
 _READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
 
@@ -113,9 +114,17 @@ def _measure(job: Job, loaded: Workload) -> None:
     """Compute rate, input rate, then the real thing last, because it may leave an enqueuer running."""
     model = _build_model(job, loaded)
     data, _ = _open_training(job, loaded)
-    compute = job.spec["compute_samples_per_second"] or _compute_rate(job, model, data).samples_per_second
+    known = job.spec["compute_samples_per_second"]
+    compute = known or _compute_rate(job, model, data).samples_per_second
     inputs = _input_rate(job, data).samples_per_second
-    clock = _fit_clock(job, model, data, drain=inputs < INPUT_BOUND * compute, to_beat=job.spec["rate_to_beat"])
+    clock = _fit_clock(
+        job,
+        model,
+        data,
+        drain=inputs < INPUT_BOUND * compute,
+        warm_up=_FIRST_EPOCH_STEPS if known else _WARMED_UP,
+        to_beat=job.spec["rate_to_beat"],
+    )
     _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
     _send_measurement(job, clock, compute, inputs)
 
@@ -142,6 +151,7 @@ def _fit_clock(
     data: FitInput,
     *,
     drain: bool,
+    warm_up: int = _WARMED_UP,
     enough_spread: float = 0.02,
     to_beat: float | None = None,
 ) -> StepClock:
@@ -164,6 +174,7 @@ def _fit_clock(
     clock = StepClock(
         data.batch_samples * model.steps_per_execution,
         job.spec["measure_seconds"],
+        warm_up=warm_up,
         prefilled=math.ceil(queue / model.steps_per_execution) if drain else 0,
         stall=stall if queue else None,
         enough_spread=enough_spread,

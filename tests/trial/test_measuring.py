@@ -1,6 +1,7 @@
 """What a trial measures, against inputs whose cost is known."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,6 +46,16 @@ def test_a_pipeline_that_sleeps_is_the_bottleneck_and_its_rate_is_known(slow, pl
     assert measurement.samples_per_second == pytest.approx(expected, rel=0.25)
     assert measurement.compute_samples_per_second > 1.3 * measurement.samples_per_second
     assert measurement.spread < 0.5
+
+
+def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known(slow):
+    spec = TrialSpec("measure", FitConfig(16, 1, 10, False), Limits(None, 2**33), 60, 6.0)
+    told = {"rate_to_beat": 100 * 16 / SLOW, "compute_samples_per_second": 12345.0}
+    phases, measurement = drain(slow.run(replace(spec, **told)))
+    assert measurement.steps * measurement.step_seconds < 3.0
+    assert measurement.compute_samples_per_second == 12345.0
+    assert "compute alone" not in phases
+    assert measurement.samples_per_second == pytest.approx(16 / SLOW, rel=0.25)
 
 
 def test_the_batches_of_a_full_queue_are_held_in_host_memory(start, play):
