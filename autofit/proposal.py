@@ -24,7 +24,7 @@ from scipy.special import ndtr
 
 from autofit.columns import Columns, Mask, Vector
 from autofit.records import Description, FitConfig, Limits, Outcome, Trial
-from autofit.space import SearchSpace, condemned, cost
+from autofit.space import SearchSpace, cost, host_cost
 from autofit.surrogate.memory import MemorySurrogate
 from autofit.surrogate.throughput import RatePrediction, ThroughputSurrogate
 
@@ -60,6 +60,29 @@ class Proposal:
     device_share: float = 0.0
     host_share: float = 0.0
 
+    def __str__(self) -> str:
+        """Why this config, in words."""
+        memory = max(self.device_share, self.host_share)
+        reasons = {
+            "probe": "to see how time and memory grow",
+            "step": "a step towards what promises more",
+            "propose": f"predicted {self.gain or 0.0:+.0%}",
+        }
+        return reasons[self.phase] + (f", memory at most {memory:.0%} of the limit" if memory else "")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do next: a proposal, a reason to stop, or a choice among `left` by another sampler (`fallback` says why).
+
+    `left` are all configs that may be tried; it is empty unless there is no proposal.
+    """
+
+    proposal: Proposal | None = None
+    stop_reason: str | None = None
+    fallback: str | None = None
+    left: tuple[FitConfig, ...] = ()
+
 
 class Proposer:
     """Proposes configs of one space for one workload.
@@ -92,11 +115,32 @@ class Proposer:
         self.configs = tuple(sorted(space.configs(), key=cost))
         self._at = Columns.of(self.configs)
         self._points = _log_points(self._at)
+        self._host_cost = np.array([host_cost(c) for c in self.configs])
         self._place = {config: place for place, config in enumerate(self.configs)}
         self._baseline, self._description, self._limits = baseline, description, limits
         self._cores, self._on_cpu = cores, on_cpu
         self._tolerance, self._risk, self._max_oom = tolerance, risk, max_oom
         self._errors: dict[tuple[FitConfig, ...], float] = {}
+        self._decided: tuple[Sequence[Trial], Decision] | None = None
+
+    def decide(self, trials: Sequence[Trial]) -> Decision:
+        """What to do after these trials; the same question is answered once."""
+        if self._decided is None or self._decided[0] != trials:
+            self._decided = trials, self._decide(trials)
+        return self._decided[1]
+
+    def _decide(self, trials: Sequence[Trial]) -> Decision:
+        error = self.error(trials)
+        if error is None or error <= _UNSURE:
+            proposed = self.propose(trials)
+            if isinstance(proposed, Proposal):
+                return Decision(proposed)
+            return Decision(stop_reason=proposed, left=self.left(trials))
+        left = self.left(trials)
+        fallback = (
+            f"throughput is not as predicted (off by {error:.0%}): Optuna's TPE proposes from here on, within what fits"
+        )
+        return Decision(stop_reason=None if left else EXHAUSTED, fallback=fallback, left=left)
 
     def propose(self, trials: Sequence[Trial]) -> Proposal | str:
         """The next config, or why none is worth trying."""
@@ -136,13 +180,13 @@ class Proposer:
             return f"no other configuration is expected to gain {self._tolerance:.0%}"
         return chosen, phase, math.expm1(predicted.mean[chosen] - best)
 
-    def left(self, trials: Sequence[Trial]) -> list[FitConfig]:
+    def left(self, trials: Sequence[Trial]) -> tuple[FitConfig, ...]:
         """All configs that may be tried."""
         _, upper = self._memory(trials).shares(self._at, _DEVIATIONS)
         mask = self._open(trials) & (np.maximum(*upper) <= self._risk)
         if ran := _ran(trials):
             mask &= self._within_reach(trials, ran)
-        return [self.configs[place] for place in np.flatnonzero(mask)]
+        return tuple(self.configs[place] for place in np.flatnonzero(mask))
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
         """What is thought of each config that ran: the logarithm of its samples per second, and how unsure that is.
@@ -161,11 +205,6 @@ class Proposer:
         if len(ran) < _UNSURE_AFTER:
             return None
         return statistics.median(self._error(ran[: count + 1]) for count in range(len(ran) - 3, len(ran)))
-
-    def is_lost(self, trials: Sequence[Trial]) -> bool:
-        """Whether the predictions are no guide."""
-        error = self.error(trials)
-        return error is not None and error > _UNSURE
 
     def _error(self, ran: Sequence[Trial]) -> float:
         """How far the last trial was from what those before it predicted."""
@@ -190,8 +229,10 @@ class Proposer:
             if trial.config in self._place:
                 open_[self._place[trial.config]] = False
             if trial.measurement.outcome.is_oom:
-                outcome = trial.measurement.outcome
-                open_ &= [not condemned(c, trial.config, outcome) for c in self.configs]
+                larger = self._at.batch >= (trial.config.batch_size or 1)
+                if trial.measurement.outcome is Outcome.HOST_OOM:
+                    larger &= (self._host_cost >= host_cost(trial.config)).all(axis=1)
+                open_ &= ~larger
         return open_
 
     def _within_reach(self, trials: Sequence[Trial], ran: Sequence[Trial]) -> Mask:

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial
 
 from autofit import stored
 from autofit.machine import usable_cores
-from autofit.proposal import EXHAUSTED, Proposal, Proposer
+from autofit.proposal import Decision, Proposer
 from autofit.records import Description, FitConfig, Limits, Trial
 from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space
 
@@ -105,7 +105,6 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         self.distributions = {knob: _distribution(values) for knob, values in space.knobs().items()}
         self._tpe = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=_TPE_STARTUP_TRIALS, seed=seed)
         self._read: dict[tuple[str, int], Trial] = {}
-        self._proposed: tuple[tuple[Trial, ...], Proposal | str] | None = None
 
     def suggest(self, trial: optuna.Trial) -> FitConfig:
         """The config of a trial that was asked for."""
@@ -116,33 +115,18 @@ class FrontierSampler(optuna.samplers.BaseSampler):
                 trial.suggest_categorical(knob, (False, True))
         return FitConfig.of(trial.params)
 
+    def decide(self, study: optuna.Study) -> Decision:
+        """What the sampler would do next, and why."""
+        return self.proposer.decide(self._trials(study))
+
     def stop_reason(self, study: optuna.Study) -> str | None:
         """Why no further trial is worth its time, or None."""
-        trials = self._trials(study)
-        if self.proposer.is_lost(trials):
-            return None if self.proposer.left(trials) else EXHAUSTED
-        proposed = self._propose(trials)
-        return proposed if isinstance(proposed, str) else None
+        return self.decide(study).stop_reason
 
     def stop_when_settled(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """A callback for `study.optimize`: stops it when no further trial is worth its time."""
         if self.stop_reason(study) is not None:
             study.stop()
-
-    def fallback(self, study: optuna.Study) -> str | None:
-        """Why Optuna's TPE proposes in the model's place, or None while the model does."""
-        trials = self._trials(study)
-        if not self.proposer.is_lost(trials):
-            return None
-        error = self.proposer.error(trials)
-        return f"throughput is not as predicted (off by {error:.0%}): Optuna's TPE proposes from here on, within what fits"
-
-    def why(self, study: optuna.Study) -> str:
-        """What the next proposal promises, in words."""
-        if self.fallback(study) is not None:
-            return "proposed by Optuna's TPE"
-        proposed = self._propose(self._trials(study))
-        return proposed if isinstance(proposed, str) else _words(proposed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs of the space, from the first trial on."""
@@ -156,16 +140,15 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         Raises:
             RuntimeError: no config is left to try.
         """
-        trials = self._trials(study)
-        proposed = EXHAUSTED if self.proposer.is_lost(trials) else self._propose(trials)
-        if isinstance(proposed, Proposal):
-            config = proposed.config
-        else:
-            left = self.proposer.left(trials)
-            if not left:
-                raise RuntimeError(EXHAUSTED)
+        decision = self.decide(study)
+        if decision.proposal is not None:
+            config = decision.proposal.config
+        elif decision.left:
             drawn = self._tpe.sample_relative(study, trial, search_space)
-            config = min(left, key=lambda c: _distance(c, drawn)) if drawn else left[len(left) // 2]
+            middle = decision.left[len(decision.left) // 2]
+            config = min(decision.left, key=lambda c: _distance(c, drawn)) if drawn else middle
+        else:
+            raise RuntimeError(decision.stop_reason)
         return {knob: getattr(config, knob) for knob in search_space}
 
     def sample_independent(
@@ -173,11 +156,6 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     ) -> Any:
         """Parameters that are not knobs are left to TPE."""
         return self._tpe.sample_independent(study, trial, param_name, param_distribution)
-
-    def _propose(self, trials: tuple[Trial, ...]) -> Proposal | str:
-        if self._proposed is None or self._proposed[0] != trials:
-            self._proposed = trials, self.proposer.propose(trials)
-        return self._proposed[1]
 
     def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:
         found = study.get_trials(deepcopy=False, states=stored.SPENT)
@@ -203,14 +181,3 @@ def _distance(config: FitConfig, params: Mapping[str, Any]) -> float:
         elif own is not None:
             total += math.log2((own + 1) / (value + 1)) ** 2
     return total
-
-
-def _words(proposal: Proposal) -> str:
-    memory = max(proposal.device_share, proposal.host_share)
-    parts = {
-        "probe": "to see how time and memory grow",
-        "step": "a step towards what promises more",
-        "propose": "" if proposal.gain is None else f"predicted {proposal.gain:+.0%}",
-    }
-    bound = f"memory at most {memory:.0%} of the limit" if memory else ""
-    return ", ".join(part for part in (parts[proposal.phase], bound) if part)

@@ -91,7 +91,7 @@ def condemned(config: FitConfig, oom_config: FitConfig, outcome: Outcome) -> boo
     if outcome is Outcome.DEVICE_OOM:
         return True
     return outcome is Outcome.HOST_OOM and all(
-        a >= b for a, b in zip(_host_cost(config), _host_cost(oom_config), strict=True)
+        a >= b for a, b in zip(host_cost(config), host_cost(oom_config), strict=True)
     )
 
 
@@ -99,10 +99,11 @@ def cost(config: FitConfig) -> tuple[int, ...]:
     """What a config takes, for choosing the cheapest: smaller batch, fewer workers, threads before
     processes, smaller queue, in this order.
     """
-    return (config.batch_size or 0, *_host_cost(config))
+    return (config.batch_size or 0, *host_cost(config))
 
 
-def _host_cost(config: FitConfig) -> tuple[int, int, int]:
+def host_cost(config: FitConfig) -> tuple[int, int, int]:
+    """What host memory grows with, beside the batch: workers, whether they are processes, queue; zeros without a queue."""
     if not config.has_queue:
         return 0, 0, 0
     return config.workers or 0, int(config.use_multiprocessing or 0), config.max_queue_size or 0

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import functools
-import os
-import socket
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import optuna
 import platformdirs
-import psutil
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from autofit import stored
 from autofit.errors import StorageError
-from autofit.records import FitConfig, Limits, Measurement, Trial
+from autofit.proposal import Decision
+from autofit.records import FitConfig, Limits, Trial
 from autofit.sampler import FrontierSampler
 
-_OWNER = "owner"
 _STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 
 
@@ -67,7 +65,6 @@ class TuningStudy:
         url = storage or default_storage()
         url = url if "://" in url else f"sqlite:///{Path(url).expanduser()}"
         self._sampler, self._limits = sampler, limits
-        self._asked: optuna.Trial | None = None
         self._known: dict[int, Trial] = {}
         try:
             if url.startswith("sqlite:///"):
@@ -78,69 +75,36 @@ class TuningStudy:
             self._study = optuna.create_study(
                 storage=backend, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
             )
-            self._end_abandoned()
         except (*_STORAGE_ERRORS, OSError, ImportError, ValueError, RuntimeError) as error:
             raise _storage_error(error) from None
 
-    @_stored
-    def stop_reason(self) -> str | None:
-        """Why the sampler wants no more trials, or None."""
-        return self._sampler.stop_reason(self._study)
+    def decide(self, trials: tuple[Trial, ...]) -> Decision:
+        """What to do after these trials."""
+        return self._sampler.proposer.decide(trials)
 
     @_stored
-    def fallback(self) -> str | None:
-        """Why the sampler's own model no longer proposes, or None while it does."""
-        return self._sampler.fallback(self._study)
-
-    @_stored
-    def why(self) -> str:
-        """What the next config promises, in words."""
-        return self._sampler.why(self._study)
+    def ask(self) -> FitConfig:
+        """A config that the sampler draws, from a copy of the study: here a trial is kept when it has ended, not before."""
+        copy = optuna.create_study(direction="maximize", sampler=self._sampler)
+        copy.add_trials(self._study.get_trials(deepcopy=False, states=stored.SPENT))
+        return FitConfig.of(copy.ask(self._sampler.distributions).params)
 
     def rates(self) -> dict[FitConfig, tuple[float, float]]:
         """What is thought of each config that ran: the logarithm of its samples per second, and how unsure that is."""
         return self._sampler.proposer.rates(self.trials())
 
-    @_stored
-    def ask(self) -> FitConfig:
-        """The next config to try."""
-        self._asked = self._study.ask(self._sampler.distributions)
-        self._asked.set_user_attr(_OWNER, {"host": socket.gethostname(), "pid": os.getpid()})
-        return FitConfig.of(self._asked.params)
-
-    @_stored
-    def tell(self, measurement: Measurement) -> None:
-        """Store what the config asked for last has shown.
-
-        An OOM is a complete trial that breaks a constraint, so that samplers learn from it; a timeout or a crash is a
-        pruned one, never tried again; the user's error is a failed one, and will be.
-        """
-        assert self._asked is not None, "tell follows ask"
-        trial, self._asked = self._asked, None
-        for name, value in stored.attributes(measurement).items():
-            trial.set_user_attr(name, value)
-        for name, value in stored.constraints_of(measurement, self._limits).items():
-            trial.set_constraint(name, value)
-        state = stored.state_of(measurement)
-        values = (measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None
-        self._study.tell(trial, values, state=state)
-
-    @_stored
-    def abandon(self) -> None:
-        """Give up what was asked for and has not been told; it may be asked for again."""
-        if self._asked is not None:
-            self._study.tell(self._asked, state=TrialState.FAIL)
-            self._asked = None
-
     def close(self) -> None:
-        """Give up what was asked for, and let go of the storage."""
-        self.abandon()
+        """Let go of the storage."""
         self._backend.remove_session()
         self._backend.engine.dispose()
 
     @_stored
     def add(self, trial: Trial) -> None:
-        """Store a trial that was not asked for: a run of the confirmation that failed."""
+        """Store a trial as it ended.
+
+        An OOM is a complete trial that breaks a constraint, so that samplers learn from it; a timeout or a crash is a
+        pruned one, never tried again; the user's error is a failed one, and will be.
+        """
         state = stored.state_of(trial.measurement)
         frozen = optuna.trial.create_trial(
             params={knob: getattr(trial.config, knob) for knob in self._sampler.distributions},
@@ -151,6 +115,7 @@ class TuningStudy:
         )
         for name, value in stored.constraints_of(trial.measurement, self._limits).items():
             frozen.set_constraint(name, value)
+        frozen.datetime_start = datetime.now() - timedelta(seconds=trial.measurement.seconds)
         self._study.add_trial(frozen)
 
     @_stored
@@ -170,13 +135,6 @@ class TuningStudy:
     def noted(self, key: str) -> Any:
         """What was kept with the study, or None."""
         return self._study.user_attrs.get(key)
-
-    def _end_abandoned(self) -> None:
-        """Mark as failed what a process of this host was trying when it was killed."""
-        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            owner = trial.user_attrs.get(_OWNER, {})
-            if owner.get("host") == socket.gethostname() and not psutil.pid_exists(owner.get("pid", 0)):
-                self._study.tell(trial.number, state=TrialState.FAIL)
 
 
 def _storage_error(error: Exception) -> StorageError:

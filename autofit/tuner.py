@@ -128,22 +128,21 @@ class _Tuning:
         q, said = self._question, False
         while True:
             trials = study.trials()
-            fallback = study.fallback()
-            if fallback is not None and not said:
+            decision = study.decide(trials)
+            if decision.fallback is not None and not said:
                 said = True
-                yield Notice(fallback)
-            reason = study.stop_reason() or self._budget.spent(trials)
+                yield Notice(decision.fallback)
+            reason = decision.stop_reason or self._budget.spent(trials)
             if reason is not None:
                 return reason
-            why = study.why()
-            config = study.ask()
+            config = decision.proposal.config if decision.proposal else study.ask()
+            why = str(decision.proposal or "proposed by Optuna's TPE")
             activity = Activity(f"trial {len(trials) + 1} of at most {q.max_trials}", config, why=why)
             spec = self._spec(config, trials)
             measurement = yield from self._measured(spec, activity)
             if measurement.outcome is Outcome.TIMEOUT and spec.deadline_seconds < q.max_trial_seconds:
-                study.abandon()  # it was not the config that was slow
-                return self._budget.out_of_time()
-            study.tell(measurement)
+                return self._budget.out_of_time()  # it was not the config that was slow
+            study.add(Trial(config, measurement))
             yield TrialEnded(Trial(config, measurement), "search")
             if measurement.outcome is Outcome.ERROR:
                 raise user_error(measurement)

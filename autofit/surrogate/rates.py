@@ -24,7 +24,6 @@ Matrix = npt.NDArray[np.float64]
 NAMES = ("step_sample", "step_half", "input_sample", "input_half", "threads", "processes", "pickle", "receive", "overlap")
 """The parameters, each a natural logarithm: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k."""
 
-_SHARPNESS = 8.0  # of the smooth minimum of workers and capacity
 _QUEUE_SMOOTHING = 10.0  # a queue of so many batches doubles k (simulated and measured joins lie about this)
 
 
@@ -58,6 +57,7 @@ def log_rates(parameters: Matrix, at: Columns, step_off: Matrix | float = 0.0, i
 
 
 def _least(a: Matrix, b: Matrix) -> Matrix:
-    """A smooth minimum of two positive numbers."""
-    low = np.minimum(a, b)
-    return np.asarray(low * ((low / a) ** _SHARPNESS + (low / b) ** _SHARPNESS) ** (-1 / _SHARPNESS))
+    """A smooth minimum of two positive numbers: (a^-8 + b^-8)^(-1/8)."""
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    eighth = np.square(np.square(np.square(low / high)))
+    return np.asarray(low / np.sqrt(np.sqrt(np.sqrt(1 + eighth))))

@@ -140,8 +140,8 @@ def test_predictions_that_stay_wrong_are_noticed():
     configs = [FitConfig(b, 1, 10, False) for b in (8, 32, 256, 64, 1024, 512, 128)]
     wild = [run(c, noise=n) for c, n in zip(configs, (1, 0.4, 2, 0.3, 1.5, 0.2, 3), strict=True)]
     sound = [run(c) for c in configs]
-    assert proposer().is_lost(wild)
-    assert not proposer().is_lost(sound)
+    assert proposer().decide(wild).fallback
+    assert not proposer().decide(sound).fallback
     assert proposer().error(sound[:5]) is None
 
 

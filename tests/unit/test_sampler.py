@@ -66,7 +66,6 @@ def test_asked_for_more_than_is_worth_it_goes_on_within_what_fits():
     assert len({tuple(t.params.items()) for t in study.trials}) == 25
     assert sum(t.value == 0 for t in study.trials) <= 1
     assert "expected to gain" in sampler.stop_reason(study)
-    assert sampler.why(study) == sampler.stop_reason(study)
 
 
 def test_when_its_predictions_are_no_guide_tpe_takes_over_and_it_says_so():
@@ -79,9 +78,7 @@ def test_when_its_predictions_are_no_guide_tpe_takes_over_and_it_says_so():
         return float(next(values))
 
     study.optimize(wild, n_trials=11)
-    assert sampler.proposer.is_lost(sampler._trials(study))
-    assert "Optuna's TPE proposes from here on" in sampler.fallback(study)
-    assert "TPE" in sampler.why(study)
+    assert "Optuna's TPE proposes from here on" in sampler.decide(study).fallback
     assert sampler.stop_reason(study) is None
     study.optimize(wild, n_trials=1)
     assert len({tuple(t.params.items()) for t in study.trials}) == 12
@@ -92,7 +89,7 @@ def test_it_says_why_before_each_trial():
     study = study_of(sampler)
     said = []
     for _ in range(4):
-        said.append(sampler.why(study))
+        said.append(str(sampler.decide(study).proposal))
         study.optimize(objective(sampler), n_trials=1)
     assert said[0].startswith("to see how time and memory grow")
     assert "predicted +" in said[-1] or "step" in said[-1]
