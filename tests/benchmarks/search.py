@@ -1,6 +1,6 @@
 """The search: regret, out-of-memory trials, trials and seconds of autofit and of every way a user might take instead.
 
-    python tests/benchmarks/search.py               print the frozen tables
+    python tests/benchmarks/search.py               print the frozen tables (as they stand in search.txt)
     python tests/benchmarks/search.py --quick       a fresh run on a fifth of the surfaces (under five minutes)
     python tests/benchmarks/search.py --run         a fresh run of everything, frozen in search.json (about an hour;
                                                     Optuna's GP needs torch)
@@ -79,9 +79,8 @@ def search(task):
         spent = [m for _, m in [*seen, *again]]
         regret = 1.0 if chosen is None else 1 - case.true_rate(chosen) / best
         ooms = sum(m.outcome.is_oom for m in spent)
-        rows.append(
-            [name, group, case.name, seed, budget, max(0.0, regret), ooms, len(spent), sum(m.seconds for m in spent)]
-        )
+        seconds = round(sum(m.seconds for m in spent), 1)
+        rows.append([name, group, case.name, seed, budget, round(max(0.0, regret), 5), ooms, len(spent), seconds])
     return rows
 
 
