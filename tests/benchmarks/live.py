@@ -21,6 +21,7 @@ import time
 
 import tables
 import yaml
+from memory import result_of
 
 from autofit.machine import detect
 from autofit.records import KNOBS, FitConfig, Limits, Outcome, TrialSpec
@@ -62,7 +63,7 @@ def side_by_side(job, chosen, best):
         for number in range(PAIRS):
             for config in (chosen, best) if number % 2 else (best, chosen):
                 spec = TrialSpec("measure", config, Limits(None, detect().memory_bytes), 300.0, 2.0)
-                measurement = tables.result_of(launcher.run(spec))
+                measurement = result_of(launcher.run(spec))
                 assert measurement.outcome is Outcome.OK, measurement.evidence
                 rates[config].append(measurement.samples_per_second)
     return math.exp(statistics.mean(math.log(a / b) for a, b in zip(rates[chosen], rates[best], strict=True)))

@@ -16,6 +16,7 @@ import random
 import statistics
 from dataclasses import asdict, dataclass
 
+from memory import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine import detect
@@ -172,15 +173,6 @@ def measure(job):
                     json.dumps(frozen, indent=None, separators=(",", ":")).replace('{"config"', '\n{"config"') + "\n"
                 )
                 yield config, measurement
-
-
-def result_of(running):
-    """Draw a trial to its end."""
-    try:
-        while True:
-            next(running)
-    except StopIteration as end:
-        return end.value
 
 
 def reference(name):
