@@ -29,7 +29,7 @@ class Columns:
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig]) -> Columns:
-        """The columns of configs; a knob that is None counts as Keras's default."""
+        """The columns of configs; a batch that is None counts as one sample, a queue that is None as none."""
         return cls(
             np.array([c.batch_size or 1 for c in configs], float),
             np.array([(c.workers or 1) if c.has_queue else 1 for c in configs], float),

@@ -120,7 +120,7 @@ class Proposer:
         self._baseline, self._description, self._limits = baseline, description, limits
         self._cores, self._on_cpu = cores, on_cpu
         self._tolerance, self._risk, self._max_oom = tolerance, risk, max_oom
-        self._errors: dict[tuple[FitConfig, ...], float] = {}
+        self._errors: dict[tuple[tuple[FitConfig, float | None], ...], float] = {}
         self._decided: tuple[Sequence[Trial], Decision] | None = None
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
@@ -208,7 +208,7 @@ class Proposer:
 
     def _error(self, ran: Sequence[Trial]) -> float:
         """How far the last trial was from what those before it predicted."""
-        key = tuple(t.config for t in ran)
+        key = tuple((t.config, t.measurement.samples_per_second) for t in ran)
         if key not in self._errors:
             predicted = float(self._predict(ran[:-1], Columns.of([ran[-1].config])).mean[0])
             self._errors[key] = abs(predicted - math.log(ran[-1].measurement.samples_per_second or 1.0))

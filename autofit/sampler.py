@@ -61,7 +61,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         on_cpu: whether the model is trained on the CPU.
         tolerance: gains below it do not matter (0.02 is 2 %).
         risk: the share of each limit that the upper bound of a prediction may reach. At 0.97 a tune runs out of memory
-            about once in fifty (measured: see tests/benchmarks/search.py).
+            about once in thirty (simulated: see tests/benchmarks/search.py).
         max_oom: after so many OOMs nothing larger than what has run is proposed.
         effective_batch_size: search only batch sizes that divide it.
         seed: makes TPE's proposals repeatable, where it has to step in.

@@ -24,7 +24,7 @@ Matrix = npt.NDArray[np.float64]
 NAMES = ("step_sample", "step_half", "input_sample", "input_half", "threads", "processes", "pickle", "receive", "overlap")
 """The parameters, each a natural logarithm: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k."""
 
-_QUEUE_SMOOTHING = 10.0  # a queue of so many batches doubles k (simulated and measured joins lie about this)
+_QUEUE_SMOOTHING = 10.0  # a queue of so many batches doubles k (assumed; real joins have not been measured)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from autofit.columns import Columns, Vector
-from autofit.records import Measurement, Outcome, Trial
+from autofit.records import Measurement, Trial
 from autofit.surrogate.rates import NAMES, Matrix, Rates, log_rates
 from autofit.surrogate.residual import Residual
 
@@ -29,11 +29,11 @@ _STEP_AMPLITUDES = (0.02, 0.02)  # of what the step's form leaves over: from bat
 _STEP_OCTAVES = (0.08, 1.0)  # the length scales of the two
 _STEP_READING_NOISE = 0.02
 _USUAL_WEIGHT = 3.0  # trials that the usual amplitude of what is left over is worth
-_LOSS_PER_POWER = 0.005  # of a batch that hardware does not tile by, for each power of two that it lacks ...
+_LOSS_PER_POWER = 0.005  # assumed, of a batch that hardware does not tile by, for each power of two that it lacks ...
 _ROUND_ENOUGH = 6  # ... up to a multiple of 64
-_CROWDING = 0.005  # what each worker beyond the cores is expected to cost the input
-_DIFFERENCE = 1e-5
-_BANDWIDTH = 0.5e9  # bytes a second through a pool of processes: 0.12e9 to 2.5e9 are seen
+_CROWDING = 0.005  # assumed: what each worker beyond the cores costs the input
+_DIFFERENCE = 1e-5  # of a parameter's logarithm, for a derivative
+_BANDWIDTH = 0.5e9  # bytes a second through a pool of processes: 0.12e9 was measured with large batches, the prior is broad
 _UNKNOWN = 5.0  # prior deviation of what the first trial fixes anyway, in logarithms
 
 
@@ -46,23 +46,22 @@ class RatePrediction:
 
 
 class ThroughputSurrogate:
-    """Predicts the real rate of `fit`, and its two ceilings.
+    """Predicts the real rate of `fit`.
 
     Args:
-        trials: what has run; at least one that fitted.
+        trials: what ran to its end, one trial at the least.
         cores: CPU cores.
         sample_bytes: bytes a sample; 0 when unknown.
         on_cpu: whether the step takes the cores that the input needs.
     """
 
     def __init__(self, trials: Sequence[Trial], *, cores: int, sample_bytes: int, on_cpu: bool) -> None:
-        ran = [t for t in trials if t.measurement.outcome is Outcome.OK and t.measurement.samples_per_second]
-        self._at = Columns.of([t.config for t in ran])
-        found = [t.measurement for t in ran]
+        self._at = Columns.of([t.config for t in trials])
+        found = [t.measurement for t in trials]
         self._fit_rates = np.log([m.samples_per_second or math.nan for m in found])
         self._observed = np.concatenate([_logs(found, "compute"), _logs(found, "input"), self._fit_rates])
         self._known = np.isfinite(self._observed)
-        self._noise = np.repeat((_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE), len(ran))
+        self._noise = np.repeat((_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE), len(found))
         self._prior, self._scale = self._priors(cores, sample_bytes, on_cpu)
         self._cores = cores
         found_at = least_squares(self._misfit, self._prior, jac=self._jacobian, method="lm", xtol=1e-4, ftol=1e-4)
@@ -104,11 +103,6 @@ class ThroughputSurrogate:
             return _roundness(at.batch), np.full(len(at), math.hypot(*_STEP_AMPLITUDES))
         mean, deviation = self._step_residual.predict(_batch_places(at))
         return mean + _roundness(at.batch), deviation
-
-    def ceilings(self, at: Columns) -> tuple[Vector, Vector]:
-        """Samples per second of the step alone and of the input alone."""
-        rates = self._log_rates(at, self._step_off(at)[0])
-        return np.exp(rates.step[0]), np.exp(rates.inputs[0])
 
     def _priors(self, cores: int, sample_bytes: int, on_cpu: bool) -> tuple[Vector, Vector]:
         """Means and standard deviations of the parameters' logarithms, in the order of `NAMES`."""

@@ -44,13 +44,6 @@ def test_four_trials_predict_the_rest():
     assert np.percentile(np.abs(off), 90) < 0.25
 
 
-def test_the_two_ceilings_are_recovered():
-    step, made = surrogate([ran(c) for c in SEEN]).ceilings(Columns.of([FitConfig(512, 4, 10, False)]))
-    _, true_step, true_made = truth(FitConfig(512, 4, 10, False))
-    assert step[0] == pytest.approx(true_step, rel=0.1)
-    assert made[0] == pytest.approx(true_made, rel=0.15)
-
-
 def test_it_is_surer_near_what_has_run_than_far_from_it():
     one = surrogate([ran(SEEN[0])])
     near, far = one.predict(Columns.of([SEEN[0], FitConfig(1024, 8, 20, True)])).deviation
