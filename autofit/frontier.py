@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from autofit.columns import Columns
 from autofit.records import FitConfig, Limits, Trial
 from autofit.results import FrontierPoint
 from autofit.space import condemned, cost
@@ -78,13 +81,14 @@ def finalists(
 
 def _eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
     out = {trial.config for trial in trials if not trial.fits(limits)}
-    ooms = [(trial.config, trial.measurement.outcome) for trial in trials if trial.measurement.outcome.is_oom]
+    at = Columns.of([trial.config for trial in trials])
+    lost = np.zeros(len(at), bool)
+    for trial in trials:
+        lost |= condemned(at, trial.config, trial.measurement.outcome)
     return [
         trial
-        for trial in trials
-        if trial.measurement.samples_per_second
-        and trial.config not in out
-        and not any(condemned(trial.config, config, outcome) for config, outcome in ooms)
+        for trial, is_lost in zip(trials, lost, strict=True)
+        if trial.measurement.samples_per_second and trial.config not in out and not is_lost
     ]
 
 

@@ -24,7 +24,7 @@ from scipy.special import ndtr
 
 from autofit.columns import Columns, Mask, Vector
 from autofit.records import Description, FitConfig, Limits, Outcome, Trial
-from autofit.space import SearchSpace, cost, host_cost
+from autofit.space import SearchSpace, condemned, cost
 from autofit.surrogate.memory import MemorySurrogate
 from autofit.surrogate.throughput import RatePrediction, ThroughputSurrogate
 
@@ -115,7 +115,6 @@ class Proposer:
         self.configs = tuple(sorted(space.configs(), key=cost))
         self._at = Columns.of(self.configs)
         self._points = _log_points(self._at)
-        self._host_cost = np.array([host_cost(c) for c in self.configs])
         self._place = {config: place for place, config in enumerate(self.configs)}
         self._baseline, self._description, self._limits = baseline, description, limits
         self._cores, self._on_cpu = cores, on_cpu
@@ -228,11 +227,7 @@ class Proposer:
         for trial in trials:
             if trial.config in self._place:
                 open_[self._place[trial.config]] = False
-            if trial.measurement.outcome.is_oom:
-                larger = self._at.batch >= (trial.config.batch_size or 1)
-                if trial.measurement.outcome is Outcome.HOST_OOM:
-                    larger &= (self._host_cost >= host_cost(trial.config)).all(axis=1)
-                open_ &= ~larger
+            open_ &= ~condemned(self._at, trial.config, trial.measurement.outcome)
         return open_
 
     def _within_reach(self, trials: Sequence[Trial], ran: Sequence[Trial]) -> Mask:

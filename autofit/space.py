@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
+from autofit.columns import Columns, Mask
 from autofit.errors import UsageError
 from autofit.records import KNOBS, FitConfig, Outcome
 
@@ -80,29 +83,27 @@ class SearchSpace:
         return self.canonical(FitConfig.of({knob: closest(knob, values) for knob, values in self.knobs().items()}))
 
 
-def condemned(config: FitConfig, oom_config: FitConfig, outcome: Outcome) -> bool:
-    """Whether an OOM at one config means that another cannot fit either.
+def condemned(at: Columns, oom_config: FitConfig, outcome: Outcome) -> Mask:
+    """Which configs cannot fit either, given an OOM at one config.
 
     Memory grows with every knob. Device memory is a matter of the batch alone; host memory also of workers, processes
     and queue, so that a host OOM condemns what is at least as large in all of them.
     """
-    if (config.batch_size or 0) < (oom_config.batch_size or 0):
-        return False
-    if outcome is Outcome.DEVICE_OOM:
-        return True
-    return outcome is Outcome.HOST_OOM and all(
-        a >= b for a, b in zip(host_cost(config), host_cost(oom_config), strict=True)
-    )
+    full = Columns.of([oom_config])
+    larger = at.batch >= full.batch
+    if outcome is Outcome.HOST_OOM:
+        larger &= (at.workers >= full.workers) & (at.processes >= full.processes) & (at.queue >= full.queue)
+    return larger if outcome.is_oom else np.zeros(len(at), bool)
 
 
 def cost(config: FitConfig) -> tuple[int, ...]:
     """What a config takes, for choosing the cheapest: smaller batch, fewer workers, threads before
     processes, smaller queue, in this order.
     """
-    return (config.batch_size or 0, *host_cost(config))
+    return (config.batch_size or 0, *_host_cost(config))
 
 
-def host_cost(config: FitConfig) -> tuple[int, int, int]:
+def _host_cost(config: FitConfig) -> tuple[int, int, int]:
     """What host memory grows with, beside the batch: workers, whether they are processes, queue; zeros without a queue."""
     if not config.has_queue:
         return 0, 0, 0

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autofit.columns import Columns
 from autofit.proposal import Proposal, Proposer
 from autofit.records import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
 from autofit.space import build_space, condemned
@@ -69,7 +70,7 @@ def test_nothing_is_tried_twice_or_beyond_an_oom_or_far_beyond_what_ran(sample, 
         largest = max((t.config.batch_size for t in before if t.measurement.outcome is Outcome.OK), default=None)
         assert largest is None or trial.config.batch_size <= 8 * largest
         for oom in (t for t in before if t.measurement.outcome.is_oom):
-            assert not condemned(trial.config, oom.config, oom.measurement.outcome)
+            assert not condemned(Columns.of([trial.config]), oom.config, oom.measurement.outcome)[0]
 
 
 def test_the_best_is_found_in_a_few_trials():

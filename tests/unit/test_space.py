@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autofit.columns import Columns
 from autofit.errors import UsageError
 from autofit.records import KNOBS, FitConfig, Outcome
 from autofit.space import SearchSpace, build_space, condemned, cost
@@ -55,18 +56,18 @@ def test_the_space_lists_each_point_once_and_only_legal_ones():
 @given(configs, configs)
 def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
     for outcome in (Outcome.DEVICE_OOM, Outcome.HOST_OOM):
-        if condemned(config, oom, outcome):
+        if condemned(Columns.of([config]), oom, outcome)[0]:
             assert config.batch_size >= oom.batch_size
-        assert condemned(oom, oom, outcome)
-    if condemned(config, oom, Outcome.HOST_OOM):
+        assert condemned(Columns.of([oom]), oom, outcome)[0]
+    if condemned(Columns.of([config]), oom, Outcome.HOST_OOM)[0]:
         assert all(a >= b for a, b in zip(cost(config)[1:3], cost(oom)[1:3], strict=True))
 
 
 @given(configs, configs)
 def test_only_an_oom_condemns(config, other):
-    assert not condemned(config, other, Outcome.OK)
-    assert not condemned(config, other, Outcome.TIMEOUT)
-    assert not condemned(config, other, Outcome.CRASHED)
+    assert not condemned(Columns.of([config]), other, Outcome.OK)[0]
+    assert not condemned(Columns.of([config]), other, Outcome.TIMEOUT)[0]
+    assert not condemned(Columns.of([config]), other, Outcome.CRASHED)[0]
 
 
 def test_default_batch_sizes_stay_within_the_data():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from autofit.columns import Columns
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.events import Activity, Described, Notice, TrialEnded
 from autofit.records import Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, TrialSpec
@@ -56,7 +57,7 @@ def test_nothing_above_a_known_oom_is_tried(tmp_path, limits):
     assert any(trial.measurement.outcome.is_oom for trial in trials)
     for later, trial in enumerate(trials):
         for oom in trials[:later]:
-            assert not condemned(trial.config, oom.config, oom.measurement.outcome)
+            assert not condemned(Columns.of([trial.config]), oom.config, oom.measurement.outcome)[0]
     assert (record.device_peak_bytes or 0) <= (limits.get("device_bytes") or 2**60)
     assert record.host_peak_bytes <= limits.get("host_bytes", 2**60)
 
