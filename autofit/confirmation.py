@@ -12,8 +12,6 @@ from autofit.intervals import mean_interval
 from autofit.records import FitConfig, Measurement, Outcome, Trial
 from autofit.results import Recommendation, Speedup
 
-_LEAST_NOISE = 0.015  # of a reading, however narrow its own interval is
-
 Run = Callable[[FitConfig, Activity], Generator[Event, None, Measurement]]
 
 
@@ -76,8 +74,7 @@ def race(
         if measurement.outcome is not Outcome.OK:
             return Demoted(trial)
         mean, deviation = thoughts[finalist.config]
-        noise = max(_LEAST_NOISE, (measurement.spread or 0.0) / 2)
-        weight = deviation**2 / (deviation**2 + noise**2)
+        weight = deviation**2 / (deviation**2 + measurement.rate_noise**2)
         rates[finalist.config] = math.exp(mean + weight * (math.log(measurement.samples_per_second or 1.0) - mean))
     return rates
 

@@ -23,15 +23,12 @@ import numpy as np
 from scipy.special import ndtr
 
 from autofit.columns import Columns, Mask, Vector
+from autofit.reach import Allowed, Reach
 from autofit.records import Description, FitConfig, Limits, Outcome, Trial
-from autofit.space import SearchSpace, condemned, cost
-from autofit.surrogate.memory import MemorySurrogate
+from autofit.space import SearchSpace
 from autofit.surrogate.throughput import RatePrediction, ThroughputSurrogate
 
 EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
-_DEVIATIONS = 2.0  # of a prediction's upper bound: a trial that runs out of memory costs half a minute, not a week
-_LEAP = 8  # a batch larger by more than this than any that ran is beyond what the memory's fit is good for
-_PROCESSES_LEAP = 4  # likewise for worker processes
 _RETREAT = 4  # a first batch that does not fit is divided by this: an OOM costs as much as ten good trials
 _SAFE_BATCH = 8  # the first batch where nothing is known of the memory
 _STRIDE = 4  # from the first batch to the second: far enough for a line, near enough for a bound that knows one point
@@ -112,80 +109,55 @@ class Proposer:
         risk: float,
         max_oom: int,
     ) -> None:
-        self.configs = tuple(sorted(space.configs(), key=cost))
-        self._at = Columns.of(self.configs)
-        self._points = _log_points(self._at)
-        self._place = {config: place for place, config in enumerate(self.configs)}
+        self.reach = Reach(space, description, limits, on_cpu=on_cpu, risk=risk, max_oom=max_oom)
+        self._points = _log_points(self.reach.at)
         self._baseline, self._description, self._limits = baseline, description, limits
-        self._cores, self._on_cpu = cores, on_cpu
-        self._tolerance, self._risk, self._max_oom = tolerance, risk, max_oom
+        self._cores, self._on_cpu, self._tolerance = cores, on_cpu, tolerance
         self._errors: dict[tuple[tuple[FitConfig, float | None], ...], float] = {}
-        self._decided: tuple[Sequence[Trial], Decision] | None = None
+        self._decided: tuple[tuple[Trial, ...], Decision] | None = None
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
         """What to do after these trials; the same question is answered once."""
-        if self._decided is None or self._decided[0] != trials:
-            self._decided = trials, self._decide(trials)
+        asked = tuple(trials)
+        if self._decided is None or self._decided[0] != asked:
+            self._decided = asked, self._decide(asked)
         return self._decided[1]
 
     def _decide(self, trials: Sequence[Trial]) -> Decision:
-        error = self.error(trials)
-        if error is None or error <= _UNSURE:
-            proposed = self.propose(trials)
-            if isinstance(proposed, Proposal):
-                return Decision(proposed)
-            return Decision(stop_reason=proposed, left=self.left(trials))
-        left = self.left(trials)
-        fallback = (
-            f"throughput is not as predicted (off by {error:.0%}): Optuna's TPE proposes from here on, within what fits"
-        )
-        return Decision(stop_reason=None if left else EXHAUSTED, fallback=fallback, left=left)
-
-    def propose(self, trials: Sequence[Trial]) -> Proposal | str:
-        """The next config, or why none is worth trying."""
-        expected, upper = self._memory(trials).shares(self._at, _DEVIATIONS)
-        share, open_, ran = np.maximum(*upper), self._open(trials), _ran(trials)
-        left = open_ & (share <= self._risk)
-        if ran:
-            left &= self._within_reach(trials, ran)
-            found = self._best(ran, left, open_ & (np.maximum(*expected) <= self._risk), share) if left.any() else EXHAUSTED
-        else:
-            found = self._first(trials, left, open_)
+        error, allowed = self.error(trials), self.reach.allowed(trials)
+        if error is not None and error > _UNSURE:
+            left = self.reach.configs_at(allowed.left)
+            why = (
+                f"throughput is not as predicted (off by {error:.0%}): Optuna's TPE proposes from here on, within what fits"
+            )
+            return Decision(stop_reason=None if left else EXHAUSTED, fallback=why, left=left)
+        ran = _ran(trials)
+        found = self._next(ran, allowed) if ran else self._first(trials, allowed)
         if isinstance(found, str):
-            return found
+            return Decision(stop_reason=found, left=self.reach.configs_at(allowed.left))
         place, phase, gain = found
-        return Proposal(self.configs[place], phase, gain, float(upper[0][place]), float(upper[1][place]))
+        device, host = float(allowed.device[place]), float(allowed.host[place])
+        return Decision(Proposal(self.reach.configs[place], phase, gain, device, host))
 
-    def _best(self, ran: Sequence[Trial], left: Mask, may: Mask, share: Vector) -> tuple[int, str, float | None] | str:
-        """The place of the next config, its phase and its gain; or why there is none.
-
-        Args:
-            ran: trials with a rate.
-            left: which configs may be tried.
-            may: which of all are expected to fit, within reach and bound or not.
-            share: the upper bounds of memory over the limits.
-        """
-        predicted = self._predict(ran)
-        fitted = [self._place[t.config] for t in ran if t.config in self._place and t.fits(self._limits)]
+    def _next(self, ran: Sequence[Trial], allowed: Allowed) -> tuple[int, str, float | None] | str:
+        """The place of the next config, its phase and its gain; or why there is none. `ran` are trials with a rate."""
+        left, place = allowed.left, self.reach.place
+        if not left.any():
+            return EXHAUSTED
+        predicted = self._predict(ran, self.reach.at)
+        fitted = [place[t.config] for t in ran if t.config in place and t.fits(self._limits)]
         best = float(predicted.mean[fitted].max()) if fitted else float(predicted.mean.min())
         improvement = expected_improvement(predicted, best)
         second = self._second_batch(ran, left)
-        chosen = _cheapest(improvement, left if second is None else left & (self._at.batch == second), share)
+        chosen = _cheapest(improvement, left if second is None else left & (self.reach.at.batch == second), allowed.share)
         phase, worth = "propose" if second is None else "probe", _WORTH * self._tolerance
+        may = allowed.expected
         if second is None and may.any() and improvement[may].max() > _FAR * max(improvement[chosen], worth):
             step = self._step_to(int(np.argmax(np.where(may, improvement, -np.inf))), left, ran)
             chosen, phase = (chosen, phase) if step is None else (step, "step")
         if phase == "propose" and len(ran) >= _FEWEST_TRIALS and improvement[chosen] < worth:
             return f"no other configuration is expected to gain {self._tolerance:.0%}"
         return chosen, phase, math.expm1(predicted.mean[chosen] - best)
-
-    def left(self, trials: Sequence[Trial]) -> tuple[FitConfig, ...]:
-        """All configs that may be tried."""
-        _, upper = self._memory(trials).shares(self._at, _DEVIATIONS)
-        mask = self._open(trials) & (np.maximum(*upper) <= self._risk)
-        if ran := _ran(trials):
-            mask &= self._within_reach(trials, ran)
-        return tuple(self.configs[place] for place in np.flatnonzero(mask))
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
         """What is thought of each config that ran: the logarithm of its samples per second, and how unsure that is.
@@ -213,45 +185,25 @@ class Proposer:
             self._errors[key] = abs(predicted - math.log(ran[-1].measurement.samples_per_second or 1.0))
         return self._errors[key]
 
-    def _memory(self, trials: Sequence[Trial]) -> MemorySurrogate:
-        return MemorySurrogate(self._description, self._limits, on_cpu=self._on_cpu, trials=trials)
-
-    def _predict(self, ran: Sequence[Trial], at: Columns | None = None) -> RatePrediction:
+    def _predict(self, ran: Sequence[Trial], at: Columns) -> RatePrediction:
         d = self._description
         surrogate = ThroughputSurrogate(ran, cores=self._cores, sample_bytes=d.sample_bytes, on_cpu=self._on_cpu)
-        return surrogate.predict(at or self._at)
+        return surrogate.predict(at)
 
-    def _open(self, trials: Sequence[Trial]) -> Mask:
-        """Which configs are neither tried nor condemned by a known OOM."""
-        open_ = np.ones(len(self.configs), bool)
-        for trial in trials:
-            if trial.config in self._place:
-                open_[self._place[trial.config]] = False
-            open_ &= ~condemned(self._at, trial.config, trial.measurement.outcome)
-        return open_
-
-    def _within_reach(self, trials: Sequence[Trial], ran: Sequence[Trial]) -> Mask:
-        """Which configs are not too far beyond what has run; after too many OOMs, not beyond it at all."""
-        at = Columns.of([t.config for t in ran])
-        careful = sum(t.measurement.outcome.is_oom for t in trials) >= self._max_oom
-        processes = float((at.workers * at.processes).max())
-        most = processes if careful else _PROCESSES_LEAP * max(1.0, processes)
-        near = self._at.batch <= (1 if careful else _LEAP) * at.batch.max()
-        return np.asarray(near & (self._at.workers * self._at.processes <= most))
-
-    def _first(self, trials: Sequence[Trial], left: Mask, open_: Mask) -> tuple[int, str, None] | str:
+    def _first(self, trials: Sequence[Trial], allowed: Allowed) -> tuple[int, str, None] | str:
         """The first probe, with one producer, or a smaller one after those that did not run.
 
         The cheapest config is left even if it is predicted not to fit: the prediction may be wrong.
         """
-        if not left.any():
-            return (int(np.argmax(open_)), "probe", None) if open_.any() else EXHAUSTED
+        if not allowed.left.any():
+            return (int(np.argmax(allowed.open)), "probe", None) if allowed.open.any() else EXHAUSTED
         batch = self._baseline.batch_size or 1
         wanted = batch if self._description.footprints else min(batch, _SAFE_BATCH)
         if trials:
             wanted = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT)
         wanted_place = _log_points(Columns.of([FitConfig(wanted, 1, None, False)]))
-        return int(np.argmin(np.where(left, np.abs(self._points - wanted_place).sum(1), np.inf))), "probe", None
+        distance = np.abs(self._points - wanted_place).sum(1)
+        return int(np.argmin(np.where(allowed.left, distance, np.inf))), "probe", None
 
     def _second_batch(self, ran: Sequence[Trial], left: Mask) -> float | None:
         """The batch of the second probe, while only one has run.
@@ -259,7 +211,7 @@ class Proposer:
         The largest within reach up to `_STRIDE` times the first; where memory's bound allows none, a smaller one.
         """
         batches = {t.config.batch_size or 1 for t in ran}
-        first, there = batches.pop(), np.unique(self._at.batch[left])
+        first, there = batches.pop(), np.unique(self.reach.at.batch[left])
         if batches:
             return None
         above, below = there[(there > first) & (there <= _STRIDE * first)], there[there < first]
@@ -272,7 +224,8 @@ class Proposer:
     def _step_to(self, goal: int, left: Mask, ran: Sequence[Trial]) -> int | None:
         """The config nearest to a goal, if it is nearer than any that has run."""
         distance = np.abs(self._points - self._points[goal]).sum(1)
-        nearest = min((float(distance[self._place[t.config]]) for t in ran if t.config in self._place), default=math.inf)
+        place = self.reach.place
+        nearest = min((float(distance[place[t.config]]) for t in ran if t.config in place), default=math.inf)
         step = int(np.argmin(np.where(left, distance, np.inf)))
         return step if distance[step] < nearest - _STEP else None
 

@@ -18,6 +18,8 @@ INPUT_ALONE = "input pipeline alone"
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 """Names of the two constraints that each trial carries, in units of the limit: use / limit - 1, feasible at 0 and below."""
 
+_LEAST_RATE_NOISE, _USUAL_RATE_NOISE = 0.015, 0.04  # relative: of a rate however narrow its interval, and without one
+
 
 @dataclass(frozen=True)
 class FitConfig:
@@ -124,6 +126,11 @@ class Measurement:
     allocator_fallbacks: int = 0
     queued_batches: int | None = None
     traceback: str | None = None
+
+    @property
+    def rate_noise(self) -> float:
+        """The relative standard deviation of `samples_per_second`: half the interval, but no less than runs differ by."""
+        return _USUAL_RATE_NOISE if self.spread is None else max(_LEAST_RATE_NOISE, self.spread / 2)
 
 
 @dataclass(frozen=True)

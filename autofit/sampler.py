@@ -104,7 +104,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         )
         self.distributions = {knob: _distribution(values) for knob, values in space.knobs().items()}
         self._tpe = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=_TPE_STARTUP_TRIALS, seed=seed)
-        self._read: dict[tuple[str, int], Trial] = {}
+        self._study_read, self._read = "", dict[int, Trial]()
 
     def suggest(self, trial: optuna.Trial) -> FitConfig:
         """The config of a trial that was asked for."""
@@ -158,11 +158,13 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         return self._tpe.sample_independent(study, trial, param_name, param_distribution)
 
     def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:
+        if study.study_name != self._study_read:
+            self._study_read, self._read = study.study_name, {}
         found = study.get_trials(deepcopy=False, states=stored.SPENT)
         for trial in found:
-            if (study.study_name, trial.number) not in self._read:
-                self._read[study.study_name, trial.number] = stored.trial_of(trial, self._limits)
-        return tuple(self._read[study.study_name, trial.number] for trial in found)
+            if trial.number not in self._read:
+                self._read[trial.number] = stored.trial_of(trial, self._limits)
+        return tuple(self._read[trial.number] for trial in found)
 
 
 def _distribution(values: tuple[int, ...]) -> BaseDistribution:

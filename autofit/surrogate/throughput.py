@@ -20,7 +20,6 @@ from autofit.surrogate.rates import NAMES, Matrix, Rates, log_rates
 from autofit.surrogate.residual import Residual
 
 _STEP_NOISE, _INPUT_NOISE, _FIT_NOISE = 0.03, 0.06, 0.04  # of a rate, relative; the forms' own error included
-_LEAST_READING_NOISE = 0.015  # of a real rate, however narrow the trial's own interval is
 _AMPLITUDE = 0.04  # of what the forms leave over of the real rate
 _OCTAVES = (2.0, 2.0, 6.0)  # its length scales in the batch, the workers and the queue, in doublings
 _OTHER_KIND = 2.0  # how far processes are from threads, in length scales
@@ -70,7 +69,7 @@ class ThroughputSurrogate:
         self._covariance = np.linalg.inv(slopes.T @ slopes)
         self._step_residual = self._fit_step_residual()
         left = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0]).fit[0]
-        noise = np.array([max(_LEAST_READING_NOISE, (m.spread or 2 * _FIT_NOISE) / 2) for m in found])
+        noise = np.array([m.rate_noise for m in found])
         self._residual = Residual((_learnt(_AMPLITUDE, left),), (_places(self._at),), left, noise)
 
     def predict(self, at: Columns) -> RatePrediction:

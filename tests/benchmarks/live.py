@@ -21,7 +21,7 @@ import time
 
 import tables
 import yaml
-from memory import result_of
+from generators import result_of
 
 from autofit.machine import detect
 from autofit.records import KNOBS, FitConfig, Limits, Outcome, TrialSpec

@@ -32,6 +32,7 @@ import random
 import statistics
 import sys
 
+from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine import detect
@@ -63,15 +64,6 @@ GIVEN = {
     "decoding processes": [0, 2, 3, 6],
 }
 DESCRIPTIONS = TypeAdapter(Description)
-
-
-def result_of(running):
-    """Draw a trial to its end."""
-    try:
-        while True:
-            next(running)
-    except StopIteration as end:
-        return end.value
 
 
 def cases(names=None):

@@ -7,12 +7,14 @@ import itertools
 import math
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import optuna
+from generators import result_of
 
 from autofit import frontier, stored
-from autofit.proposal import Proposer
+from autofit.confirmation import race
 from autofit.records import FitConfig, Outcome, Trial
 from autofit.sampler import FrontierSampler
 from autofit.space import KERAS_DEFAULTS
@@ -124,11 +126,11 @@ class Grid(Peer):
 
 
 class Autofit(Peer):
-    """FrontierSampler and, if `races`, another run of each finalist; parts of it can be taken away."""
+    """FrontierSampler and, if `races`, another run of each finalist; `without` takes a part of the proposer away."""
 
-    def __init__(self, name, *, proposer=Proposer, ceilings=True, races=True, tolerance=0.0):
+    def __init__(self, name, *, without=None, ceilings=True, races=True, tolerance=0.0):
         super().__init__(name)
-        self._proposer, self._ceilings, self._races, self._tolerance = proposer, ceilings, races, tolerance
+        self._without, self._ceilings, self._races, self._tolerance = without, ceilings, races, tolerance
 
     def sampler(self, case):
         """The sampler for a case."""
@@ -140,7 +142,8 @@ class Autofit(Peer):
             cores=case.cores,
             on_cpu=case.on_cpu,
         )
-        sampler.proposer.__class__ = self._proposer
+        if self._without is not None:
+            self._without(sampler.proposer)
         return sampler
 
     def search(self, case, most, draw):
@@ -160,23 +163,18 @@ class Autofit(Peer):
             yield config, measurement
 
     def finish(self, case, tried, draw):
-        trials = [Trial(c, m) for c, m in tried]
-        if not self._races:
-            chosen = frontier.choose(trials, case.limits, self._tolerance)
-            return (chosen.config if chosen else None), []
-        thoughts = self._last.proposer.rates(trials)
-        last = frontier.finalists(trials, case.limits, self._tolerance, thoughts)
-        if len(last) < 2:
-            return (last[0].config if last else None), []
-        again, rates = [], {}
-        for trial in last:
-            measurement = self._seen(case.run(trial.config, draw))
-            again.append((trial.config, measurement))
-            mean, deviation = thoughts[trial.config]
-            noise = max(0.015, (measurement.spread or 0) / 2)
-            reading = math.log(measurement.samples_per_second or 1e-9)
-            rates[trial.config] = math.exp(mean + deviation**2 / (deviation**2 + noise**2) * (reading - mean))
-        chosen = frontier.choose(last, case.limits, self._tolerance, rates)
+        trials, again = [Trial(c, m) for c, m in tried], []
+
+        def run(config, activity):
+            again.append((config, self._seen(case.run(config, draw))))
+            return again[-1][1]
+            yield
+
+        thoughts = self._last.proposer.rates(trials) if self._races else {}
+        last, rates = frontier.finalists(trials, case.limits, self._tolerance, thoughts), None
+        if self._races and len(last) > 1:
+            rates = result_of(race(last, thoughts, run))
+        chosen = frontier.choose(last if rates else trials, case.limits, self._tolerance, rates)
         return (chosen.config if chosen else None), again
 
     def _seen(self, measurement):
@@ -185,31 +183,18 @@ class Autofit(Peer):
         return replace(measurement, compute_samples_per_second=None, input_samples_per_second=None)
 
 
-class WithoutMemory(Proposer):
-    """Knows of memory only what has run out of it."""
-
-    def _memory(self, trials):
-        count = len(self.configs)
-
-        class Nothing:
-            def shares(self, at, deviations):
-                return (np.zeros(count), np.zeros(count)), (np.zeros(count), np.zeros(count))
-
-        return Nothing()
+def without_memory(proposer):
+    """Know of memory only what has run out of it."""
+    nothing = np.zeros(len(proposer.reach.configs))
+    proposer.reach.memory = lambda trials: SimpleNamespace(shares=lambda at, deviations: ((nothing, nothing),) * 2)
 
 
-class WithoutThroughput(Proposer):
-    """Leaves the choice to TPE from the fourth trial on, within what fits."""
-
-    def error(self, trials):
-        return 1.0 if len(trials) >= 3 else None
-
-    def rates(self, trials):
-        return {
-            t.config: (math.log(t.measurement.samples_per_second), 0.04)
-            for t in trials
-            if t.measurement.outcome is Outcome.OK
-        }
+def without_throughput(proposer):
+    """Leave the choice to TPE from the fourth trial on, within what fits, and believe the readings."""
+    proposer.error = lambda trials: 1.0 if len(trials) >= 3 else None
+    proposer.rates = lambda trials: {
+        t.config: (math.log(t.measurement.samples_per_second), 0.04) for t in trials if t.measurement.outcome is Outcome.OK
+    }
 
 
 def peers():
@@ -233,8 +218,8 @@ def ablations():
     """autofit with a part taken away, and with its usual tolerance."""
     return [
         Autofit("autofit"),
-        Autofit("without memory model", proposer=WithoutMemory),
-        Autofit("without throughput model", proposer=WithoutThroughput),
+        Autofit("without memory model", without=without_memory),
+        Autofit("without throughput model", without=without_throughput),
         Autofit("without the two ceilings", ceilings=False),
         Autofit("without the race", races=False),
         Autofit("with the 2 % tolerance", tolerance=0.02),

@@ -63,17 +63,17 @@ def case_of(kind, what, stress=None):
     return Surface(what, STRESSES.get(stress))
 
 
-def search(task):
+def search(task, budgets=BUDGETS):
     """One peer on one case with one seed: a row for each budget."""
     name, group, kind, what, stress, seed = task
     case = case_of(kind, what, stress)
     peer = next(p for p in [*peers.peers(), *peers.ablations()] if p.name == name)
     draw = np.random.default_rng([seed, zlib.crc32(f"{name} {case.name}".encode())])
-    most = GRID_TRIALS if name == "coarse grid" else max(BUDGETS)
+    most = GRID_TRIALS if name == "coarse grid" else max(budgets)
     tried = list(peer.search(case, most, draw))
     best = case.best(list(case.space.configs()))
     rows = []
-    for budget in BUDGETS if name != "coarse grid" else (most,):
+    for budget in budgets if name != "coarse grid" else (most,):
         seen = tried[:budget]
         chosen, again = peer.finish(case, seen, draw)
         spent = [m for _, m in [*seen, *again]]

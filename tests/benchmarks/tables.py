@@ -16,7 +16,7 @@ import random
 import statistics
 from dataclasses import asdict, dataclass
 
-from memory import result_of
+from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine import detect

@@ -22,6 +22,16 @@ def proposer(limits=WIDE, **changes):
     return Proposer(SPACE, BASELINE, DESCRIPTION, limits, **{**options, **changes})
 
 
+def proposed(asked, trials):
+    """The proposal, or the reason to stop or to leave the choice to another."""
+    decision = asked.decide(trials)
+    return decision.proposal or decision.stop_reason or decision.fallback
+
+
+def left(asked, trials):
+    return asked.reach.configs_at(asked.reach.allowed(trials).left)
+
+
 def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, noise=1.0):
     """A trial by formula: seconds a sample of the step, and of one worker; bytes of the device a sample."""
     step = config.batch_size / (0.01 + sample * config.batch_size)
@@ -52,7 +62,7 @@ def searched(asked, limits=WIDE, most=20, **formula):
     """The trials of a whole search, and why it ended."""
     trials = []
     while len(trials) < most:
-        proposal = asked.propose(trials)
+        proposal = proposed(asked, trials)
         if isinstance(proposal, str):
             return trials, proposal
         trials.append(run(proposal.config, limits, **formula))
@@ -103,7 +113,7 @@ def test_the_frontier_is_reached_without_an_oom():
 def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     ran = [run(FitConfig(b, 1, 10, False)) for b in (8, 32)]
     full = [Trial(FitConfig(b, 1, 10, False), Measurement(Outcome.DEVICE_OOM, Evidence("full"))) for b in (2048, 1024)]
-    proposals = [proposer(max_oom=m).left([*ran, *full]) for m in (2, 3)]
+    proposals = [left(proposer(max_oom=m), [*ran, *full]) for m in (2, 3)]
     assert max(c.batch_size for c in proposals[0]) == 32
     assert max(c.batch_size for c in proposals[1]) > 32
 
@@ -111,29 +121,29 @@ def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
 def test_risk_is_the_share_of_the_limit_that_may_be_predicted():
     limits = Limits(1000 * MIB, 2**40)
     trials = [run(FitConfig(b, 1, 10, False), limits) for b in (8, 64, 256)]
-    largest = [max(c.batch_size for c in proposer(limits, risk=r).left(trials)) for r in (0.5, 0.7, 0.97)]
+    largest = [max(c.batch_size for c in left(proposer(limits, risk=r), trials)) for r in (0.5, 0.7, 0.97)]
     assert largest == sorted(set(largest))
     assert run(FitConfig(largest[0], 1, 10, False), limits).measurement.device_peak_bytes <= 500 * MIB
 
 
 def test_the_first_probe_is_small_where_nothing_is_known_and_the_second_another_batch():
     asked = proposer()
-    first = asked.propose([])
+    first = proposed(asked, [])
     assert isinstance(first, Proposal)
     assert (first.config, first.phase) == (FitConfig(8, 1, 10, False), "probe")
-    second = asked.propose([run(first.config)])
+    second = proposed(asked, [run(first.config)])
     assert (second.phase, second.config.batch_size) == ("probe", 32)
 
 
 def test_a_first_probe_that_does_not_fit_is_followed_by_a_smaller_one():
     full = Trial(FitConfig(8, 1, 10, False), Measurement(Outcome.DEVICE_OOM, Evidence("full")))
-    assert proposer().propose([full]).config.batch_size < 8
+    assert proposed(proposer(), [full]).config.batch_size < 8
 
 
 def test_where_the_bound_allows_no_larger_batch_a_smaller_one_makes_the_line():
     limits = Limits(300 * MIB, 2**40)
     first = run(FitConfig(8, 1, 10, False), limits, held=20 * MIB)
-    assert proposer(limits).propose([first]).config.batch_size < 8
+    assert proposed(proposer(limits), [first]).config.batch_size < 8
 
 
 def test_predictions_that_stay_wrong_are_noticed():
@@ -157,6 +167,6 @@ def test_readings_are_thought_over():
 @pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.TIMEOUT])
 def test_a_crash_teaches_nothing_but_not_to_try_it_again(outcome):
     gone = Trial(FitConfig(8, 1, 10, False), Measurement(outcome, Evidence("gone")))
-    following = proposer().propose([gone]).config
+    following = proposed(proposer(), [gone]).config
     assert following != gone.config
-    assert gone.config not in proposer().left([gone])
+    assert gone.config not in left(proposer(), [gone])

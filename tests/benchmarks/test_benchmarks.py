@@ -1,0 +1,27 @@
+"""The benchmarks still run, and what is printed is what was frozen."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+
+
+@pytest.mark.parametrize("name", ["memory", "search"])
+def test_what_is_printed_is_what_was_frozen(name):
+    ran = subprocess.run([sys.executable, HERE / f"{name}.py"], capture_output=True, text=True, check=True, timeout=50)
+    assert ran.stdout == (HERE / f"{name}.txt").read_text()
+
+
+def test_every_way_of_searching_runs_on_a_surface_and_a_table(monkeypatch):
+    monkeypatch.syspath_prepend(HERE)
+    import peers
+    import search
+
+    for name in [p.name for p in [*peers.peers(), *peers.ablations()] if p.name != "GP"]:  # GP: Optuna's needs torch
+        for kind, what in (("surface", 2000), ("table", "tiny")):
+            rows = search.search((name, "a group", kind, what, None, 0), budgets=(6,))
+            assert [r[4] for r in rows] == [6 if name != "coarse grid" else search.GRID_TRIALS]
+            assert all(0 <= r[5] <= 1 and 0 <= r[6] <= r[7] and r[8] > 0 for r in rows)
