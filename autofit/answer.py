@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from autofit import frontier
+from autofit import accumulation, frontier
 from autofit.inputs import render_kwargs
 from autofit.question import Question
 from autofit.records import Description, Trial
@@ -24,7 +24,8 @@ def record(
     seconds: float,
 ) -> TuningRecord:
     """All that a tune came to."""
-    data_kwargs, fit_kwargs = render_kwargs(description.input_kind, description.knobs, chosen.config)
+    endless = description.sample_count is None
+    data_kwargs, fit_kwargs = render_kwargs(description, chosen.config, q.sample_count if endless else None)
     rates = next((t.measurement for t in trials if t.config == chosen.config), None)
     measured = rates.samples_per_second if rates else None
     compute = rates.compute_samples_per_second if rates else None
@@ -33,6 +34,7 @@ def record(
         config=chosen.config,
         fit_kwargs=fit_kwargs,
         data_kwargs=data_kwargs,
+        optimizer_kwargs=accumulation.optimizer_kwargs(chosen.config.batch_size, q.effective_batch_size),
         samples_per_second=chosen.samples_per_second,
         spread=chosen.spread,
         speedup=chosen.speedup,

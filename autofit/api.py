@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from autofit import config, devices, limits, machine
+from autofit import config, devices, inputs, limits, machine
 from autofit.errors import UsageError
 from autofit.estimation import estimate as run_estimate
 from autofit.events import Event
@@ -60,6 +60,9 @@ def tune(
     tolerance: float = 0.02,
     risk: float = 0.97,
     max_oom: int = 2,
+    max_batch_size: int | None = None,
+    effective_batch_size: int | None = None,
+    sample_count: int | None = None,
     baseline: Mapping[str, Any] | None = None,
     storage: str | None = None,
     fresh: bool = False,
@@ -70,8 +73,11 @@ def tune(
 
     Args:
         build_model: called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
-        data: arrays `(x, y)` or `(x, y, sample_weight)`, or a factory called as `data(**data_kwargs, **knobs)` that
-            returns a `keras.utils.PyDataset` or such arrays. The knobs among its parameters are the knobs that are tuned.
+        data: arrays `(x, y)` or `(x, y, sample_weight)`, each a nest of arrays if the model has several; or a factory
+            called as `data(**data_kwargs, **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a
+            generator or such arrays; or a ready-made PyDataset whose attribute `batch_size` can be set. The knobs among the
+            factory's parameters are the knobs that are tuned; it may call `workers` `num_parallel_calls`, and
+            `max_queue_size` `prefetch`.
         validation: like `data`; the longer confirming runs validate on it, so that its memory counts.
         model_kwargs: what `build_model` is given.
         data_kwargs: what the data factory is given beside the knobs; a knob named here is fixed, and not tuned.
@@ -88,6 +94,11 @@ def tune(
         tolerance: among configs whose throughput is within this share of the best, the cheapest is chosen.
         risk: the share of each limit that a config's predicted memory, uncertainty included, may reach.
         max_oom: after so many out-of-memory trials nothing larger than what has run is tried.
+        max_batch_size: no larger batch is tried, whatever the space says.
+        effective_batch_size: samples of one update of the weights. Only batch sizes that divide it are tried, each with
+            gradients accumulated over as many batches as it takes (`gradient_accumulation_steps` of Keras's optimizers).
+        sample_count: samples in an epoch, where the data does not say: an endless generator or `tf.data.Dataset`. It
+            becomes `steps_per_epoch`.
         baseline: the config to compare with, as knobs; Keras's defaults for those left out.
         storage: Optuna storage URL or path of an SQLite file; a file in the user's data folder otherwise.
         fresh: forget stored trials of the same question.
@@ -95,7 +106,8 @@ def tune(
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
-        The result; `result.data_kwargs` are for the data factory, `result.fit_kwargs` for `fit`.
+        The result; `result.data_kwargs` are for the data factory, `result.fit_kwargs` for `fit`,
+        `result.optimizer_kwargs` for the optimizer.
 
     Raises:
         UsageError: the arguments are wrong; nothing was trained.
@@ -123,6 +135,9 @@ def tune(
         tolerance=tolerance,
         risk=risk,
         max_oom=max_oom,
+        max_batch_size=max_batch_size,
+        effective_batch_size=effective_batch_size,
+        sample_count=sample_count,
         baseline=baseline,
         storage=storage,
         launch=launch,
@@ -229,6 +244,8 @@ def _ask(
     if not callable(build_model) and not isinstance(build_model, Reference):
         raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")
     checked = config.check(**asked)
+    for given in (data, validation):
+        inputs.check(given)
     workload = Workload(build_model, data, validation, *({} if given is None else given for given in kwargs))
     here = machine.detect(devices.nvidia_devices())
     device = devices.choose_device(here, checked.pop("device"))

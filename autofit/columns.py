@@ -40,7 +40,7 @@ class Columns:
     @property
     def queued(self) -> Mask:
         """Where there is a queue."""
-        return (self.workers > 1) | self.processes
+        return (self.workers > 1) | self.processes | (self.queue > 0)
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -97,6 +97,9 @@ class TuneFile(BaseModel):
     tolerance: Annotated[float, BeforeValidator(_share), Field(ge=0, lt=1, strict=False)] = 0.02
     risk: Annotated[float, BeforeValidator(_share), Field(gt=0, le=1, strict=False)] = 0.97
     max_oom: Annotated[int, Field(ge=1)] = 2
+    max_batch_size: Annotated[int, Field(ge=1)] | None = None
+    effective_batch_size: Annotated[int, Field(ge=1)] | None = None
+    sample_count: Annotated[int, Field(ge=1)] | None = None
     baseline: Baseline = Baseline()
     storage: str | None = None
     launch: Literal["auto", "fork", "plain"] = "auto"

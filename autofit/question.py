@@ -18,6 +18,7 @@ class Question:
     """What is asked: everything that decides a tune, but for the workload, which is behind the launcher.
 
     `limits_asked` are the limits as the user wrote them, since the bytes that a percentage gives change from day to day.
+    `sample_count` is the length of an epoch where the data does not say it.
     """
 
     workload_fingerprint: str
@@ -33,6 +34,9 @@ class Question:
     risk: float = 0.97
     max_oom: int = 2
     max_trial_seconds: float = 180.0
+    max_batch_size: int | None = None
+    effective_batch_size: int | None = None
+    sample_count: int | None = None
     storage: str | None = None
     fresh: bool = False
     usage: Usage = field(default_factory=Usage)
@@ -58,10 +62,11 @@ class Question:
             "memory": self.machine.memory_bytes,
             "limits": self.limits_asked,
             "space": space.knobs(),
+            "effective_batch_size": self.effective_batch_size,
         }
         return "autofit-" + hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def budget(self) -> dict[str, Any]:
         """What may change without making it another question, though it may have another answer."""
-        names = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "risk", "max_oom")
+        names = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "risk", "max_oom", "sample_count")
         return {"baseline": dict(self.baseline), **{name: getattr(self, name) for name in names}}

@@ -44,10 +44,11 @@ class FitConfig:
         """Whether Keras puts a queue between the workers and the step.
 
         It does for more than one thread, or for any process; otherwise `workers` 0 and 1 are the same and
-        `max_queue_size` does nothing (Keras 3.15, `PyDatasetAdapter`).
+        `max_queue_size` does nothing (Keras 3.15, `PyDatasetAdapter`). Where only a queue can be set, there is one.
         """
-        workers = 1 if self.workers is None else self.workers
-        return workers > 1 or (workers > 0 and bool(self.use_multiprocessing))
+        if self.workers is None:
+            return self.max_queue_size is not None or bool(self.use_multiprocessing)
+        return self.workers > 1 or (self.workers > 0 and bool(self.use_multiprocessing))
 
     def __str__(self) -> str:
         parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
@@ -55,7 +56,7 @@ class FitConfig:
             kind = "process" if self.use_multiprocessing else "thread"
             plural = "" if self.workers == 1 else "es" if self.use_multiprocessing else "s"
             parts.append(f"{self.workers} {kind}{plural}")
-        if self.max_queue_size is not None and (self.workers is None or self.has_queue):
+        if self.max_queue_size is not None and self.has_queue:
             parts.append(f"queue {self.max_queue_size}")
         return ", ".join(parts) or "no knobs"
 
@@ -173,13 +174,16 @@ class Footprint:
 class Description:
     """What is known of a workload before anything is trained.
 
-    `process_bytes` is what the process that described it used of host memory, model and data opened, step traced;
-    `footprints` are estimates of device memory, by ascending batch size, empty where the step could not be traced; why is
-    then in `estimate_problem`.
+    `knobs` are those that the data takes, each with the name under which it takes it, in the factory or in `fit`; of these
+    names the `required` have no default. `validation_knobs` are those of the validation data. `process_bytes` is what the
+    process that described it used of host memory, model and data opened, step traced; `footprints` are estimates of device
+    memory, by ascending batch size, empty where the step could not be traced; why is then in `estimate_problem`.
+    `accumulates_by` is where `gradient_accumulation_steps` is told: an attribute of the model's "optimizer" or
+    "optimizer.inner_optimizer", or "build_model", as an argument. `batch_parts` is 2 for (x, y), 3 with sample weights.
     """
 
     input_kind: str
-    knobs: tuple[str, ...]
+    knobs: Mapping[str, str]
     sample_count: int | None
     sample_bytes: int
     parameter_count: int
@@ -187,9 +191,12 @@ class Description:
     optimizer_bytes: int
     jit_compile: bool
     fingerprint: str
-    validation_knobs: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    validation_knobs: Mapping[str, str] = field(default_factory=dict)
     footprints: tuple[Footprint, ...] = ()
     estimate_problem: str | None = None
+    accumulates_by: str = "optimizer"
+    batch_parts: int = 2
     process_bytes: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -231,7 +238,8 @@ class TrialSpec:
     measuring trial, in full in a confirming one; for the latter `input_bound` says whether the batches that a full queue
     holds would make it look faster than it is. A describing trial estimates the memory of `batch_sizes`, of a step that
     XLA compiles that of the first two alone unless `compile_all`. A measuring trial whose rate is surely below
-    `rate_to_beat` ends early; it takes the step's rate alone from `compute_samples_per_second` where that is known.
+    `rate_to_beat` ends early; it takes the step's rate alone from `compute_samples_per_second` where that is known. The
+    optimizer accumulates gradients over so many batches that they add up to `effective_batch_size`.
     """
 
     role: str
@@ -244,3 +252,4 @@ class TrialSpec:
     compile_all: bool = False
     rate_to_beat: float | None = None
     compute_samples_per_second: float | None = None
+    effective_batch_size: int | None = None

@@ -55,27 +55,32 @@ class FrontierPoint:
 class Usage:
     """How the user's functions are written in code: import lines, and expressions for the model and the data.
 
-    `data` and `validation` name a factory, which is called with the kwargs here and the knobs that it takes, or stand for
-    the arrays themselves.
+    `data` and `validation` name what the forms say: a "factory", which is called with the kwargs here and the knobs that it
+    takes; an "object", whose attributes the knobs are; or "arrays".
     """
 
     imports: tuple[str, ...] = ()
     model: str = "build_model()"
     data: str = "data"
     data_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    data_is_arrays: bool = False
+    data_form: str = "factory"
     validation: str | None = None
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    validation_is_arrays: bool = False
+    validation_form: str = "factory"
 
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """One tune, whole: the choice, its proof, and every trial."""
+    """One tune, whole: the choice, its proof, and every trial.
+
+    `data_kwargs` are for the data factory (of a ready-made PyDataset: its attributes), `fit_kwargs` for `Model.fit`,
+    `optimizer_kwargs` for the optimizer; the latter are there where an effective batch size is kept.
+    """
 
     config: FitConfig
     fit_kwargs: Mapping[str, Any]
     data_kwargs: Mapping[str, Any]
+    optimizer_kwargs: Mapping[str, Any]
     samples_per_second: float
     spread: float | None
     speedup: Speedup

@@ -118,6 +118,7 @@ def build_space(
     sample_count: int | None,
     baseline: Mapping[str, Any] | None = None,
     effective_batch_size: int | None = None,
+    max_batch_size: int | None = None,
 ) -> SearchSpace:
     """The search space for a workload whose input takes `knobs`.
 
@@ -128,6 +129,7 @@ def build_space(
         sample_count: samples in the training data; default batch sizes stay at or below it. None if unknown.
         baseline: the user's present values; they are added to the defaults.
         effective_batch_size: only batch sizes that divide it, so that accumulated gradients add up to it.
+        max_batch_size: only batch sizes up to it.
 
     Raises:
         UsageError: a knob that does not exist or that the data does not take, an empty or illegal set of values.
@@ -157,9 +159,27 @@ def build_space(
     present = {knob: [baseline[knob]] if baseline and knob in baseline else [] for knob in taken}
     values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
     values |= {knob: _values(knob, asked[knob]) for knob in asked}
-    if effective_batch_size is not None and "batch_size" in values:
+    if "batch_size" not in values:
+        told = {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}
+        for name, given in told.items():
+            if given is not None:
+                raise UsageError(f"{name}: {given} is given, but the data does not take batch_size")
+        return SearchSpace(**values)
+    if max_batch_size is not None:
+        values["batch_size"] = _capped(values["batch_size"], max_batch_size, asked.get("batch_size"))
+    if effective_batch_size is not None:
         values["batch_size"] = _divisors(effective_batch_size, values["batch_size"])
     return SearchSpace(**values)
+
+
+def _capped(values: Sequence[int], most: int, asked: Any) -> tuple[int, ...]:
+    """Batch sizes up to the most; it is one of them, unless the values were listed one by one."""
+    within = {b for b in values if b <= most}
+    if not isinstance(asked, list) and most <= values[-1]:
+        within.add(most)
+    if not within:
+        raise UsageError(f"space: no batch size is left: the smallest is {values[0]}, and max_batch_size {most}")
+    return tuple(sorted(within))
 
 
 def _divisors(whole: int, within: Sequence[int]) -> tuple[int, ...]:

@@ -67,7 +67,15 @@ class _Tuning:
         q = self._question
         description = yield from self._describe()
         count = description.sample_count
-        space = build_space(q.space, description.knobs, cores=q.machine.cores, sample_count=count, baseline=q.baseline)
+        space = build_space(
+            q.space,
+            description.knobs,
+            cores=q.machine.cores,
+            sample_count=q.sample_count if count is None else count,
+            baseline=q.baseline,
+            effective_batch_size=q.effective_batch_size,
+            max_batch_size=q.max_batch_size,
+        )
         baseline = q.baseline_in(space)
         self._check_smallest(description, space)
         sampler = FrontierSampler(
@@ -103,14 +111,14 @@ class _Tuning:
         config = replace(KERAS_DEFAULTS, **q.baseline)
         sizes = (*((config.batch_size or 1) * k for k in _ESTIMATED), 1)
         spec = TrialSpec("describe", config, q.limits, self._budget.deadline_seconds(), batch_sizes=sizes)
-        described = yield from run_trial(spec, self._launcher, Activity("describing the model and the data"))
+        described = yield from self._run(spec, Activity("describing the model and the data"))
         if isinstance(described, Description):
             return described
         if not described.outcome.is_oom:
             raise why_not_described(described)
         smallest = replace(config, batch_size=1, workers=1, use_multiprocessing=False)
         spec = TrialSpec("describe", smallest, q.limits, self._budget.deadline_seconds())
-        described = yield from run_trial(spec, self._launcher, Activity("describing the model and the data, batch 1"))
+        described = yield from self._run(spec, Activity("describing the model and the data, batch 1"))
         if isinstance(described, Description):
             return described
         raise (yield from self._what_it_needs(Trial(smallest, described)))
@@ -251,6 +259,10 @@ class _Tuning:
         return NothingFitsError(memory, smallest.config.batch_size, peak or known or limit, limit, at_least=failed)
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement]:
-        result = yield from run_trial(spec, self._launcher, activity)
+        result = yield from self._run(spec, activity)
         assert isinstance(result, Measurement), "only a describing trial returns a description"
         return result
+
+    def _run(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement | Description]:
+        asked = replace(spec, effective_batch_size=self._question.effective_batch_size)
+        return (yield from run_trial(asked, self._launcher, activity))

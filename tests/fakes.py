@@ -9,7 +9,7 @@ KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
 
 DESCRIPTION = Description(
     input_kind="PyDataset",
-    knobs=KNOBS,
+    knobs={knob: knob for knob in KNOBS},
     sample_count=2000,
     sample_bytes=MIB // 4,
     parameter_count=1000,
@@ -17,7 +17,7 @@ DESCRIPTION = Description(
     optimizer_bytes=8000,
     jit_compile=False,
     fingerprint="model",
-    validation_knobs=KNOBS,
+    validation_knobs={knob: knob for knob in KNOBS},
     process_bytes=100 * MIB,
     versions={"keras": "3"},
 )

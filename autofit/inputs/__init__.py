@@ -1,28 +1,55 @@
 """One file per kind of input: which knobs it takes, how a `FitConfig` is applied to it, which kwargs to render.
 
-A new kind (a `tf.data.Dataset`, a generator, a `tf_keras` Sequence) is a new file with a class like those here, and a
-line in `KINDS`. The classes load Keras only in the methods that a trial's process calls.
+A new kind is a new file with a class like those here, and a line in `KINDS`. The classes load Keras only in the methods
+that a trial's process calls.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol
 
 from autofit.errors import UnsupportedInputError
+from autofit.inputs import readymade
 from autofit.inputs.arrays import Arrays
+from autofit.inputs.generator import Generator
 from autofit.inputs.pydataset import PyDatasetInput
-from autofit.records import KNOBS, FitConfig
+from autofit.inputs.readymade import check
+from autofit.inputs.tfdata import TfData
+from autofit.records import Description, FitConfig
 
-__all__ = ["KINDS", "FitInput", "knobs_of", "open_input", "render_kwargs"]
+__all__ = [
+    "KINDS",
+    "FitInput",
+    "arguments_of",
+    "check",
+    "knobs_of",
+    "open_input",
+    "readymade",
+    "render_kwargs",
+    "required_of",
+]
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "batch_size": ("batch_size",),
+    "workers": ("workers", "num_parallel_calls"),
+    "max_queue_size": ("max_queue_size", "prefetch"),
+    "use_multiprocessing": ("use_multiprocessing",),
+}
+"""Under which names a factory may take each knob: Keras's own, and tf.data's."""
+
+_LEAST_AHEAD = 1  # batches that tf.data prefetches where the config has no queue: what Keras itself keeps in passing
 
 
 class FitInput(Protocol):
     """Training or validation data under one `FitConfig`, in a trial's process."""
 
     kind: ClassVar[str]
+    knobs_go_to_fit: ClassVar[bool]
+    """Whether the knobs are arguments of `fit`, rather than of the factory."""
     batch_samples: int
     """Samples in a full batch."""
     applied: FitConfig
@@ -48,17 +75,20 @@ class FitInput(Protocol):
         """How many batches the pipeline has produced so far; None if it does not count."""
 
 
-KINDS: dict[str, type[Arrays] | type[PyDatasetInput]] = {kind.kind: kind for kind in (Arrays, PyDatasetInput)}
+KINDS: dict[str, type[Arrays] | type[PyDatasetInput] | type[TfData] | type[Generator]] = {
+    kind.kind: kind for kind in (Arrays, PyDatasetInput, TfData, Generator)
+}
 
 
-def knobs_of(data: Any, fixed: Mapping[str, Any]) -> tuple[str, ...]:
-    """The knobs that a data factory takes and that are not fixed by the user; none for arrays.
+def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
+    """The knobs that the data takes and that are not fixed by the user, each with the name under which it takes it.
 
-    A factory takes a knob when it has a parameter of that name, or `**kwargs`. A knob is fixed by `fixed` (the
-    `data_kwargs`) or as a keyword of a `functools.partial`.
+    A factory takes a knob when it has a parameter of one of the knob's `NAMES`, or `**kwargs`. A knob is fixed by `fixed`
+    (the `data_kwargs`) or as a keyword of a `functools.partial`. A ready-made PyDataset takes those that it has as
+    attributes; arrays take none.
     """
     if not callable(data):
-        return ()
+        return dict(readymade.knobs_of(data)) if readymade.is_pydataset(data) else {}
     given = set(fixed)
     factory = data
     while isinstance(factory, functools.partial):
@@ -69,7 +99,33 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> tuple[str, ...]:
     named = {
         p.name for p in parameters if p.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     }
-    return tuple(knob for knob in KNOBS if knob not in given and (takes_any or knob in named))
+    found = {}
+    for knob, names in NAMES.items():
+        taken = next((name for name in names if name in named), knob if takes_any else None)
+        if taken is not None and not given & set(names):
+            found[knob] = taken
+    return found
+
+
+def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of a factory's parameters that have no default."""
+    if not callable(data):
+        return ()
+    parameters = inspect.signature(data).parameters
+    return tuple(name for name in names if name in parameters and parameters[name].default is inspect.Parameter.empty)
+
+
+def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
+    """The arguments that apply a config to a factory.
+
+    Args:
+        names: the knobs that it takes, each with its name there.
+        config: the values; of a config without a queue (`FitConfig.has_queue`) tf.data keeps one batch ready.
+    """
+    values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}
+    if "max_queue_size" in values and not config.has_queue:
+        values["max_queue_size"] = _LEAST_AHEAD
+    return {names[knob]: value for knob, value in values.items()}
 
 
 def open_input(
@@ -78,29 +134,53 @@ def open_input(
     """Build the user's data under a config.
 
     Args:
-        data: (x, y) arrays, or a factory.
+        data: (x, y) arrays, a PyDataset, or a factory.
         kwargs: what the user passes to the factory beside the knobs.
-        config: the knobs; those that the factory does not take are ignored.
-        report_error: called with what the user's `__getitem__` raises, where it raises (a thread or another process).
+        config: the knobs; those that the data does not take are ignored.
+        report_error: called with what the user's code raises while batches are made (in a thread or another process).
 
     Raises:
         UnsupportedInputError: the data is of no known kind.
         Exception: whatever the user's factory raises.
     """
-    given = {knob: value for knob, value in config.values().items() if knob in knobs_of(data, kwargs)}
+    names = knobs_of(data, kwargs)
+    given = arguments_of(names, config)
+    again = None
     if callable(data):
-        data = data(**kwargs, **given)
+        again = functools.partial(data, **kwargs, **given)
+    elif names:
+        again = functools.partial(readymade.applier(data), **given)
+    made = data if again is None else again()
+    applied = FitConfig.of({knob: given[name] for knob, name in names.items() if name in given})
     for kind in KINDS.values():
-        if kind.recognises(data):
-            opened: FitInput = kind(data, config if kind.knobs_go_to_fit else FitConfig.of(given), report_error)
+        if kind.recognises(made):
+            opened: FitInput = kind(made, config if kind.knobs_go_to_fit else applied, report_error, again)
             return opened
     raise UnsupportedInputError(
-        f"the data is a {type(data).__module__}.{type(data).__qualname__}; autofit takes arrays (x, y) and factories that "
-        "return a keras.utils.PyDataset. Wrap other kinds in a PyDataset"
+        f"the data is a {type(made).__module__}.{type(made).__qualname__}; autofit takes arrays (x, y) and factories that "
+        "return a keras.utils.PyDataset, a tf.data.Dataset or a generator. Wrap other kinds in a PyDataset"
     )
 
 
-def render_kwargs(kind: str, knobs: tuple[str, ...], config: FitConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments that apply a config: (data_kwargs for the data factory, fit_kwargs for `Model.fit`)."""
-    chosen = {knob: value for knob, value in config.values().items() if knob in knobs}
-    return ({}, chosen) if KINDS[kind].knobs_go_to_fit else (chosen, {})
+def render_kwargs(
+    description: Description, config: FitConfig, sample_count: int | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments that apply a config: (data_kwargs for the data factory, fit_kwargs for `Model.fit`).
+
+    A queue that a PyDataset does not have is left out where the factory allows.
+
+    Args:
+        description: of the workload.
+        config: the knobs.
+        sample_count: samples in an epoch where the user says how many, since the data does not: it gives `steps_per_epoch`.
+    """
+    kind = KINDS[description.input_kind]
+    given = arguments_of(description.knobs, config)
+    queue = description.knobs.get("max_queue_size")
+    if kind is PyDatasetInput and queue in given and not config.has_queue and queue not in description.required:
+        del given[queue]
+    if kind.knobs_go_to_fit:
+        return {}, given
+    if sample_count is None or config.batch_size is None:
+        return given, {}
+    return given, {"steps_per_epoch": math.ceil(sample_count / config.batch_size)}

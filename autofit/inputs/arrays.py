@@ -19,6 +19,7 @@ class Arrays:
         data: (x, y) or (x, y, sample_weight).
         config: only `batch_size` applies.
         report_error: not used; arrays run no code of the user's.
+        again: not used.
 
     Raises:
         UsageError: the arrays do not agree on the number of samples, or there are none.
@@ -28,7 +29,9 @@ class Arrays:
     knobs_go_to_fit: ClassVar[bool] = True
     ends_by_itself: ClassVar[bool] = False
 
-    def __init__(self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], again: Callable[[], Any] | None
+    ) -> None:
         lengths = sorted({len(leaf) for leaf in _leaves(data)})
         if len(lengths) != 1 or lengths[0] == 0:
             raise UsageError(

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
-
-from autofit.errors import UnsupportedInputError, UsageError
+from autofit.errors import UsageError
+from autofit.inputs.batch import checked, first_leaf
+from autofit.inputs.readymade import is_pydataset
 from autofit.records import FitConfig
 
 _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
@@ -21,6 +21,7 @@ class PyDatasetInput:
         data: what the user's factory returned.
         config: the knobs that the factory was given; they must have arrived in the dataset.
         report_error: called with what `__getitem__` raises, in the thread or process where it raises.
+        again: not used: a dataset can be read again and again.
 
     Raises:
         UsageError: the dataset is empty, or did not take over the knobs it was given.
@@ -32,7 +33,9 @@ class PyDatasetInput:
     knobs_go_to_fit: ClassVar[bool] = False
     ends_by_itself: ClassVar[bool] = True
 
-    def __init__(self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], again: Callable[[], Any] | None
+    ) -> None:
         from autofit.inputs.window import Window  # loads Keras: must stay out of the parent
 
         for knob in _WORKER_KNOBS:
@@ -49,16 +52,14 @@ class PyDatasetInput:
             raise UsageError("the PyDataset has length 0: there is no batch to train on")
         self._windows: list[Window] = []
         started = time.perf_counter()
-        self._batch = _checked(data[0])
+        self._batch = checked(data[0], "__getitem__(0) of the PyDataset")
         self.batch_seconds = time.perf_counter() - started
-        self.batch_samples = len(_first_leaf(self._batch))
+        self.batch_samples = len(first_leaf(self._batch))
 
     @staticmethod
     def recognises(data: Any) -> bool:
         """Whether `data` is a `keras.utils.PyDataset`."""
-        import keras  # heavy: must stay out of the parent
-
-        return isinstance(data, keras.utils.PyDataset)
+        return is_pydataset(data)
 
     def batch(self) -> tuple[Any, ...]:
         """The first batch, as `__getitem__(0)` gave it."""
@@ -85,20 +86,3 @@ class PyDatasetInput:
 
         self._windows.append(Window(self._data, steps, self._report_error))
         return self._windows[-1]
-
-
-def _checked(batch: Any) -> tuple[Any, ...]:
-    parts: tuple[Any, ...] = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
-    first = _first_leaf(parts)
-    if len(parts) > 3 or not isinstance(first, np.ndarray) or first.ndim == 0 or len(first) == 0:
-        raise UnsupportedInputError(
-            f"__getitem__(0) of the PyDataset returned {len(parts)} parts, the first a {type(first).__name__}; "
-            "autofit takes (x, y) or (x, y, sample_weight) of NumPy arrays that hold samples"
-        )
-    return parts
-
-
-def _first_leaf(nest: Any) -> Any:
-    while isinstance(nest, dict | tuple | list) and nest:
-        nest = next(iter(nest.values())) if isinstance(nest, dict) else nest[0]
-    return nest

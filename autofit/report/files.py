@@ -12,6 +12,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
+from autofit.report.snippet import kwargs_of
 from autofit.results import RESULT_VERSION, TuningRecord
 
 _RECORDS = TypeAdapter(TuningRecord)
@@ -86,11 +87,10 @@ def load(path: str | os.PathLike[str]) -> TuningRecord:
 
 
 def kwargs_as_json(record: TuningRecord) -> str:
-    """`data_kwargs` and `fit_kwargs` as JSON."""
-    return json.dumps({"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}, indent=2)
+    """The arguments of a result as JSON."""
+    return json.dumps(kwargs_of(record), indent=2)
 
 
 def kwargs_as_yaml(record: TuningRecord) -> str:
-    """`data_kwargs` and `fit_kwargs` as YAML."""
-    kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
-    return yaml.safe_dump(kwargs, sort_keys=False).rstrip()
+    """The arguments of a result as YAML."""
+    return yaml.safe_dump(kwargs_of(record), sort_keys=False).rstrip()

@@ -7,9 +7,11 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from autofit.inputs import arguments_of, readymade
 from autofit.results import TuningRecord, Usage
 from autofit.workload import Reference, Workload
 
+_ARRAYS = ("x", "y", "sample_weight")  # as `fit` calls them
 _LINE_CHARACTERS = 60  # short enough to stand indented, twice, on 80 columns
 
 
@@ -19,38 +21,60 @@ def usage_of(workload: Workload) -> Usage:
     arguments = ", ".join(f"{key}={value!r}" for key, value in workload.model_kwargs.items())
     validation = None
     if workload.validation is not None:
-        otherwise = "validation" if _is_arrays(workload.validation) else "make_validation"
+        otherwise = "make_validation" if _form(workload.validation) == "factory" else "validation"
         validation = _name(workload.validation, otherwise, imports)
     return Usage(
         model=f"{_name(workload.build_model, 'build_model', imports)}({arguments})",
-        data=_name(workload.data, "data" if _is_arrays(workload.data) else "make_data", imports),
+        data=_name(workload.data, "make_data" if _form(workload.data) == "factory" else "data", imports),
         data_kwargs=dict(workload.data_kwargs),
-        data_is_arrays=_is_arrays(workload.data),
+        data_form=_form(workload.data),
         validation=validation,
         validation_kwargs=dict(workload.validation_kwargs),
-        validation_is_arrays=_is_arrays(workload.validation),
+        validation_form=_form(workload.validation),
         imports=tuple(imports),
     )
 
 
 def render(record: TuningRecord) -> str:
     """Python lines that train with the chosen config, as they would be pasted."""
-    usage = record.usage
-    training = usage.data if usage.data_is_arrays else _call(usage.data, {**usage.data_kwargs, **record.data_kwargs})
-    arguments = [f"*{training}" if record.description.input_kind == "arrays" else training]
-    if usage.validation is not None:
-        values = record.config.values()
-        knobs = {knob: values[knob] for knob in record.description.validation_knobs if knob in values}
-        called = _call(usage.validation, {**usage.validation_kwargs, **knobs})
-        arguments.append(f"validation_data={usage.validation if usage.validation_is_arrays else called}")
-    arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
+    usage, description = record.usage, record.description
     lines = [*usage.imports, ""] if usage.imports else []
-    return "\n".join([*lines, f"model = {usage.model}", _lines("model.fit", arguments)])
+    lines += [f"model = {_model(record)}"]
+    if record.optimizer_kwargs and description.accumulates_by != "build_model":
+        lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
+    training = usage.data
+    if usage.data_form == "factory":
+        training = _call(usage.data, {**usage.data_kwargs, **record.data_kwargs})
+    elif usage.data_form == "object":
+        lines += _settings(usage.data, record.data_kwargs)
+    arguments = [training]
+    if description.input_kind == "arrays":
+        parts = _ARRAYS[: description.batch_parts]
+        lines.append(f"{', '.join(parts)} = {training}")
+        arguments = [*parts[:2], *(f"{part}={part}" for part in parts[2:])]
+    if usage.validation is not None:
+        knobs = arguments_of(description.validation_knobs, record.config)
+        validation = usage.validation
+        if usage.validation_form == "factory":
+            validation = _call(usage.validation, {**usage.validation_kwargs, **knobs})
+        elif usage.validation_form == "object":
+            lines += _settings(usage.validation, knobs)
+        arguments.append(f"validation_data={validation}")
+    arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
+    if description.input_kind == "generator" and "steps_per_epoch" not in record.fit_kwargs:
+        lines.append("# a generator that does not end needs steps_per_epoch, too")
+    return "\n".join([*lines, _lines("model.fit", arguments)])
 
 
 def kwargs_as_python(record: TuningRecord) -> str:
-    """Two assignments, `data_kwargs` and `fit_kwargs`."""
-    return f"data_kwargs = {dict(record.data_kwargs)!r}\nfit_kwargs = {dict(record.fit_kwargs)!r}"
+    """An assignment for each of `kwargs_of`."""
+    return "\n".join(f"{name} = {kwargs!r}" for name, kwargs in kwargs_of(record).items())
+
+
+def kwargs_of(record: TuningRecord) -> dict[str, dict[str, Any]]:
+    """`data_kwargs` and `fit_kwargs`, and `optimizer_kwargs` where there are any."""
+    found = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
+    return {**found, "optimizer_kwargs": dict(record.optimizer_kwargs)} if record.optimizer_kwargs else found
 
 
 def baseline_gain(record: TuningRecord) -> str:
@@ -67,8 +91,11 @@ def baseline_gain(record: TuningRecord) -> str:
     return line
 
 
-def _is_arrays(data: Any) -> bool:
-    return not callable(data) and not isinstance(data, Reference)
+def _form(data: Any) -> str:
+    """What the user hands over: a "factory", an "object" that takes the knobs as attributes, or "arrays"."""
+    if callable(data) or isinstance(data, Reference):
+        return "factory"
+    return "object" if readymade.is_pydataset(data) else "arrays"
 
 
 def _name(function: Any, otherwise: str, imports: list[str]) -> str:
@@ -96,6 +123,20 @@ def _import(module: str, name: str, imports: list[str]) -> None:
             imports[position] = start + ", ".join(sorted(names))
             return
     imports.append(start + name)
+
+
+def _model(record: TuningRecord) -> str:
+    """The expression that builds the model, its own argument for the accumulation included."""
+    expression = record.usage.model
+    if not record.optimizer_kwargs or record.description.accumulates_by != "build_model":
+        return expression
+    told = ", ".join(f"{key}={value!r}" for key, value in record.optimizer_kwargs.items())
+    return f"{expression[:-1]}{'' if expression.endswith('()') else ', '}{told})"
+
+
+def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
+    """A line for each attribute that is set."""
+    return [f"{name}.{key} = {value!r}" for key, value in values.items()]
 
 
 def _call(name: str, kwargs: Mapping[str, Any]) -> str:

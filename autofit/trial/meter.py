@@ -24,7 +24,8 @@ _BLOCK_SECONDS = 0.15  # long against the clock and the scheduler's slice, short
 _ENOUGH_BLOCKS = 5
 _FEWEST_BLOCKS = 3  # that give a spread
 _FEWEST_STEPS = 3
-_STALL_SECONDS = 8.0  # a queue that is not full by then is counted as full: the pipeline is that slow
+STALL_SECONDS = 8.0
+"""A queue that is not full by then is counted as full: the pipeline is that slow."""
 _QUIET_SECONDS = 0.3  # a queue is full when nothing new came for this long, or for three batches' time
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0
@@ -144,7 +145,7 @@ def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> No
     quiet = max(_QUIET_SECONDS, 3 * batch_seconds)
     started = changed = time.perf_counter()
     made = batches_made()
-    while time.perf_counter() - changed < quiet and time.perf_counter() - started < _STALL_SECONDS + quiet:
+    while time.perf_counter() - changed < quiet and time.perf_counter() - started < STALL_SECONDS + quiet:
         time.sleep(_POLL_SECONDS)
         if batches_made() != made:
             made, changed = batches_made(), time.perf_counter()

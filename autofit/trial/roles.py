@@ -19,13 +19,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from autofit import backends
+from autofit import accumulation, backends
 from autofit.errors import UsageError
-from autofit.inputs import FitInput, knobs_of, open_input
+from autofit.inputs import FitInput, knobs_of, open_input, required_of
 from autofit.inputs.window import OneBatch
 from autofit.records import INPUT_ALONE, INPUT_BOUND, Description, Footprint
 from autofit.trial.job import BUILDING, Job
-from autofit.trial.meter import Rate, StepClock, wait_until_full
+from autofit.trial.meter import STALL_SECONDS, Rate, StepClock, wait_until_full
 from autofit.workload import Reference, Workload
 
 _COMPUTE_SECONDS = 0.8
@@ -41,34 +41,45 @@ _READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory
 
 def _build_model(job: Job, loaded: Workload) -> keras.Model:
     job.enter(BUILDING)
-    model = _resolved(loaded.build_model)(**loaded.model_kwargs)
+    build, kwargs = _resolved(loaded.build_model), dict(loaded.model_kwargs)
+    steps = accumulation.steps_of(job.config.batch_size, job.spec["effective_batch_size"])
+    if steps > 1 and accumulation.is_argument_of(build):
+        kwargs[accumulation.NAME] = steps
+    model = build(**kwargs)
     if not isinstance(model, keras.Model):
         raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
     if not model.compiled:
         raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in it")
+    if steps > 1 and not accumulation.is_argument_of(build):
+        accumulation.accumulate(model, steps)
     return model
 
 
-def _open(job: Job, data: Any, kwargs: Mapping[str, Any]) -> tuple[FitInput, tuple[str, ...]]:
-    opened = open_input(_resolved(data), kwargs, job.config, job.report_error)
-    return opened, (("batch_size",) if opened.kind == "arrays" else _knobs_of(data, kwargs))
+def _open(job: Job, data: Any, kwargs: Mapping[str, Any]) -> FitInput:
+    return open_input(_resolved(data), kwargs, job.config, job.report_error)
 
 
-def _knobs_of(data: Any, kwargs: Mapping[str, Any]) -> tuple[str, ...]:
-    return knobs_of(_resolved(data), kwargs)
+def _live_knobs(data: FitInput, named: Mapping[str, str]) -> dict[str, str]:
+    """The knobs that do something: of a PyDataset without workers the queue does not, and `fit` takes only the batch."""
+    if data.knobs_go_to_fit:
+        return {"batch_size": "batch_size"}
+    dead = "workers" not in named and "use_multiprocessing" not in named and data.applied.workers in (0, 1)
+    return {knob: name for knob, name in named.items() if not (dead and knob == "max_queue_size")}
 
 
 def _resolved(part: Any) -> Any:
     return part.resolve() if isinstance(part, Reference) else part
 
 
-def _open_training(job: Job, loaded: Workload) -> tuple[FitInput, tuple[str, ...]]:
+def _open_training(job: Job, loaded: Workload) -> FitInput:
     job.enter("opening the data")
     return _open(job, loaded.data, loaded.data_kwargs)
 
 
 def _describe(job: Job, loaded: Workload) -> None:
-    data, knobs = _open_training(job, loaded)
+    data = _open_training(job, loaded)
+    factory = _resolved(loaded.data)
+    knobs = _live_knobs(data, knobs_of(factory, loaded.data_kwargs))
     model = _build_model(job, loaded)
     if not model.built:
         model(data.batch()[0])
@@ -81,16 +92,19 @@ def _describe(job: Job, loaded: Workload) -> None:
             Description(
                 input_kind=data.kind,
                 knobs=knobs,
+                required=required_of(factory, knobs.values()),
                 sample_count=data.sample_count(),
                 sample_bytes=math.ceil(sum(a.nbytes for a in leaves) / data.batch_samples),
                 parameter_count=sum(math.prod(v.shape) for v in model.variables),
                 parameter_bytes=_bytes_of(model.variables),
                 optimizer_bytes=_bytes_of(model.optimizer.variables),
                 jit_compile=bool(model.jit_compile),
-                validation_knobs=_knobs_of(loaded.validation, loaded.validation_kwargs),
+                batch_parts=len(batch),
+                validation_knobs=knobs_of(_resolved(loaded.validation), loaded.validation_kwargs),
                 fingerprint=_model_fingerprint(model, leaves),
                 footprints=footprints,
                 estimate_problem=problem,
+                accumulates_by=accumulation.place_of(model, _resolved(loaded.build_model)),
                 versions={"backend": backends.current().name, **backends.current().versions()},
             )
         )
@@ -113,7 +127,7 @@ def _footprints(job: Job, model: keras.Model, batch: Any) -> tuple[tuple[Footpri
 def _measure(job: Job, loaded: Workload) -> None:
     """Compute rate, input rate, then the real thing last, because it may leave an enqueuer running."""
     model = _build_model(job, loaded)
-    data, _ = _open_training(job, loaded)
+    data = _open_training(job, loaded)
     known = job.spec["compute_samples_per_second"]
     compute = known or _compute_rate(job, model, data).samples_per_second
     inputs = _input_rate(job, data).samples_per_second
@@ -132,10 +146,10 @@ def _measure(job: Job, loaded: Workload) -> None:
 def _confirm(job: Job, loaded: Workload) -> None:
     """A short epoch with validation, then a longer run in the epoch after it, which is what is timed."""
     model = _build_model(job, loaded)
-    data, _ = _open_training(job, loaded)
+    data = _open_training(job, loaded)
     validation: dict[str, Any] = {}
     if loaded.validation is not None:
-        opened, _ = _open(job, loaded.validation, loaded.validation_kwargs)
+        opened = _open(job, loaded.validation, loaded.validation_kwargs)
         validation = opened.validation_arguments(_VALIDATION_STEPS)
     first = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     short = data.fit_arguments(_FIRST_EPOCH_STEPS * model.steps_per_execution)
@@ -160,13 +174,17 @@ def _fit_clock(
     With `drain`, the batches that the full queue held are not counted, since the pipeline may not keep up with the steps
     that eat them.
     """
+    counts = data.batches_made() is not None
     made_before = data.batches_made() or 0
     queue = (data.applied.max_queue_size or 0) + _AHEAD if data.applied.has_queue else 0
 
     def stall() -> None:
         job.enter("filling the queue")
-        wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
-        clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * model.steps_per_execution
+        if counts:
+            wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
+            clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * model.steps_per_execution
+        else:
+            time.sleep(min(STALL_SECONDS, queue * data.batch_seconds))
         job.enter("queue full")
         time.sleep(_READING_SECONDS)
         job.enter("training")

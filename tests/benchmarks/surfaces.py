@@ -79,7 +79,7 @@ class Surface:
         """What a describing trial would say, without an estimate of device memory."""
         return Description(
             input_kind="PyDataset",
-            knobs=tuple(SPACE.knobs()),
+            knobs={knob: knob for knob in SPACE.knobs()},
             sample_count=None,
             sample_bytes=int(self.sample_bytes * self.stress.told_bytes),
             parameter_count=0,

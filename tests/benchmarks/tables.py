@@ -27,7 +27,7 @@ from autofit.workload import Reference, Workload
 
 HERE = pathlib.Path(__file__).parent
 FOLDER = HERE / "tables"
-ROUNDS = 2
+ROUNDS = 4
 OOM_SECONDS = 22.0  # of a device OOM: each failing allocation is retried for 10 s
 SECONDS = 300.0
 MEASURE_SECONDS = 1.0

@@ -28,7 +28,7 @@ def test_a_description_says_what_the_workload_is(slow, play):
     described = play(slow, FitConfig(16, 1, 10, False), role="describe")
     assert isinstance(described, Description)
     assert described.input_kind == "PyDataset"
-    assert described.knobs == ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
+    assert tuple(described.knobs) == ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
     assert described.sample_count == 40 * 16
     assert described.sample_bytes == 4 * (w.PIXELS * w.PIXELS * 3 + 1)
     weights = 3 * 3 * 3 * 8 + 8 + 3 * 3 * 8 * 8 + 8 + 8 + 1
@@ -67,7 +67,7 @@ def test_the_batches_of_a_full_queue_are_held_in_host_memory(start, play):
 
 def test_arrays_are_trained_on_as_they_are(in_memory, play):
     described = play(in_memory, FitConfig(32), role="describe")
-    assert (described.input_kind, described.knobs, described.sample_count) == ("arrays", ("batch_size",), 400)
+    assert (described.input_kind, tuple(described.knobs), described.sample_count) == ("arrays", ("batch_size",), 400)
     measurement = play(in_memory, FitConfig(64))
     assert measurement.outcome is Outcome.OK
     assert measurement.input_samples_per_second > measurement.samples_per_second
@@ -109,7 +109,7 @@ def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(start, pl
     data = functools.partial(w.Cases, workers=2, max_queue_size=4, seconds=0.05, length=60)
     launcher = start(data=data, model_kwargs={"steps_per_execution": steps_per_execution})
     described = play(launcher, role="describe")
-    assert described.knobs == ("batch_size", "use_multiprocessing")
+    assert tuple(described.knobs) == ("batch_size", "use_multiprocessing")
     running = launcher.run(TrialSpec("measure", FitConfig(16, None, None, False), Limits(None, 2**33), 60, 1.5))
     phases, measurement = drain(running)
     assert "filling the queue" in phases

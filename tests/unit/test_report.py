@@ -155,9 +155,11 @@ def test_the_summary_says_choice_margins_bottleneck_gain_and_lines_to_paste(tune
 @pytest.mark.parametrize(
     ("usage", "knobs", "told"),
     [
-        ({"validation": "validation", "validation_is_arrays": True}, (), "validation_data=validation,"),
-        ({"validation": "load_val", "validation_kwargs": {}}, (), "validation_data=load_val(),"),
-        ({"validation_kwargs": {"batch_size": 8}}, ("workers",), "batch_size=8"),
+        ({"validation": "validation", "validation_form": "arrays"}, {}, "validation_data=validation,"),
+        ({"validation": "load_val", "validation_kwargs": {}}, {}, "validation_data=load_val(),"),
+        ({"validation_kwargs": {"batch_size": 8}}, {"workers": "workers"}, "batch_size=8"),
+        ({"validation_kwargs": {}}, {"workers": "num_parallel_calls"}, "num_parallel_calls="),
+        ({"validation": "val", "validation_form": "object"}, {"workers": "workers"}, "val.workers = "),
     ],
 )
 def test_the_validation_is_called_with_what_it_takes(tuned, usage, knobs, told):

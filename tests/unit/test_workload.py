@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from autofit import workload
-from autofit.errors import UsageError
-from autofit.inputs import knobs_of
+from autofit.errors import UnsupportedInputError, UsageError
+from autofit.inputs import arguments_of, check, knobs_of, required_of
+from autofit.records import FitConfig
 from autofit.workload import Reference, Workload
 
 
@@ -119,7 +120,25 @@ class Takes:
     ],
 )
 def test_the_knobs_that_a_factory_takes_are_the_knobs_that_are_tuned(data, fixed, knobs):
-    assert knobs_of(data, fixed) == knobs
+    assert tuple(knobs_of(data, fixed)) == knobs
+
+
+def test_tf_datas_names_stand_for_the_knobs():
+    def make(batch_size, num_parallel_calls, prefetch=2):
+        pass
+
+    names = knobs_of(make, {})
+    assert names == {"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"}
+    assert knobs_of(make, {"prefetch": 4}) == {"batch_size": "batch_size", "workers": "num_parallel_calls"}
+    assert required_of(make, names.values()) == ("batch_size", "num_parallel_calls")
+    assert arguments_of(names, FitConfig(8, 4, 10)) == {"batch_size": 8, "num_parallel_calls": 4, "prefetch": 10}
+    assert arguments_of(names, FitConfig(8, 1, 10)) == {"batch_size": 8, "num_parallel_calls": 1, "prefetch": 1}
+
+
+@pytest.mark.parametrize("data", [iter([1]), (n for n in range(3))])
+def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_factory(data):
+    with pytest.raises(UnsupportedInputError, match=r"def make_data\(batch_size\):"):
+        check(data)
 
 
 def test_closures_defaults_and_objects_are_part_of_the_fingerprint():

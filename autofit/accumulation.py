@@ -1,0 +1,57 @@
+"""Gradient accumulation: how many batches make one update of the weights, and where Keras is told."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from autofit.errors import UsageError
+
+NAME = "gradient_accumulation_steps"
+"""What Keras's optimizers call it; a `build_model` that has a parameter of that name is given it."""
+
+
+def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
+    """Batches that make one update; 1 where nothing is accumulated."""
+    if effective_batch_size is None or not batch_size:
+        return 1
+    return max(1, round(effective_batch_size / batch_size))
+
+
+def optimizer_kwargs(batch_size: int | None, effective_batch_size: int | None) -> dict[str, int]:
+    """The optimizer's arguments; Keras takes no 1."""
+    steps = steps_of(batch_size, effective_batch_size)
+    return {NAME: steps} if steps > 1 else {}
+
+
+def is_argument_of(build_model: Callable[..., Any]) -> bool:
+    """Whether `build_model` takes the steps itself."""
+    try:
+        return NAME in inspect.signature(build_model).parameters
+    except ValueError:  # some builtins have no signature
+        return False
+
+
+def place_of(model: Any, build_model: Callable[..., Any]) -> str:
+    """Where the steps are told: "build_model", "optimizer", or "optimizer.inner_optimizer" where losses are scaled."""
+    if is_argument_of(build_model):
+        return "build_model"
+    return "optimizer.inner_optimizer" if hasattr(model.optimizer, "inner_optimizer") else "optimizer"
+
+
+def accumulate(model: Any, steps: int) -> None:
+    """Let the optimizer of a compiled model accumulate so many batches.
+
+    Raises:
+        UsageError: the optimizer has variables already, or cannot accumulate.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if not hasattr(optimizer, NAME):
+        raise UsageError(f"effective_batch_size: {type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3")
+    if optimizer.built:
+        raise UsageError(
+            "effective_batch_size: build_model returns a model whose optimizer is built already; give build_model a "
+            f"parameter {NAME} and pass it on to the optimizer"
+        )
+    setattr(optimizer, NAME, steps)

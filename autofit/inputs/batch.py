@@ -1,0 +1,36 @@
+"""A batch as the user's data gives it: checked, and measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autofit.errors import UnsupportedInputError
+
+
+def checked(batch: Any, source: str) -> tuple[Any, ...]:
+    """A batch as a tuple of (nests of) arrays.
+
+    Args:
+        batch: what the user's data gave.
+        source: what gave it, for the error.
+
+    Raises:
+        UnsupportedInputError: it is not (x, y) or (x, y, sample_weight) of NumPy arrays that hold samples.
+    """
+    parts: tuple[Any, ...] = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    first = first_leaf(parts)
+    if len(parts) > 3 or not isinstance(first, np.ndarray) or first.ndim == 0 or len(first) == 0:
+        raise UnsupportedInputError(
+            f"{source} gave {len(parts)} parts, the first a {type(first).__name__}; "
+            "autofit takes (x, y) or (x, y, sample_weight) of NumPy arrays that hold samples"
+        )
+    return parts
+
+
+def first_leaf(nest: Any) -> Any:
+    """The first array of a nest of dicts, lists and tuples; what is no nest is its own leaf."""
+    while isinstance(nest, dict | tuple | list) and nest:
+        nest = next(iter(nest.values())) if isinstance(nest, dict) else nest[0]
+    return nest

@@ -1,0 +1,139 @@
+"""Workloads that write down what became of each knob: read by tests after the snippet of a result has run.
+
+Each batch that is made is a line in the file that WITNESS names: samples, process, and how many were being made at once in
+that process. The model stands still after its fourth step until nothing is made any more, and then writes how many batches
+were ahead of it; at the end it writes how often the weights were updated.
+"""
+
+import json
+import os
+import pathlib
+import threading
+import time
+
+import keras
+import numpy as np
+
+WIDTH = 4
+STILL_AFTER = 4
+QUIET_SECONDS = 1.0
+SECONDS = 0.03  # a batch: long enough for producers to overlap
+BATCHES = 48
+_lock, _busy = threading.Lock(), []
+
+
+def write(**line):
+    path = os.environ.get("WITNESS")
+    if path:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, json.dumps(line).encode() + b"\n")
+        os.close(file)
+
+
+def read(path):
+    path = pathlib.Path(path)
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def made(path):
+    return [line for line in read(path) if "samples" in line]
+
+
+def make(batch_size):
+    """A batch, written down."""
+    with _lock:
+        _busy.append(1)
+        write(samples=int(batch_size), process=os.getpid(), at_once=len(_busy))
+    time.sleep(SECONDS)
+    with _lock:
+        _busy.pop()
+    return np.ones((batch_size, WIDTH), "float32"), np.ones((batch_size, 1), "float32")
+
+
+class StandsStill(keras.callbacks.Callback):
+    """After a few steps waits until nothing more is made, and writes how much was ahead."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch + 1 != STILL_AFTER or not os.environ.get("WITNESS"):
+            return
+        count, since = -1, time.monotonic()
+        while time.monotonic() - since < QUIET_SECONDS:
+            time.sleep(0.05)
+            found = len(made(os.environ["WITNESS"]))
+            if found != count:
+                count, since = found, time.monotonic()
+        write(ahead=count - STILL_AFTER)
+
+    def on_train_end(self, logs=None):
+        write(updates=int(self.model.optimizer.iterations))
+
+
+class Witness(keras.Sequential):
+    """A network that stands still in its fit."""
+
+    def fit(self, *args, **kwargs):
+        callbacks = [*kwargs.pop("callbacks", []), StandsStill()]
+        return super().fit(*args, **kwargs, callbacks=callbacks)
+
+
+def build_model():
+    model = Witness([keras.layers.Input((WIDTH,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def build_accumulating(gradient_accumulation_steps=None):
+    model = Witness([keras.layers.Input((WIDTH,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(gradient_accumulation_steps=gradient_accumulation_steps), "mse")
+    return model
+
+
+class Dataset(keras.utils.PyDataset):
+    def __init__(self, batch_size=32, samples=None, **kwargs):
+        super().__init__(**kwargs)
+        self.batch_size, self.samples = batch_size, samples
+
+    def __len__(self):
+        return -(-self.samples // self.batch_size) if self.samples else BATCHES
+
+    def __getitem__(self, index):
+        return make(self.batch_size)
+
+
+def make_tfdata(batch_size, num_parallel_calls, prefetch, batches=BATCHES):
+    import tensorflow as tf
+
+    def load(number):
+        x, y = tf.numpy_function(lambda n: make(batch_size), [number], (tf.float32, tf.float32))
+        return tf.ensure_shape(x, (None, WIDTH)), tf.ensure_shape(y, (None, 1))
+
+    dataset = tf.data.Dataset.range(batches) if batches else tf.data.Dataset.range(1).repeat()
+    return dataset.map(load, num_parallel_calls=num_parallel_calls).prefetch(prefetch)
+
+
+def make_tfdata_by_keras_names(batch_size, workers=1, max_queue_size=10):
+    return make_tfdata(batch_size, workers, max_queue_size)
+
+
+def make_batches(batch_size, batches=BATCHES):
+    number = 0
+    while batches is None or number < batches:
+        yield make(batch_size)
+        number += 1
+
+
+def make_endless(batch_size):
+    return make_batches(batch_size, None)
+
+
+def make_arrays():
+    x = np.ones((512, WIDTH), "float32")
+    return x, np.ones((512, 1), "float32"), np.ones(512, "float32")
+
+
+def build_two_inputs():
+    left, right = keras.Input((WIDTH,), name="left"), keras.Input((WIDTH,), name="right")
+    output = keras.layers.Dense(1)(keras.layers.Concatenate()([left, right]))
+    model = keras.Model({"left": left, "right": right}, output)
+    model.compile("sgd", "mse")
+    return model
