@@ -12,7 +12,7 @@ from autofit.errors import UsageError
 from autofit.estimation import estimate as run_estimate
 from autofit.events import Event
 from autofit.question import Question
-from autofit.report import files, snippet
+from autofit.report import advice, files, snippet
 from autofit.report.console import Progress
 from autofit.results import Estimate, TuningRecord
 from autofit.trial.launcher import ProcessLauncher
@@ -32,6 +32,10 @@ class Result(TuningRecord):
     def snippet(self) -> str:
         """Python lines that train with the chosen config."""
         return snippet.render(self)
+
+    def advice(self) -> dict[str, str]:
+        """What the result means, in sentences: the bottleneck, the learning rate, the last batch of an epoch."""
+        return advice.advice(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as JSON; `autofit show` and `autofit kwargs` read it.

@@ -111,3 +111,35 @@ class ForgetsItsKwargs(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         return np.zeros((2, PIXELS, PIXELS, 3), "float32"), np.zeros((2, 1), "float32")
+
+
+SHORT_TEXT, LONG_TEXT, TEXTS = 8, 512, 640
+
+
+class Texts(keras.utils.PyDataset):
+    """Texts padded to the longest of their batch: one of all is far longer than the others."""
+
+    def __init__(self, batch_size, **kwargs):
+        super().__init__(**kwargs)
+        self.batch_size = batch_size
+        self.lengths = np.full(TEXTS, SHORT_TEXT)
+        self.lengths[1::5] += 4
+        self.lengths[-30] = LONG_TEXT
+
+    def __len__(self):
+        return TEXTS // self.batch_size
+
+    def __getitem__(self, index):
+        lengths = self.lengths[index * self.batch_size : (index + 1) * self.batch_size]
+        return np.ones((len(lengths), lengths.max()), "int32"), np.ones((len(lengths), 1), "float32")
+
+
+def build_for_texts():
+    """Embeds, and squeezes over time: its activations grow with the length."""
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Input((None,), dtype="int32"), layers.Embedding(50, 64), layers.Conv1D(64, 3, padding="same"),
+         layers.GlobalAveragePooling1D(), layers.Dense(1)]
+    )  # fmt: skip
+    model.compile("sgd", "mse")
+    return model

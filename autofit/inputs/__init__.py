@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol
 
 from autofit.errors import UnsupportedInputError
@@ -70,6 +70,9 @@ class FitInput(Protocol):
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         """Arguments that make `fit` validate on it for at most so many steps."""
+
+    def look(self) -> Iterator[tuple[Any, ...]]:
+        """The batches of an epoch in turn, for whoever compares them; none where they cannot differ in shape."""
 
     def batches_made(self) -> int | None:
         """How many batches the pipeline has produced so far; None if it does not count."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 
 from autofit.errors import UsageError
+from autofit.inputs.batch import leaves, mapped
 from autofit.records import FitConfig
 
 
@@ -32,7 +33,7 @@ class Arrays:
     def __init__(
         self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], again: Callable[[], Any] | None
     ) -> None:
-        lengths = sorted({len(leaf) for leaf in _leaves(data)})
+        lengths = sorted({len(leaf) for leaf in leaves(data)})
         if len(lengths) != 1 or lengths[0] == 0:
             raise UsageError(
                 f"the arrays do not have the same number of samples, at least one: their lengths are {lengths}"
@@ -49,12 +50,12 @@ class Arrays:
         return (
             isinstance(data, tuple | list)
             and len(data) in (2, 3)
-            and all(isinstance(leaf, np.ndarray) and leaf.ndim > 0 for leaf in _leaves(data))
+            and all(isinstance(leaf, np.ndarray) and leaf.ndim > 0 for leaf in leaves(data))
         )
 
     def batch(self) -> tuple[Any, ...]:
         """The first full batch, copied out of the file."""
-        return tuple(_map(part, lambda a: np.array(a[: self.batch_samples])) for part in self._data)
+        return tuple(mapped(part, lambda a: np.array(a[: self.batch_samples])) for part in self._data)
 
     def sample_count(self) -> int | None:
         """The length of the first axis."""
@@ -63,7 +64,7 @@ class Arrays:
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         """All full batches, as many epochs as the steps take: a part would not fill memory as the whole does."""
         per_epoch = self._count // self.batch_samples
-        whole = tuple(_map(part, lambda a: a[: per_epoch * self.batch_samples]) for part in self._data)
+        whole = tuple(mapped(part, lambda a: a[: per_epoch * self.batch_samples]) for part in self._data)
         names = ("x", "y", "sample_weight")
         return {
             **dict(zip(names, whole, strict=False)),
@@ -75,22 +76,10 @@ class Arrays:
         """All arrays, evaluated for at most so many steps."""
         return {"validation_data": self._data, "validation_steps": min(steps, math.ceil(self._count / self.batch_samples))}
 
+    def look(self) -> Iterator[tuple[Any, ...]]:
+        """Nothing: arrays have one shape."""
+        return iter(())
+
     def batches_made(self) -> int | None:
         """None: nothing of ours stands between the arrays and Keras."""
         return None
-
-
-def _leaves(nest: Any) -> list[Any]:
-    if isinstance(nest, dict):
-        nest = list(nest.values())
-    if isinstance(nest, tuple | list):
-        return [leaf for part in nest for leaf in _leaves(part)]
-    return [nest]
-
-
-def _map(nest: Any, function: Callable[[Any], Any]) -> Any:
-    if isinstance(nest, dict):
-        return {key: _map(value, function) for key, value in nest.items()}
-    if isinstance(nest, tuple | list):
-        return type(nest)([_map(value, function) for value in nest])
-    return function(nest)

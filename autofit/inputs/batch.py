@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,3 +35,21 @@ def first_leaf(nest: Any) -> Any:
     while isinstance(nest, dict | tuple | list) and nest:
         nest = next(iter(nest.values())) if isinstance(nest, dict) else nest[0]
     return nest
+
+
+def leaves(nest: Any) -> list[Any]:
+    """The arrays of a nest."""
+    if isinstance(nest, dict):
+        nest = list(nest.values())
+    if isinstance(nest, tuple | list):
+        return [leaf for part in nest for leaf in leaves(part)]
+    return [nest]
+
+
+def mapped(nest: Any, function: Callable[[Any], Any]) -> Any:
+    """The nest with a function applied to each array."""
+    if isinstance(nest, dict):
+        return {key: mapped(value, function) for key, value in nest.items()}
+    if isinstance(nest, tuple | list):
+        return type(nest)([mapped(value, function) for value in nest])
+    return function(nest)

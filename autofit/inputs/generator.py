@@ -65,6 +65,10 @@ class Generator:
         """So many steps at the most."""
         return {"validation_data": self._batches(steps, endless=False)}
 
+    def look(self) -> Iterator[tuple[Any, ...]]:
+        """Every batch in turn, of a generator of its own."""
+        return (checked(batch, "the generator") for batch in self._again())
+
     def batches_made(self) -> int | None:
         """Batches that came out of the generator."""
         return self._made

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from autofit.errors import UsageError
@@ -76,6 +77,11 @@ class PyDatasetInput:
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         """So many steps at the most, and no more than the dataset has."""
         return {"validation_data": self._window(steps if self._length is None else min(steps, self._length))}
+
+    def look(self) -> Iterator[tuple[Any, ...]]:
+        """Every batch in turn, made here; an endless dataset gives its first ones for ever."""
+        indices = itertools.count() if self._length is None else range(self._length)
+        return (checked(self._data[index], "the PyDataset") for index in indices)
 
     def batches_made(self) -> int | None:
         """Batches that `__getitem__` has returned, in all threads and processes."""

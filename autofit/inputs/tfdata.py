@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -69,6 +69,10 @@ class TfData:
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         """So many steps at the most, and no more than the dataset has."""
         return {"validation_data": self._data.take(steps)}
+
+    def look(self) -> Iterator[tuple[Any, ...]]:
+        """Every batch in turn."""
+        return (checked(_as_arrays(batch), "the tf.data.Dataset") for batch in self._data)
 
     def batches_made(self) -> int | None:
         """None: what `prefetch` holds cannot be seen from outside."""

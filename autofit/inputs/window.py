@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -60,15 +60,15 @@ class Window(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no typ
             raise
 
 
-class OneBatch(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
-    """The same batch again and again: a pipeline that costs next to nothing."""
+class Repeated(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+    """The same batches again and again: a pipeline that costs next to nothing."""
 
-    def __init__(self, batch: tuple[Any, ...], length: int) -> None:
+    def __init__(self, batches: Sequence[tuple[Any, ...]], length: int) -> None:
         super().__init__()
-        self._batch, self._length = batch, length
+        self._batches, self._length = batches, length
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self._batch
+        return self._batches[index % len(self._batches)]

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from autofit.events import Activity, Described, Event, Notice, TrialEnded
 from autofit.records import FitConfig, Limits, Outcome, Trial
+from autofit.report.advice import advice
 from autofit.report.snippet import baseline_gain, render
 from autofit.results import TuningRecord
 from autofit.units import format_bytes, format_seconds
@@ -21,12 +22,6 @@ _BAR_CELLS = 6
 _REFRESH_PER_SECOND = 2  # drawing takes time from what is being measured
 _CONFIRMING_RUNS = 6
 _STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
-_BOTTLENECKS = {
-    "compute": "compute: the device is busy; more workers would not help",
-    "input": "input: the device waits for data; more or faster workers would help",
-    "contention": "contention: input and compute take cores or memory bandwidth from each other",
-    "unknown": "unknown",
-}
 
 
 class Progress:
@@ -86,6 +81,8 @@ class Progress:
             f"tuning {', '.join(d.knobs)}",
             f"{event.device}, {event.machine.cores} cores; limits: device {device}, host {format_bytes(limits.host_bytes)}",
         ]
+        if d.shapes:
+            lines.append(d.shapes)
         if event.kept:
             count = len(event.kept)
             lines.append(f"{count} {'trial of an earlier run is' if count == 1 else 'trials of an earlier run are'} kept")
@@ -132,12 +129,7 @@ def summarise(record: TuningRecord, console: Console) -> None:
         ("chosen", str(record.config)),
         ("rate", f"{record.samples_per_second:,.0f} samples/s{spread}, confirmed in fresh processes"),
         ("gain", baseline_gain(record)),
-        ("bottleneck", _BOTTLENECKS[record.bottleneck]),
-    ]
-    if record.compute_samples_per_second and record.input_samples_per_second:
-        compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
-        rows.append(("", f"compute alone {compute:,.0f} samples/s, input alone {inputs:,.0f}"))
-    rows += [
+        *advice(record).items(),
         ("device", _margin(record.device_peak_bytes, record.limits.device_bytes)),
         ("host", _margin(record.host_peak_bytes, record.limits.host_bytes)),
         ("search", f"{record.stop_reason}; {len(record.trials)} trials, {format_seconds(record.seconds)} in all"),

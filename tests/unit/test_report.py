@@ -9,7 +9,8 @@ from rich.console import Console
 
 from autofit.errors import UsageError
 from autofit.events import Activity
-from autofit.report import files, snippet
+from autofit.records import FitConfig, Trial
+from autofit.report import advice, files, snippet
 from autofit.report.console import Progress, print_trials, summarise
 from autofit.results import Usage
 from autofit.tuner import tune
@@ -146,7 +147,7 @@ def test_the_live_table_fits_80_columns_and_says_what_is_done_now(tuned):
 def test_the_summary_says_choice_margins_bottleneck_gain_and_lines_to_paste(tuned):
     _, record = tuned
     text = at_80_columns(lambda console: summarise(record, console))
-    for told in (str(record.config), f"{record.speedup.ratio:.2f}x", "% free", "95 % interval", "alone", "model.fit("):
+    for told in (str(record.config), f"{record.speedup.ratio:.2f}x", "% free", "95 % interval", "-bound: ", "model.fit("):
         assert told in text
     print_text = at_80_columns(lambda console: print_trials(record, console))
     assert print_text.count(" ok ") + print_text.count("_oom ") == len(record.trials)
@@ -167,6 +168,46 @@ def test_the_validation_is_called_with_what_it_takes(tuned, usage, knobs, told):
     asked = replace(record, usage=replace(USAGE, **usage), description=replace(record.description, validation_knobs=knobs))
     assert told in snippet.render(asked)
     compile(snippet.render(asked), "snippet", "exec")
+
+
+def test_the_bottleneck_is_told_from_the_three_rates(tuned):
+    def trial(workers, processes, inputs):
+        ok = replace(tuned[1].trials[0].measurement, input_samples_per_second=inputs)
+        return Trial(FitConfig(32, workers, 10, processes), ok)
+
+    trials = (trial(1, False, 310.0), trial(4, False, 320.0), trial(4, True, 500.0))
+    heavy = replace(tuned[1].description, sample_bytes=200_000)
+    record = replace(
+        tuned[1], bottleneck="input", compute_samples_per_second=2400.0, input_samples_per_second=500.0, trials=trials
+    )
+    told = advice.bottleneck(replace(record, description=heavy))
+    assert told == (
+        "input-bound: one worker makes 310 samples/s, the model could take 2,400; 4 processes reach 500; "
+        "handing batches over from process to process (pickling) limits beyond"
+    )
+    assert "pickling" not in advice.bottleneck(replace(record, description=replace(heavy, sample_bytes=10)))
+    assert advice.bottleneck(replace(record, bottleneck="compute")).startswith("compute-bound: the model takes 2,400")
+    assert advice.bottleneck(replace(record, bottleneck="contention")).startswith("contention: alone the model")
+
+
+def test_the_rules_for_the_learning_rate_are_told_where_an_update_sees_more_samples(tuned):
+    record = replace(tuned[1], config=FitConfig(128), speedup=replace(tuned[1].speedup, baseline=FitConfig(32)))
+    told = advice.advice(record)["learning rate"]
+    assert "averages 128 samples instead of 32" in told
+    assert "times 4 by the linear rule" in told
+    assert "times 2 by the square-root rule" in told
+    kept = advice.advice(replace(record, optimizer_kwargs={"gradient_accumulation_steps": 4}))
+    assert kept["learning rate"].startswith("unchanged")
+    assert "learning rate" not in advice.advice(replace(record, config=FitConfig(32)))
+
+
+@pytest.mark.parametrize(
+    ("count", "batch", "told"), [(1000, 64, "16 steps, the last of 40 samples"), (640, 64, "10 steps"), (8, 8, "1 step")]
+)
+def test_the_last_batch_of_an_epoch_is_told(tuned, count, batch, told):
+    description = replace(tuned[1].description, input_kind="arrays", sample_count=count)
+    record = replace(tuned[1], description=description, config=FitConfig(batch))
+    assert advice.advice(record)["epoch"] == told
 
 
 def test_kwargs_that_json_does_not_know_do_not_lose_the_result(tuned, tmp_path):

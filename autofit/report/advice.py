@@ -1,0 +1,96 @@
+"""What a result means, in sentences: the bottleneck, the learning rate, the last batch of an epoch. Reads a record."""
+
+from __future__ import annotations
+
+import math
+
+from autofit.records import FitConfig, Trial
+from autofit.results import TuningRecord
+
+_PICKLING_SHARE = 0.6  # of what its workers could make: a pool below that, and heavy to hand over, is held back
+_HEAVY_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured with batches of 19 MB)
+
+
+def advice(record: TuningRecord) -> dict[str, str]:
+    """Sentences by what they are about, in the order in which they matter."""
+    found = {
+        "bottleneck": bottleneck(record),
+        "learning rate": _learning_rate(record),
+        "epoch": _epoch(record),
+    }
+    return {subject: text for subject, text in found.items() if text}
+
+
+def bottleneck(record: TuningRecord) -> str:
+    """What holds the rate back, from the three rates of the trials."""
+    compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
+    if compute is None or inputs is None or record.bottleneck == "unknown":
+        return "unknown: the rates of step and input alone were not taken"
+    if record.bottleneck == "compute":
+        return (
+            f"compute-bound: the model takes {compute:,.0f} samples/s, the input could make {inputs:,.0f}; "
+            "more workers would not help"
+        )
+    if record.bottleneck == "contention":
+        return (
+            f"contention: alone the model takes {compute:,.0f} samples/s and the input makes {inputs:,.0f}, together they "
+            f"reach {record.samples_per_second:,.0f}: they take cores or memory bandwidth from each other"
+        )
+    return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
+
+
+def _input_bound(record: TuningRecord, compute: float, inputs: float) -> list[str]:
+    rates = {t.config: t.measurement.input_samples_per_second for t in record.trials}
+    made = {config: rate for config, rate in rates.items() if rate}
+    one = max((rate for config, rate in made.items() if not config.has_queue), default=None)
+    if one is None:
+        return [f"the input makes {inputs:,.0f} samples/s, the model could take {compute:,.0f}"]
+    parts = [f"one worker makes {one:,.0f} samples/s, the model could take {compute:,.0f}"]
+    best = max(made, key=lambda config: made[config])
+    if best.has_queue and made[best] > one:
+        parts.append(f"{_workers(best)} reach {made[best]:,.0f}")
+    if any(_is_held_back(trial, one, record) for trial in record.trials):
+        parts.append("handing batches over from process to process (pickling) limits beyond")
+    return parts
+
+
+def _is_held_back(trial: Trial, one: float, record: TuningRecord) -> bool:
+    """Whether a pool of processes makes far less than its workers could, and moves many bytes."""
+    rate, config = trial.measurement.input_samples_per_second, trial.config
+    if not rate or not config.use_multiprocessing or (config.workers or 0) < 2:
+        return False
+    could = one * min(config.workers or 1, record.machine.cores)
+    heavy = rate * record.description.sample_bytes > _HEAVY_BYTES_PER_SECOND
+    return heavy and rate < _PICKLING_SHARE * could
+
+
+def _workers(config: FitConfig) -> str:
+    return f"{config.workers} {'processes' if config.use_multiprocessing else 'threads'}"
+
+
+def _learning_rate(record: TuningRecord) -> str:
+    """The rules that scale it with the batch; nothing is applied."""
+    now, before = record.config.batch_size, record.speedup.baseline.batch_size
+    if record.optimizer_kwargs:
+        return "unchanged: gradients are accumulated, so that an update still averages as many samples"
+    if not now or not before or now == before:
+        return ""
+    ratio = now / before
+    return (
+        f"an update averages {now} samples instead of {before}. If training suffers: times {ratio:.3g} by the linear rule, "
+        f"with a warm-up (Goyal et al. 2017, arXiv:1706.02677), or times {math.sqrt(ratio):.3g} by the square-root rule "
+        "(Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
+    )
+
+
+def _epoch(record: TuningRecord) -> str:
+    """Steps an epoch, and its last batch; only arrays say exactly how many samples there are."""
+    count, batch = record.description.sample_count, record.config.batch_size
+    if record.description.input_kind != "arrays" or not count or not batch:
+        return ""
+    steps, last = math.ceil(count / batch), count % batch
+    text = f"{steps:,} {'step' if steps == 1 else 'steps'}"
+    if not last or steps == 1:
+        return text
+    text += f", the last of {last} samples"
+    return f"{text}, for which XLA compiles once more" if record.description.jit_compile else text

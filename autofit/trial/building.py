@@ -1,0 +1,51 @@
+"""The user's model and data in a trial's process (this module loads Keras)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from autofit import accumulation
+from autofit.errors import UsageError
+from autofit.inputs import FitInput, open_input
+from autofit.trial.job import BUILDING, Job
+from autofit.workload import Reference, Workload
+
+
+def build_model(job: Job, loaded: Workload) -> keras.Model:
+    """The compiled model, its optimizer told to accumulate where an effective batch size is kept.
+
+    Raises:
+        UsageError: it is no compiled model, or cannot accumulate.
+    """
+    job.enter(BUILDING)
+    build, kwargs = resolved(loaded.build_model), dict(loaded.model_kwargs)
+    steps = accumulation.steps_of(job.config.batch_size, job.spec["effective_batch_size"])
+    if steps > 1 and accumulation.is_argument_of(build):
+        kwargs[accumulation.NAME] = steps
+    model = build(**kwargs)
+    if not isinstance(model, keras.Model):
+        raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
+    if not model.compiled:
+        raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in it")
+    if steps > 1 and not accumulation.is_argument_of(build):
+        accumulation.accumulate(model, steps)
+    return model
+
+
+def open_data(job: Job, data: Any, kwargs: Mapping[str, Any]) -> FitInput:
+    """The user's data under the config that is tried."""
+    return open_input(resolved(data), kwargs, job.config, job.report_error)
+
+
+def open_training(job: Job, loaded: Workload) -> FitInput:
+    """The training data under the config that is tried."""
+    job.enter("opening the data")
+    return open_data(job, loaded.data, loaded.data_kwargs)
+
+
+def resolved(part: Any) -> Any:
+    """What a reference names; anything else is itself."""
+    return part.resolve() if isinstance(part, Reference) else part

@@ -1,0 +1,115 @@
+"""What is known of a workload before anything is trained (this module loads Keras)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import keras
+import numpy as np
+
+from autofit import accumulation, backends
+from autofit.inputs import FitInput, knobs_of, required_of
+from autofit.inputs.batch import leaves
+from autofit.records import Description, Footprint
+from autofit.trial import lengths
+from autofit.trial.building import build_model, open_training, resolved
+from autofit.trial.job import Job
+from autofit.workload import Workload
+
+
+def describe(job: Job, loaded: Workload) -> None:
+    """Build the model and one batch, trace the step, look at the batches; nothing is trained."""
+    data = open_training(job, loaded)
+    factory = resolved(loaded.data)
+    knobs = _live_knobs(data, knobs_of(factory, loaded.data_kwargs))
+    model = build_model(job, loaded)
+    may_differ = _takes_any_shape(model)
+    if not model.built:
+        model(data.batch()[0])
+    model.optimizer.build(model.trainable_variables)
+    found = _lengths(job, data) if may_differ else None
+    batch = data.batch() if found is None else found.longest
+    footprints, problem = _footprints(job, model, batch)
+    job.send(
+        description=asdict(
+            Description(
+                input_kind=data.kind,
+                knobs=knobs,
+                required=required_of(factory, knobs.values()),
+                sample_count=data.sample_count(),
+                sample_bytes=math.ceil(lengths.sample_bytes(batch)),
+                shapes="" if found is None else str(found),
+                parameter_count=sum(math.prod(v.shape) for v in model.variables),
+                parameter_bytes=_bytes_of(model.variables),
+                optimizer_bytes=_bytes_of(model.optimizer.variables),
+                jit_compile=bool(model.jit_compile),
+                batch_parts=len(batch),
+                validation_knobs=knobs_of(resolved(loaded.validation), loaded.validation_kwargs),
+                fingerprint=_model_fingerprint(model, [np.asarray(leaf) for leaf in leaves(data.batch())]),
+                footprints=footprints,
+                estimate_problem=problem,
+                accumulates_by=accumulation.place_of(model, resolved(loaded.build_model)),
+                versions={"backend": backends.current().name, **backends.current().versions()},
+            )
+        )
+    )
+
+
+def _live_knobs(data: FitInput, named: Mapping[str, str]) -> dict[str, str]:
+    """The knobs that do something: of a PyDataset without workers the queue does not, and `fit` takes only the batch."""
+    if data.knobs_go_to_fit:
+        return {"batch_size": "batch_size"}
+    dead = "workers" not in named and "use_multiprocessing" not in named and data.applied.workers in (0, 1)
+    return {knob: name for knob, name in named.items() if not (dead and knob == "max_queue_size")}
+
+
+def _takes_any_shape(model: keras.Model) -> bool:
+    """Whether its inputs have other dimensions than the batch's that are open; so has a model that is not built yet."""
+    inputs = getattr(model, "inputs", None) if model.built else None
+    return not inputs or any(None in tensor.shape[1:] for tensor in keras.tree.flatten(inputs))
+
+
+def _lengths(job: Job, data: FitInput) -> lengths.Lengths | None:
+    """The longest and the shortest batch, kept for the trials to come; None where all have one shape."""
+    job.enter("looking at the batches")
+    try:
+        found = lengths.look(data.look())
+    except Exception as error:
+        job.report_error(error)
+        raise
+    if found is not None:
+        found.save(job.folder)
+    return found
+
+
+def _footprints(job: Job, model: keras.Model, batch: Any) -> tuple[tuple[Footprint, ...], str | None]:
+    """Estimates for the batch sizes that the spec names; none, and why, where the step cannot be traced for other sizes."""
+    job.enter("estimating memory")
+    sizes, compiled = tuple(job.spec["batch_sizes"]), bool(model.jit_compile)
+    if compiled and not job.spec["compile_all"]:
+        sizes = sizes[:2]
+    try:
+        estimate = backends.current().estimator(model, batch, job.device, job.spec["limits"]["device_bytes"])
+        return tuple(estimate(size) for size in sorted(sizes)), None
+    except Exception as error:  # a model that takes one batch size only: it is tuned without an estimate
+        return (), f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+
+
+def _bytes_of(variables: Any) -> int:
+    return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
+
+
+def _model_fingerprint(model: Any, batch: list[Any]) -> str:
+    """A hash of the architecture, how it is compiled, and the form of a batch."""
+    try:
+        architecture = model.to_json()
+    except Exception:  # a custom layer without get_config: what it is made of must do
+        architecture = repr([(type(layer).__qualname__, [tuple(w.shape) for w in layer.weights]) for layer in model.layers])
+    compiled = repr(model.get_compile_config())
+    form = repr([(a.shape[1:], str(a.dtype)) for a in batch])
+    weights = repr([(tuple(v.shape), str(v.dtype)) for v in model.variables])
+    return hashlib.sha256("\n".join((architecture, compiled, form, weights)).encode()).hexdigest()[:16]

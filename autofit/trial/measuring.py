@@ -1,0 +1,223 @@
+"""Measure a config, or confirm one (this module loads Keras).
+
+Three rates are taken, all through `Model.fit`: the real thing; the same step on one batch again and again (compute); the
+same pipeline with a step that does nothing (input). Keras fetches inside its compiled train function, so that nothing
+finer can split waiting from computing.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from autofit.inputs import FitInput
+from autofit.inputs.batch import leaves
+from autofit.inputs.window import Repeated
+from autofit.records import INPUT_ALONE, INPUT_BOUND
+from autofit.trial import lengths
+from autofit.trial.building import build_model, open_data, open_training
+from autofit.trial.job import Job
+from autofit.trial.meter import STALL_SECONDS, Rate, StepClock, wait_until_full
+from autofit.workload import Workload
+
+_COMPUTE_SECONDS = 0.8
+_INPUT_SECONDS = 0.5
+_PASSING_SECONDS = 0.002  # what a batch takes to pass through Keras and tf.data, however fast it is made
+_MOST_STEPS = 20_000  # Keras shuffles the indices of an epoch in a list: long enough, and short to shuffle
+_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
+_FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: it warms up what is timed after it
+_WARMED_UP = 2  # steps that are not counted of a run whose step has been trained before
+_VALIDATION_STEPS = 10
+_VARIED_BATCHES = 8
+_LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
+_READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
+
+
+def _train_on_longest(job: Job, model: keras.Model) -> None:
+    """Where batches differ in shape: a few steps on the longest and the shortest of all."""
+    found = lengths.load(job.folder)
+    if found is None:
+        return
+    job.enter("longest batch")
+    samples = job.config.batch_size or len(leaves(found.longest)[0])
+    both = [lengths.resized(batch, samples) for batch in (found.longest, found.shortest)]
+    model.fit(Repeated(both, max(_LONGEST_STEPS, model.steps_per_execution)), verbose=0)
+
+
+def measure(job: Job, loaded: Workload) -> None:
+    """Compute rate, input rate, then the real thing last, because it may leave an enqueuer running."""
+    model = build_model(job, loaded)
+    data = open_training(job, loaded)
+    _train_on_longest(job, model)
+    known = job.spec["compute_samples_per_second"]
+    compute = known or _compute_rate(job, model, data).samples_per_second
+    inputs = _input_rate(job, data).samples_per_second
+    clock = _fit_clock(
+        job,
+        model,
+        data,
+        drain=inputs < INPUT_BOUND * compute,
+        warm_up=_FIRST_EPOCH_STEPS if known else _WARMED_UP,
+        to_beat=job.spec["rate_to_beat"],
+    )
+    _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
+    _send_measurement(job, clock, compute, inputs)
+
+
+def confirm(job: Job, loaded: Workload) -> None:
+    """A short epoch with validation, then a longer run in the epoch after it, which is what is timed."""
+    model = build_model(job, loaded)
+    data = open_training(job, loaded)
+    validation: dict[str, Any] = {}
+    if loaded.validation is not None:
+        opened = open_data(job, loaded.validation, loaded.validation_kwargs)
+        validation = opened.validation_arguments(_VALIDATION_STEPS)
+    _train_on_longest(job, model)
+    first = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
+    short = data.fit_arguments(_FIRST_EPOCH_STEPS * model.steps_per_execution)
+    _fit(job, model, data, {**short, **validation}, first, phase="first epoch")
+    clock = _fit_clock(job, model, data, drain=job.spec["input_bound"], enough_spread=0.0)
+    _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
+    _send_measurement(job, clock, None, None)
+
+
+def _fit_clock(
+    job: Job,
+    model: keras.Model,
+    data: FitInput,
+    *,
+    drain: bool,
+    warm_up: int = _WARMED_UP,
+    enough_spread: float = 0.02,
+    to_beat: float | None = None,
+) -> StepClock:
+    """A clock for the real pipeline: stalls until the queue is full, and skips what was prefilled where that matters.
+
+    With `drain`, the batches that the full queue held are not counted, since the pipeline may not keep up with the steps
+    that eat them.
+    """
+    counts = data.batches_made() is not None
+    made_before = data.batches_made() or 0
+    queue = (data.applied.max_queue_size or 0) + _AHEAD if data.applied.has_queue else 0
+
+    def stall() -> None:
+        job.enter("filling the queue")
+        if counts:
+            wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
+            clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * model.steps_per_execution
+        else:
+            time.sleep(min(STALL_SECONDS, queue * data.batch_seconds))
+        job.enter("queue full")
+        time.sleep(_READING_SECONDS)
+        job.enter("training")
+
+    clock = StepClock(
+        data.batch_samples * model.steps_per_execution,
+        job.spec["measure_seconds"],
+        warm_up=warm_up,
+        prefilled=math.ceil(queue / model.steps_per_execution) if drain else 0,
+        stall=stall if queue else None,
+        enough_spread=enough_spread,
+        to_beat=to_beat,
+    )
+    return clock
+
+
+class _Steps(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
+    """Tells the clock of each step, stops the run when the clock is done, and says when validation begins.
+
+    A step of the clock is what Keras runs at once: `steps_per_execution` batches.
+    """
+
+    def __init__(self, job: Job, clock: StepClock, *, ends_by_itself: bool, after_first: str | None) -> None:
+        super().__init__()
+        self._job, self._clock, self._ends_by_itself, self._after_first = job, clock, ends_by_itself, after_first
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._clock.step_ended()
+        if self._after_first is not None:
+            self._job.enter(self._after_first)
+            self._after_first = None
+        if self._clock.done and not self._ends_by_itself:
+            self.model.stop_training = True
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._job.enter("validation")
+
+
+def _fit(
+    job: Job,
+    model: keras.Model,
+    data: FitInput,
+    arguments: Mapping[str, Any],
+    clock: StepClock,
+    *,
+    phase: str,
+    after_first: str | None = None,
+) -> None:
+    """Train until the clock is done; what ends by itself after the clock's steps is let end, and leaves no enqueuer."""
+    job.enter(phase)
+    ends_by_itself = clock.steps is not None and data.ends_by_itself
+    steps = _Steps(job, clock, ends_by_itself=ends_by_itself, after_first=after_first)
+    model.fit(**{"verbose": 0, **arguments, "callbacks": [steps]})
+
+
+def _compute_rate(job: Job, model: keras.Model, data: FitInput) -> Rate:
+    """The same step on one batch again and again; on a few where batches differ in shape."""
+    clock = StepClock(data.batch_samples * model.steps_per_execution, _COMPUTE_SECONDS)
+    varied = lengths.load(job.folder) is not None
+    batches = list(itertools.islice(data.look(), _VARIED_BATCHES)) if varied else [data.batch()]
+    again = {"x": Repeated(batches, _MOST_STEPS)}
+    _fit(job, model, data, again, clock, phase="first step", after_first="compute alone")
+    return _known(clock)
+
+
+def _input_rate(job: Job, data: FitInput) -> Rate:
+    """The pipeline alone: the same `fit` with a model whose step does nothing. It ends by itself, leaving no worker."""
+
+    class Idle(keras.Model):  # type: ignore[misc]  # Keras ships no types
+        def train_step(self, data: Any) -> dict[str, Any]:
+            return {"loss": keras.ops.zeros(())}
+
+    workers = max(1, data.applied.workers or 1)
+    warm_up = workers + 1  # the first batch of each worker comes at the same time
+    batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
+    steps = max(workers, 4, math.ceil(_INPUT_SECONDS / batch_seconds))
+    idle = Idle()
+    idle.compile(jit_compile=False)
+    ends = steps if data.ends_by_itself else None
+    clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
+    _fit(job, idle, data, data.fit_arguments(warm_up + steps), clock, phase=INPUT_ALONE)
+    del idle
+    gc.collect()  # what it held of the data would be counted to the training that follows
+    return _known(clock)
+
+
+def _known(clock: StepClock) -> Rate:
+    rate = clock.rate()
+    assert rate is not None, "the run was long enough by construction"
+    return rate
+
+
+def _send_measurement(job: Job, clock: StepClock, compute: float | None, inputs: float | None) -> None:
+    rate = _known(clock)
+    job.send(
+        measurement={
+            "samples_per_second": rate.samples_per_second,
+            "spread": rate.spread if math.isfinite(rate.spread) else None,
+            "step_seconds": rate.step_seconds,
+            "steps": rate.steps,
+            "compute_samples_per_second": compute,
+            "input_samples_per_second": inputs,
+            "queued_batches": clock.queued,
+            "device_peak_bytes": job.peaks.highest(),
+            "device_peak_bytes_by_phase": job.peaks.by_phase,
+        }
+    )

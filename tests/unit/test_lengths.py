@@ -1,0 +1,37 @@
+import numpy as np
+
+from autofit.trial import lengths
+
+
+def batch(length, samples=4):
+    return {"tokens": np.ones((samples, length), "int32")}, np.ones((samples, 1), "float32")
+
+
+def test_the_longest_and_the_shortest_of_all_batches_are_found():
+    found = lengths.look(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30]))
+    assert [part[0]["tokens"].shape for part in (found.longest, found.shortest)] == [(4, 70), (2, 5)]
+    assert "the longest of all 33" in str(found)
+
+
+def test_batches_of_one_shape_are_not_looked_at_to_the_end(monkeypatch):
+    monkeypatch.setattr(lengths, "_FEWEST_SECONDS", 0.0)
+    count = 0
+
+    def endless():
+        nonlocal count
+        while True:
+            count += 1
+            yield batch(10)
+
+    assert lengths.look(endless()) is None
+    assert count <= 20
+    assert lengths.look(iter([])) is None
+    assert lengths.look(iter([batch(3), batch(3, samples=2)])) is None
+
+
+def test_what_was_found_is_kept_for_other_processes_and_made_as_large_as_they_want(tmp_path):
+    assert lengths.load(tmp_path) is None
+    lengths.look(iter([batch(10), batch(70)])).save(tmp_path)
+    tokens, target = lengths.resized(lengths.load(tmp_path).longest, 9)
+    assert (tokens["tokens"].shape, target.shape) == ((9, 70), (9, 1))
+    assert lengths.sample_bytes((tokens, target)) == 70 * 4 + 4
