@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autofit.api import Result, estimate, estimate_file, tune, tune_file
+    from autofit.api import Result, estimate, estimate_file, measure, tune, tune_file
     from autofit.errors import (
         AutofitError,
         ConfigError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autofit.sampler import FrontierSampler
 
 _HOMES = {
-    "autofit.api": ("Result", "estimate", "estimate_file", "tune", "tune_file"),
+    "autofit.api": ("Result", "estimate", "estimate_file", "measure", "tune", "tune_file"),
     "autofit.errors": (
         "AutofitError",
         "ConfigError",
@@ -71,6 +71,7 @@ __all__ = [
     "UserCodeError",
     "estimate",
     "estimate_file",
+    "measure",
     "tune",
     "tune_file",
 ]

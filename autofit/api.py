@@ -11,7 +11,9 @@ from autofit import config, devices, inputs, limits, machine
 from autofit.errors import UsageError
 from autofit.estimation import estimate as run_estimate
 from autofit.events import Event
+from autofit.measurement import measure as run_measure
 from autofit.question import Question
+from autofit.records import FitConfig, Trial
 from autofit.report import advice, files, snippet
 from autofit.report.console import Progress
 from autofit.results import Estimate, TuningRecord
@@ -218,6 +220,62 @@ def estimate(
     shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
     with ProcessLauncher(workload, question.device, launch) as launcher, shown:
         return _collect(run_estimate(question, launcher, sizes), shown)
+
+
+def measure(
+    build_model: Callable[..., Any] | Reference,
+    data: Any,
+    configs: Sequence[FitConfig],
+    *,
+    model_kwargs: Mapping[str, Any] | None = None,
+    data_kwargs: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    device_memory: str | int = "90%",
+    host_memory: str | int = "80%",
+    max_trial_seconds: float = 180.0,
+    launch: str = "auto",
+    progress: bool | Progress = True,
+) -> tuple[Trial, ...]:
+    """Try the configs that are named, each in a process of its own; nothing is searched, and nothing is kept.
+
+    Args:
+        build_model: called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        data: as for `tune`.
+        configs: what to try, in this order.
+        model_kwargs: what `build_model` is given.
+        data_kwargs: what the data factory is given beside the knobs.
+        device: as for `tune`.
+        device_memory: as for `tune`.
+        host_memory: as for `tune`.
+        max_trial_seconds: a trial that takes longer is ended, and is a timeout.
+        launch: as for `tune`.
+        progress: whether to show progress, or a `Progress` to show it on.
+
+    Returns:
+        A trial for each config: how it ended, its three rates and its peaks.
+
+    Raises:
+        UsageError: the arguments are wrong.
+        DeviceBusyError: the calling process itself holds the GPU.
+        UserCodeError: the model or data code raised; the text carries its traceback.
+        TrialProcessError: a process could not be started.
+    """
+    if not configs or not all(isinstance(config, FitConfig) for config in configs):
+        raise UsageError(f"configs: {configs!r} is not allowed; give one or more autofit.FitConfig")
+    workload, question, launch = _ask(
+        build_model,
+        data,
+        None,
+        (model_kwargs, data_kwargs, None),
+        device=device,
+        device_memory=device_memory,
+        host_memory=host_memory,
+        max_trial_seconds=max_trial_seconds,
+        launch=launch,
+    )
+    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
+    with ProcessLauncher(workload, question.device, launch) as launcher, shown:
+        return _collect(run_measure(question, launcher, configs), shown)
 
 
 def estimate_file(path: str | os.PathLike[str], **overrides: Any) -> Estimate:

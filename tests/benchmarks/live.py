@@ -1,19 +1,22 @@
 """Whole tunes of three jobs, side by side with the best of their exhaustive grid.
 
-    python tests/benchmarks/live.py [--runs 3]     (about a quarter of an hour; prints, and writes live.json)
+    python tests/benchmarks/live.py           print the frozen figures
+    python tests/benchmarks/live.py --run     tune each job three times (half an hour), and freeze that in live.json
 
 Method. `autofit tune` runs as a user runs it, with a fresh storage, over the space of the job's table (`tables.py`: five
 batch sizes; one thread, 2 and 4 threads or processes, queues of 2 and 10). Then the config that it chose and the best of
-the table are measured anew, in turn, each four times, in processes of their own; the ratio is the geometric mean of
-those of neighbouring runs. Tuning seconds are wall-clock time of the whole command, describing and confirming included;
-the grid's are those of one round over its 45 configs, as they were when the table was measured.
+the table are measured anew, in turn, each eight times, in processes of their own (once for each two configs); the ratio is
+the geometric mean of those of neighbouring runs. Tuning seconds are wall-clock time of the whole command, describing and
+confirming included; the grid's are those of its 45 configs, each read four times (one reading is off by 10 %), as they were
+when the table was measured; one round is a quarter of that.
 """
 
 import argparse
+import functools
 import json
 import math
 import pathlib
-import statistics
+import platform
 import subprocess
 import sys
 import tempfile
@@ -23,6 +26,7 @@ import tables
 import yaml
 from generators import result_of
 
+from autofit.intervals import mean_interval
 from autofit.machine import detect
 from autofit.records import KNOBS, FitConfig, Limits, Outcome, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
@@ -31,7 +35,7 @@ from autofit.workload import Workload
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "live.json"
 JOBS = ("gil", "reading", "decoding")
-PAIRS = 4
+PAIRS = 8
 
 
 def tune(job, table, folder):
@@ -52,10 +56,11 @@ def tune(job, table, folder):
     return json.loads((folder / "result.json").read_text()), time.perf_counter() - started
 
 
+@functools.cache
 def side_by_side(job, chosen, best):
-    """The ratio of the chosen config's rate to the best's, measured in turn."""
+    """The ratio of the chosen config's rate to the best's, measured in turn, and its 95 % interval."""
     if chosen == best:
-        return 1.0
+        return 1.0, 1.0, 1.0
     reference = tables.reference
     workload = Workload(reference("build_model"), reference("Data"), model_kwargs={"job": job}, data_kwargs={"job": job})
     rates = {chosen: [], best: []}
@@ -66,17 +71,12 @@ def side_by_side(job, chosen, best):
                 measurement = result_of(launcher.run(spec))
                 assert measurement.outcome is Outcome.OK, measurement.evidence
                 rates[config].append(measurement.samples_per_second)
-    return math.exp(statistics.mean(math.log(a / b) for a, b in zip(rates[chosen], rates[best], strict=True)))
+    mean, half = mean_interval([math.log(a / b) for a, b in zip(rates[chosen], rates[best], strict=True)])
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def main():
-    """Tune, compare, print and freeze."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3, help="tunes of each job (default: 3)")
-    runs, rows = parser.parse_args().runs, []
-    print(
-        f"{'job':10} {'chosen':32} {'best of the grid':32} {'ratio':>6} {'trials':>6} {'OOMs':>4} {'s':>4} {'of grid':>7}"
-    )
+def run(runs):
+    """Tune each job so many times; a row for each tune."""
     for job in JOBS:
         table = tables.Table(job)
         best = max(table.space.configs(), key=table.true_rate)
@@ -85,7 +85,7 @@ def main():
                 result, seconds = tune(job, table, pathlib.Path(folder))
             chosen = FitConfig(**{knob: result["config"][knob] for knob in KNOBS})
             outcomes = [t["outcome"] for t in result["trials"]]
-            row = {
+            yield {
                 "job": job,
                 "chosen": str(chosen),
                 "best": str(best),
@@ -93,14 +93,43 @@ def main():
                 "trials": len(outcomes),
                 "ooms": sum(outcome.endswith("oom") for outcome in outcomes),
                 "seconds": seconds,
-                "of_grid": seconds / table.seconds(),
+                "grid_seconds": table.seconds(),
+                "rounds": table.rounds(),
                 "stop_reason": result["stop_reason"],
             }
-            rows.append(row)
-            print(f"{job:10} {row['chosen']:32} {row['best']:32} {row['ratio']:6.3f} {row['trials']:6} {row['ooms']:4} "
-                  f"{seconds:4.0f} {row['of_grid']:7.2f}  {row['stop_reason']}", flush=True)  # fmt: skip
+
+
+def show(row):
+    """A line for a tune."""
+    share = row["seconds"] / row["grid_seconds"]
+    ratio, low, high = row["ratio"]
+    print(
+        f"{row['job']:9} {row['chosen']:32} {row['best']:32} {ratio:.2f} ({low:.2f} to {high:.2f}) "
+        f"{row['trials']:6} {row['ooms']:4} {row['seconds']:4.0f} {share:7.3f} {share * row['rounds']:10.2f}",
+        flush=True,
+    )
+
+
+def main():
+    """Print the frozen figures, or tune, compare and freeze."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", action="store_true", help="tune anew, and freeze what comes out in live.json")
+    parser.add_argument("--runs", type=int, default=3, help="tunes of each job (default: 3)")
+    arguments = parser.parse_args()
     here = detect()
-    FROZEN.write_text(json.dumps({"machine": f"{here.processor}, {here.cores} cores", "rows": rows}, indent=1) + "\n")
+    machine = f"{here.processor}, {here.cores} cores, Python {platform.python_version()}"
+    frozen = {"machine": machine} if arguments.run else json.loads(FROZEN.read_text())
+    print(frozen["machine"])
+    print(f"{'':9} {'chosen':32} {'best of the grid':32} {'ratio (95 %)':19} trials OOMs    s of grid of a round")
+    if arguments.run:
+        frozen["rows"] = []
+        for row in run(arguments.runs):
+            frozen["rows"].append(row)
+            show(row)
+            FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
+        return
+    for row in frozen["rows"]:
+        show(row)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,83 @@
+"""CSV shards larger than the RAM allowed: a directory of files of 1,000 rows each, read at any batch size.
+
+    autofit tune configs/csv_shards.yaml
+
+`make_shards` writes `split_data_00000.csv` and so on (once, some seconds); `Shards` reads them, a shard a batch or
+regrouped to any batch size, and never holds more than the shards of one batch. Parsing CSV is Python's own work: threads
+take turns at it, processes do not.
+
+FIGURES
+"""
+
+import csv
+import math
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+
+FOLDER = Path(tempfile.gettempdir()) / f"autofit-shards-{os.getuid()}"
+SHARDS, ROWS, COLUMNS = 200, 1000, 64
+
+
+def make_shards(folder: Path = FOLDER, shards: int = SHARDS) -> Path:
+    """Write the shards, unless that has been done; returns the folder. The last column is the target."""
+    if folder.exists():
+        return folder
+    draw = np.random.default_rng(0)
+    weights = draw.normal(size=COLUMNS)
+    unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
+    for number in range(shards):
+        x = draw.normal(size=(ROWS, COLUMNS))
+        y = (x @ weights > 0).astype(int)
+        with open(unfinished / f"split_data_{number:05d}.csv", "w", newline="") as file:
+            csv.writer(file).writerows([*(f"{value:.6f}" for value in row), label] for row, label in zip(x, y, strict=True))
+    try:
+        unfinished.rename(folder)
+    except OSError:  # another process was faster
+        shutil.rmtree(unfinished)
+    return folder
+
+
+class Shards(keras.utils.PyDataset):
+    """Batches of rows: x (batch, 64) float32, y (batch,) float32.
+
+    Args:
+        batch_size: rows a batch; 1000 is a shard a batch.
+        kwargs: `workers`, `max_queue_size` and `use_multiprocessing`, for Keras.
+    """
+
+    def __init__(self, batch_size: int = ROWS, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.batch_size = batch_size
+        self.files = sorted(make_shards().glob("split_data_*.csv"))
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.files) * ROWS / self.batch_size)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        first = index * self.batch_size
+        last = min(first + self.batch_size, len(self.files) * ROWS)
+        rows = [row for shard in range(first // ROWS, -(-last // ROWS)) for row in self._rows(shard, first, last)]
+        table = np.array(rows, "float32")
+        return table[:, :-1], table[:, -1]
+
+    def _rows(self, shard: int, first: int, last: int) -> list[list[float]]:
+        """The rows of one shard that are in the batch."""
+        start, stop = max(0, first - shard * ROWS), min(ROWS, last - shard * ROWS)
+        with open(self.files[shard], newline="") as file:
+            found = [row for number, row in enumerate(csv.reader(file)) if start <= number < stop]
+        return [[float(cell) for cell in row] for row in found]
+
+
+def build_model() -> keras.Model:
+    """A network on 64 columns."""
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Input((COLUMNS,)), layers.Dense(512, "relu"), layers.Dense(512, "relu"), layers.Dense(1, "sigmoid")]
+    )
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    return model

@@ -1,0 +1,92 @@
+"""How many batches are made ahead of the training, and what they hold in RAM.
+
+    python examples/queue_lookahead.py
+
+A classic finding with Keras 2: of a generator with `max_queue_size=10`, 2,688 samples were made when 10 steps of 128 had
+been trained, and 1,536 with `max_queue_size=2`. Here the same is counted with Keras 3, and with tf_keras where it is
+installed, with the training standing still after its tenth step.
+
+Measured (2 cores, Keras 3.15.1, TensorFlow 2.21; FIGURES):
+
+FIGURES_TABLE
+"""
+
+import argparse
+import threading
+import time
+
+STEPS, BATCH, WORKERS = 10, 128, 2
+QUIET_SECONDS = 1.0
+RESOLUTIONS = (64, 128, 224, 384)
+BATCHES = (32, 128, 512)
+
+
+def counting_dataset(base, made, **knobs):
+    """A dataset that counts the batches it makes; `base` is keras.utils.PyDataset or tf_keras.utils.Sequence."""
+    import numpy as np
+
+    class Counting(base):
+        def __len__(self):
+            return 200
+
+        def __getitem__(self, index):
+            with made["lock"]:
+                made["batches"] += 1
+            return np.zeros((BATCH, 4), "float32"), np.zeros((BATCH, 1), "float32")
+
+    return Counting(**knobs)
+
+
+def look_ahead(flavour, max_queue_size):
+    """Samples made when the training stands still after ten steps; (samples made, batches ahead)."""
+    made = {"batches": 0, "lock": threading.Lock()}
+
+    class StandsStill(flavour.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch + 1 == STEPS:
+                count, since = -1, time.monotonic()
+                while time.monotonic() - since < QUIET_SECONDS:
+                    time.sleep(0.05)
+                    if made["batches"] != count:
+                        count, since = made["batches"], time.monotonic()
+                made["standing"] = count
+                self.model.stop_training = True
+
+    model = flavour.Sequential([flavour.layers.Input((4,)), flavour.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    knobs = {"workers": WORKERS, "max_queue_size": max_queue_size}
+    if hasattr(flavour.utils, "PyDataset"):
+        model.fit(counting_dataset(flavour.utils.PyDataset, made, **knobs), verbose=0, callbacks=[StandsStill()])
+    else:
+        data = counting_dataset(flavour.utils.Sequence, made)
+        model.fit(data, verbose=0, callbacks=[StandsStill()], **knobs)
+    return made["standing"] * BATCH, made["standing"] - STEPS
+
+
+def main():
+    """Count with every Keras that is there, then work out the bytes."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    import keras
+
+    flavours = {f"Keras {keras.__version__}": keras}
+    try:
+        import tf_keras
+
+        flavours[f"tf_keras {tf_keras.__version__}"] = tf_keras
+    except ImportError:
+        print("tf_keras is not installed: pip install tf_keras to compare with Keras 2\n")
+    print(f"{STEPS} steps of {BATCH} trained, {WORKERS} workers; made by then:\n")
+    print(f"{'':18} {'max_queue_size':>14} {'samples':>8} {'batches ahead':>14}")
+    for name, flavour in flavours.items():
+        for queue in (10, 2):
+            samples, ahead = look_ahead(flavour, queue)
+            print(f"{name:18} {queue:14} {samples:8,} {ahead:14}")
+    print("\nRAM of the eleven batches that a full queue of 10 holds, float32 pictures with three channels:\n")
+    print(f"{'':12}" + "".join(f"{f'batch {b}':>12}" for b in BATCHES))
+    for pixels in RESOLUTIONS:
+        sizes = [11 * batch * pixels * pixels * 3 * 4 / 2**30 for batch in BATCHES]
+        print(f"{pixels:4} x {pixels:<4} " + "".join(f"{size:8.2f} GiB" for size in sizes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""A 3-D CNN in mixed precision: the layer-sum formula, autofit's estimate and the measured peak, for batches of 1 to 4.
+
+    python examples/volumes.py
+
+The formula that is passed around sums the outputs of all layers and the parameters, each once, times the bytes of a number.
+It knows neither gradients nor the optimizer, nor what must live at the same time, nor the workspace of a convolution.
+
+FIGURES
+"""
+
+import argparse
+import math
+
+import keras
+import numpy as np
+
+import autofit
+
+SIDE, CLASSES = 64, 4
+BATCHES = (1, 2, 3, 4)
+LIMIT = "12GiB"
+
+
+def build_model(side: int = SIDE) -> keras.Model:
+    """A small encoder over volumes of side³ voxels, in mixed_float16."""
+    layers = keras.layers
+    half = keras.DTypePolicy("mixed_float16")
+    model = keras.Sequential([layers.Input((side, side, side, 1))])
+    for filters in (16, 32, 64):
+        model.add(layers.Conv3D(filters, 3, padding="same", activation="relu", dtype=half))
+        model.add(layers.Conv3D(filters, 3, padding="same", activation="relu", dtype=half))
+        model.add(layers.MaxPooling3D(dtype=half))
+    model.add(layers.GlobalAveragePooling3D(dtype=half))
+    model.add(layers.Dense(CLASSES, "softmax", dtype="float32"))
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+def make_data() -> tuple[np.ndarray, np.ndarray]:
+    """Volumes by chance: only their shape matters here."""
+    draw = np.random.default_rng(0)
+    return draw.random((8, SIDE, SIDE, SIDE, 1), "float32"), draw.integers(CLASSES, size=8).astype("int32")
+
+
+def layer_sum_bytes(batch_size: int) -> int:
+    """The formula: outputs of all layers and parameters, two bytes a number in half precision."""
+    model = build_model()
+    outputs = sum(math.prod(layer.output.shape[1:]) for layer in model.layers)
+    return 2 * (batch_size * outputs + model.count_params())
+
+
+def main() -> None:
+    """Print the three beside each other."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    found = autofit.estimate(build_model, make_data, batch_size=BATCHES, device="cpu", device_memory=LIMIT)
+    trials = autofit.measure(
+        build_model, make_data, [autofit.FitConfig(b) for b in BATCHES], device="cpu", device_memory=LIMIT
+    )
+    print(f"\n{'batch':>5} {'layer sum':>12} {'estimated':>12} {'measured':>12}")
+    for row, trial in zip(found.rows, trials, strict=True):
+        sizes = (layer_sum_bytes(row.batch_size), row.device_bytes, trial.measurement.device_peak_bytes or math.nan)
+        print(f"{row.batch_size:5} " + " ".join(f"{size / 2**20:8.0f} MiB" for size in sizes))
+
+
+if __name__ == "__main__":
+    main()
