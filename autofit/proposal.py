@@ -43,6 +43,8 @@ _QUEUE_WEIGHT = 0.3  # an octave of the queue is worth so many of batch and work
 _UNSURE = 0.15  # predictions further off than this, in logarithms, are no guide ...
 _UNSURE_AFTER = 6  # ... if they still are after so many trials
 
+_Readings = tuple[tuple[FitConfig, float | None], ...]
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -113,7 +115,8 @@ class Proposer:
         self._points = _log_points(self.reach.at)
         self._baseline, self._description, self._limits = baseline, description, limits
         self._cores, self._on_cpu, self._tolerance = cores, on_cpu, tolerance
-        self._errors: dict[tuple[tuple[FitConfig, float | None], ...], float] = {}
+        self._errors: dict[_Readings, float] = {}
+        self._predicted: tuple[_Readings, Vector] = (), np.empty(0)
         self._decided: tuple[tuple[Trial, ...], Decision] | None = None
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
@@ -145,6 +148,7 @@ class Proposer:
         if not left.any():
             return EXHAUSTED
         predicted = self._predict(ran, self.reach.at)
+        self._predicted = _readings(ran), predicted.mean
         fitted = [place[t.config] for t in ran if t.config in place and t.fits(self._limits)]
         best = float(predicted.mean[fitted].max()) if fitted else float(predicted.mean.min())
         improvement = expected_improvement(predicted, best)
@@ -179,11 +183,18 @@ class Proposer:
 
     def _error(self, ran: Sequence[Trial]) -> float:
         """How far the last trial was from what those before it predicted."""
-        key = tuple((t.config, t.measurement.samples_per_second) for t in ran)
+        key = _readings(ran)
         if key not in self._errors:
-            predicted = float(self._predict(ran[:-1], Columns.of([ran[-1].config])).mean[0])
-            self._errors[key] = abs(predicted - math.log(ran[-1].measurement.samples_per_second or 1.0))
+            foreseen = self._foreseen(ran[:-1], ran[-1].config)
+            self._errors[key] = abs(foreseen - math.log(ran[-1].measurement.samples_per_second or 1.0))
         return self._errors[key]
+
+    def _foreseen(self, ran: Sequence[Trial], config: FitConfig) -> float:
+        """The logarithm of the rate that these trials predict; known already where they proposed the config."""
+        readings, means = self._predicted
+        if readings == _readings(ran) and config in self.reach.place:
+            return float(means[self.reach.place[config]])
+        return float(self._predict(ran, Columns.of([config])).mean[0])
 
     def _predict(self, ran: Sequence[Trial], at: Columns) -> RatePrediction:
         d = self._description
@@ -242,6 +253,10 @@ def _cheapest(improvement: Vector, left: Mask, share: Vector) -> int:
     """Of the configs whose promise is about the highest, one that takes a small share of memory, and little else."""
     places = np.flatnonzero(left & (improvement >= (1 - _NEAR) * improvement[left].max()))
     return int(places[np.argmin(np.round(10 * share[places]))])
+
+
+def _readings(ran: Sequence[Trial]) -> _Readings:
+    return tuple((t.config, t.measurement.samples_per_second) for t in ran)
 
 
 def _ran(trials: Sequence[Trial]) -> list[Trial]:

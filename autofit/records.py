@@ -180,6 +180,7 @@ class Description:
     memory, by ascending batch size, empty where the step could not be traced; why is then in `estimate_problem`.
     `accumulates_by` is where `gradient_accumulation_steps` is told: an attribute of the model's "optimizer" or
     "optimizer.inner_optimizer", or "build_model", as an argument. `batch_parts` is 2 for (x, y), 3 with sample weights.
+    `notices` are what the user should know of the data; `processes_hang` says that it cannot be made in forked workers.
     `shapes` says, where batches differ in shape, what the longest was found among; sizes are then those of the longest.
     """
 
@@ -199,6 +200,8 @@ class Description:
     accumulates_by: str = "optimizer"
     batch_parts: int = 2
     shapes: str = ""
+    notices: tuple[str, ...] = ()
+    processes_hang: bool = False
     process_bytes: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
 

@@ -76,6 +76,8 @@ class _Tuning:
             effective_batch_size=q.effective_batch_size,
             max_batch_size=q.max_batch_size,
         )
+        if description.processes_hang and space.use_multiprocessing is not None:
+            space = replace(space, use_multiprocessing=(False,))
         baseline = q.baseline_in(space)
         self._check_smallest(description, space)
         sampler = FrontierSampler(
@@ -92,6 +94,8 @@ class _Tuning:
         study = self._study = TuningStudy(q.storage, q.study_name(description, space), sampler, q.limits, fresh=q.fresh)
         known = study.trials()
         yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
+        for text in description.notices:
+            yield Notice(text)
         kept = answer.kept(study, q)
         if kept is not None:
             return kept

@@ -143,3 +143,25 @@ def build_for_texts():
     )  # fmt: skip
     model.compile("sgd", "mse")
     return model
+
+
+class TensorFlowInside(Cases):
+    """Runs an operation of TensorFlow for each batch."""
+
+    def __getitem__(self, index):
+        import tensorflow as tf
+
+        x, y = super().__getitem__(index)
+        return tf.image.flip_left_right(x).numpy(), y
+
+
+class SameNumbers(Cases):
+    """Augments with a generator that is made once."""
+
+    def __init__(self, batch_size, **kwargs):
+        super().__init__(batch_size, **kwargs)
+        self.draw = np.random.default_rng(0)
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + self.draw.normal(size=x.shape).astype("float32"), y

@@ -18,6 +18,7 @@ from autofit.inputs.arrays import Arrays
 from autofit.inputs.generator import Generator
 from autofit.inputs.pydataset import PyDatasetInput
 from autofit.inputs.readymade import check
+from autofit.inputs.sequence import SequenceInput
 from autofit.inputs.tfdata import TfData
 from autofit.records import Description, FitConfig
 
@@ -48,8 +49,8 @@ class FitInput(Protocol):
     """Training or validation data under one `FitConfig`, in a trial's process."""
 
     kind: ClassVar[str]
-    knobs_go_to_fit: ClassVar[bool]
-    """Whether the knobs are arguments of `fit`, rather than of the factory."""
+    fit_knobs: ClassVar[tuple[str, ...]]
+    """The knobs that are arguments of `fit`, rather than of the factory."""
     batch_samples: int
     """Samples in a full batch."""
     applied: FitConfig
@@ -58,6 +59,9 @@ class FitInput(Protocol):
     """Whether `fit` ends after exactly the steps that `fit_arguments` was asked for."""
     batch_seconds: float
     """How long one producer took for the first batch; 0 where no code of the user's runs."""
+
+    def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
+        """The knobs that do something, each with its name, in the factory or in `fit`; `named` are the factory's."""
 
     def batch(self) -> tuple[Any, ...]:
         """One full batch of arrays, (x, y) or (x, y, sample_weight)."""
@@ -78,8 +82,8 @@ class FitInput(Protocol):
         """How many batches the pipeline has produced so far; None if it does not count."""
 
 
-KINDS: dict[str, type[Arrays] | type[PyDatasetInput] | type[TfData] | type[Generator]] = {
-    kind.kind: kind for kind in (Arrays, PyDatasetInput, TfData, Generator)
+KINDS: dict[str, type[Arrays] | type[PyDatasetInput] | type[SequenceInput] | type[TfData] | type[Generator]] = {
+    kind.kind: kind for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, Generator)
 }
 
 
@@ -154,14 +158,15 @@ def open_input(
     elif names:
         again = functools.partial(readymade.applier(data), **given)
     made = data if again is None else again()
-    applied = FitConfig.of({knob: given[name] for knob, name in names.items() if name in given})
+    applied = {knob: given[name] for knob, name in names.items() if name in given}
     for kind in KINDS.values():
         if kind.recognises(made):
-            opened: FitInput = kind(made, config if kind.knobs_go_to_fit else applied, report_error, again)
+            at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
+            opened: FitInput = kind(made, FitConfig.of({**applied, **at_fit}), report_error, again)
             return opened
     raise UnsupportedInputError(
         f"the data is a {type(made).__module__}.{type(made).__qualname__}; autofit takes arrays (x, y) and factories that "
-        "return a keras.utils.PyDataset, a tf.data.Dataset or a generator. Wrap other kinds in a PyDataset"
+        "return a keras.utils.PyDataset, a tf_keras.utils.Sequence, a tf.data.Dataset or a generator. Wrap others in one"
     )
 
 
@@ -170,7 +175,7 @@ def render_kwargs(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments that apply a config: (data_kwargs for the data factory, fit_kwargs for `Model.fit`).
 
-    A queue that a PyDataset does not have is left out where the factory allows.
+    A queue that Keras does not make is left out where the factory allows.
 
     Args:
         description: of the workload.
@@ -180,10 +185,12 @@ def render_kwargs(
     kind = KINDS[description.input_kind]
     given = arguments_of(description.knobs, config)
     queue = description.knobs.get("max_queue_size")
-    if kind is PyDatasetInput and queue in given and not config.has_queue and queue not in description.required:
+    is_dead = kind in (PyDatasetInput, SequenceInput) and not config.has_queue
+    if is_dead and queue in given and queue not in description.required:
         del given[queue]
-    if kind.knobs_go_to_fit:
-        return {}, given
-    if sample_count is None or config.batch_size is None:
-        return given, {}
-    return given, {"steps_per_epoch": math.ceil(sample_count / config.batch_size)}
+    to_fit = {description.knobs[knob] for knob in kind.fit_knobs if knob in description.knobs}
+    fit_kwargs = {name: value for name, value in given.items() if name in to_fit}
+    data_kwargs = {name: value for name, value in given.items() if name not in to_fit}
+    if sample_count is not None and config.batch_size is not None:
+        fit_kwargs["steps_per_epoch"] = math.ceil(sample_count / config.batch_size)
+    return data_kwargs, fit_kwargs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +27,7 @@ class Arrays:
     """
 
     kind: ClassVar[str] = "arrays"
-    knobs_go_to_fit: ClassVar[bool] = True
+    fit_knobs: ClassVar[tuple[str, ...]] = ("batch_size",)
     ends_by_itself: ClassVar[bool] = False
 
     def __init__(
@@ -52,6 +52,10 @@ class Arrays:
             and len(data) in (2, 3)
             and all(isinstance(leaf, np.ndarray) and leaf.ndim > 0 for leaf in leaves(data))
         )
+
+    def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
+        """What `fit` takes, whatever a function that returns the arrays takes."""
+        return {knob: knob for knob in self.fit_knobs}
 
     def batch(self) -> tuple[Any, ...]:
         """The first full batch, copied out of the file."""

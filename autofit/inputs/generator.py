@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from autofit.errors import UsageError
@@ -27,7 +27,7 @@ class Generator:
     """
 
     kind: ClassVar[str] = "generator"
-    knobs_go_to_fit: ClassVar[bool] = False
+    fit_knobs: ClassVar[tuple[str, ...]] = ()
     ends_by_itself: ClassVar[bool] = True
 
     def __init__(
@@ -48,6 +48,10 @@ class Generator:
     def recognises(data: Any) -> bool:
         """Whether `data` is an iterator."""
         return isinstance(data, Iterator)
+
+    def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
+        """What the factory takes."""
+        return dict(named)
 
     def batch(self) -> tuple[Any, ...]:
         """The first batch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from autofit.errors import UsageError
@@ -31,7 +31,7 @@ class PyDatasetInput:
     """
 
     kind: ClassVar[str] = "PyDataset"
-    knobs_go_to_fit: ClassVar[bool] = False
+    fit_knobs: ClassVar[tuple[str, ...]] = ()
     ends_by_itself: ClassVar[bool] = True
 
     def __init__(
@@ -61,6 +61,11 @@ class PyDatasetInput:
     def recognises(data: Any) -> bool:
         """Whether `data` is a `keras.utils.PyDataset`."""
         return is_pydataset(data)
+
+    def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
+        """What the factory takes, but for a queue that no worker fills."""
+        dead = "workers" not in named and "use_multiprocessing" not in named and self.applied.workers in (0, 1)
+        return {knob: name for knob, name in named.items() if not (dead and knob == "max_queue_size")}
 
     def batch(self) -> tuple[Any, ...]:
         """The first batch, as `__getitem__(0)` gave it."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -32,7 +32,7 @@ class TfData:
     """
 
     kind: ClassVar[str] = "tf.data"
-    knobs_go_to_fit: ClassVar[bool] = False
+    fit_knobs: ClassVar[tuple[str, ...]] = ()
     ends_by_itself: ClassVar[bool] = True
 
     def __init__(
@@ -53,6 +53,10 @@ class TfData:
     def recognises(data: Any) -> bool:
         """Whether `data` is a `tf.data.Dataset`."""
         return is_tfdata(data)
+
+    def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
+        """What the factory takes."""
+        return dict(named)
 
     def batch(self) -> tuple[Any, ...]:
         """The first batch."""

@@ -1,20 +1,19 @@
-"""The user's model and data in a trial's process (this module loads Keras)."""
+"""The user's model and data in a trial's process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-
 from autofit import accumulation
 from autofit.errors import UsageError
 from autofit.inputs import FitInput, open_input
+from autofit.trial.flavour import is_compiled, keras_of
 from autofit.trial.job import BUILDING, Job
 from autofit.workload import Reference, Workload
 
 
-def build_model(job: Job, loaded: Workload) -> keras.Model:
+def build_model(job: Job, loaded: Workload) -> Any:
     """The compiled model, its optimizer told to accumulate where an effective batch size is kept.
 
     Raises:
@@ -26,9 +25,9 @@ def build_model(job: Job, loaded: Workload) -> keras.Model:
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
     model = build(**kwargs)
-    if not isinstance(model, keras.Model):
+    if keras_of(model) is None:
         raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
-    if not model.compiled:
+    if not is_compiled(model):
         raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in it")
     if steps > 1 and not accumulation.is_argument_of(build):
         accumulation.accumulate(model, steps)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +14,7 @@ from autofit import accumulation, backends
 from autofit.inputs import FitInput, knobs_of, required_of
 from autofit.inputs.batch import leaves
 from autofit.records import Description, Footprint
-from autofit.trial import lengths
+from autofit.trial import forks, lengths
 from autofit.trial.building import build_model, open_training, resolved
 from autofit.trial.job import Job
 from autofit.workload import Workload
@@ -25,7 +24,8 @@ def describe(job: Job, loaded: Workload) -> None:
     """Build the model and one batch, trace the step, look at the batches; nothing is trained."""
     data = open_training(job, loaded)
     factory = resolved(loaded.data)
-    knobs = _live_knobs(data, knobs_of(factory, loaded.data_kwargs))
+    knobs = data.knobs(knobs_of(factory, loaded.data_kwargs))
+    trouble = _trouble_with_processes(job, data) if "use_multiprocessing" in knobs else None
     model = build_model(job, loaded)
     may_differ = _takes_any_shape(model)
     if not model.built:
@@ -53,21 +53,20 @@ def describe(job: Job, loaded: Workload) -> None:
                 footprints=footprints,
                 estimate_problem=problem,
                 accumulates_by=accumulation.place_of(model, resolved(loaded.build_model)),
+                notices=() if trouble is None else (trouble,),
+                processes_hang=trouble == forks.HANGS,
                 versions={"backend": backends.current().name, **backends.current().versions()},
             )
         )
     )
 
 
-def _live_knobs(data: FitInput, named: Mapping[str, str]) -> dict[str, str]:
-    """The knobs that do something: of a PyDataset without workers the queue does not, and `fit` takes only the batch."""
-    if data.knobs_go_to_fit:
-        return {"batch_size": "batch_size"}
-    dead = "workers" not in named and "use_multiprocessing" not in named and data.applied.workers in (0, 1)
-    return {knob: name for knob, name in named.items() if not (dead and knob == "max_queue_size")}
+def _trouble_with_processes(job: Job, data: FitInput) -> str | None:
+    job.enter("trying forked workers")
+    return forks.problem_of(lambda: next(data.look()))
 
 
-def _takes_any_shape(model: keras.Model) -> bool:
+def _takes_any_shape(model: Any) -> bool:
     """Whether its inputs have other dimensions than the batch's that are open; so has a model that is not built yet."""
     inputs = getattr(model, "inputs", None) if model.built else None
     return not inputs or any(None in tensor.shape[1:] for tensor in keras.tree.flatten(inputs))
@@ -86,7 +85,7 @@ def _lengths(job: Job, data: FitInput) -> lengths.Lengths | None:
     return found
 
 
-def _footprints(job: Job, model: keras.Model, batch: Any) -> tuple[tuple[Footprint, ...], str | None]:
+def _footprints(job: Job, model: Any, batch: Any) -> tuple[tuple[Footprint, ...], str | None]:
     """Estimates for the batch sizes that the spec names; none, and why, where the step cannot be traced for other sizes."""
     job.enter("estimating memory")
     sizes, compiled = tuple(job.spec["batch_sizes"]), bool(model.jit_compile)

@@ -30,6 +30,7 @@ from autofit.workload import Workload
 LAUNCH_MODES = ("auto", "fork", "plain")
 _TICK_SECONDS = 0.02  # at 2 GB/s a tree grows by 40 MB in it
 _READ_BYTES = 64 * 1024
+_SERVER_LOG = "server.log"
 _DESCRIPTIONS = TypeAdapter(Description)
 _START_SECONDS = 120.0  # for importing the backend; from a cold disk it takes half a minute
 
@@ -83,6 +84,17 @@ class ProcessLauncher:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def change(self, workload: Workload) -> None:
+        """Run another workload from now on; the server stays warm.
+
+        Raises:
+            UsageError: the workload cannot be handed over.
+        """
+        for path in self._folder.iterdir():
+            if path.name != _SERVER_LOG:
+                path.unlink()
+        workload.save(self._folder)
 
     def warm(self) -> None:
         """Start the server and wait until it is ready (`run` does it when it must).
@@ -192,7 +204,7 @@ class ProcessLauncher:
         root = str(Path(__file__).parents[2])
         program = f"import sys; sys.path.append({root!r}); from autofit.trial.forkserver import serve; serve(*sys.argv[1:])"
         environment = {**os.environ, **self._backend.environment(self._device)}
-        log_path = self._folder / "server.log"
+        log_path = self._folder / _SERVER_LOG
         with theirs, open(log_path, "wb") as log:
             self._server = subprocess.Popen(
                 [sys.executable, "-c", program, self._mode, str(theirs.fileno()), str(self._folder)],

@@ -1,4 +1,4 @@
-"""Measure a config, or confirm one (this module loads Keras).
+"""Measure a config, or confirm one (this module loads Keras when it is called).
 
 Three rates are taken, all through `Model.fit`: the real thing; the same step on one batch again and again (compute); the
 same pipeline with a step that does nothing (input). Keras fetches inside its compiled train function, so that nothing
@@ -15,14 +15,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-
 from autofit.inputs import FitInput
 from autofit.inputs.batch import leaves
-from autofit.inputs.window import Repeated
 from autofit.records import INPUT_ALONE, INPUT_BOUND
 from autofit.trial import lengths
 from autofit.trial.building import build_model, open_data, open_training
+from autofit.trial.flavour import idle_model, keras_of, repeated, steps_per_execution
 from autofit.trial.job import Job
 from autofit.trial.meter import STALL_SECONDS, Rate, StepClock, wait_until_full
 from autofit.workload import Workload
@@ -40,7 +38,7 @@ _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
 _READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
 
 
-def _train_on_longest(job: Job, model: keras.Model) -> None:
+def _train_on_longest(job: Job, model: Any) -> None:
     """Where batches differ in shape: a few steps on the longest and the shortest of all."""
     found = lengths.load(job.folder)
     if found is None:
@@ -48,7 +46,7 @@ def _train_on_longest(job: Job, model: keras.Model) -> None:
     job.enter("longest batch")
     samples = job.config.batch_size or len(leaves(found.longest)[0])
     both = [lengths.resized(batch, samples) for batch in (found.longest, found.shortest)]
-    model.fit(Repeated(both, max(_LONGEST_STEPS, model.steps_per_execution)), verbose=0)
+    model.fit(repeated(keras_of(model), both, max(_LONGEST_STEPS, steps_per_execution(model))), verbose=0)
 
 
 def measure(job: Job, loaded: Workload) -> None:
@@ -58,7 +56,7 @@ def measure(job: Job, loaded: Workload) -> None:
     _train_on_longest(job, model)
     known = job.spec["compute_samples_per_second"]
     compute = known or _compute_rate(job, model, data).samples_per_second
-    inputs = _input_rate(job, data).samples_per_second
+    inputs = _input_rate(job, keras_of(model), data).samples_per_second
     clock = _fit_clock(
         job,
         model,
@@ -81,7 +79,7 @@ def confirm(job: Job, loaded: Workload) -> None:
         validation = opened.validation_arguments(_VALIDATION_STEPS)
     _train_on_longest(job, model)
     first = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
-    short = data.fit_arguments(_FIRST_EPOCH_STEPS * model.steps_per_execution)
+    short = data.fit_arguments(_FIRST_EPOCH_STEPS * steps_per_execution(model))
     _fit(job, model, data, {**short, **validation}, first, phase="first epoch")
     clock = _fit_clock(job, model, data, drain=job.spec["input_bound"], enough_spread=0.0)
     _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
@@ -90,7 +88,7 @@ def confirm(job: Job, loaded: Workload) -> None:
 
 def _fit_clock(
     job: Job,
-    model: keras.Model,
+    model: Any,
     data: FitInput,
     *,
     drain: bool,
@@ -111,7 +109,7 @@ def _fit_clock(
         job.enter("filling the queue")
         if counts:
             wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
-            clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * model.steps_per_execution
+            clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * steps_per_execution(model)
         else:
             time.sleep(min(STALL_SECONDS, queue * data.batch_seconds))
         job.enter("queue full")
@@ -119,10 +117,10 @@ def _fit_clock(
         job.enter("training")
 
     clock = StepClock(
-        data.batch_samples * model.steps_per_execution,
+        data.batch_samples * steps_per_execution(model),
         job.spec["measure_seconds"],
         warm_up=warm_up,
-        prefilled=math.ceil(queue / model.steps_per_execution) if drain else 0,
+        prefilled=math.ceil(queue / steps_per_execution(model)) if drain else 0,
         stall=stall if queue else None,
         enough_spread=enough_spread,
         to_beat=to_beat,
@@ -130,31 +128,32 @@ def _fit_clock(
     return clock
 
 
-class _Steps(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
-    """Tells the clock of each step, stops the run when the clock is done, and says when validation begins.
+def _steps(flavour: Any, job: Job, clock: StepClock, *, ends_by_itself: bool, after_first: str | None) -> Any:
+    """A callback that tells the clock of each step, stops the run when it is done, and says when validation begins.
 
     A step of the clock is what Keras runs at once: `steps_per_execution` batches.
     """
 
-    def __init__(self, job: Job, clock: StepClock, *, ends_by_itself: bool, after_first: str | None) -> None:
-        super().__init__()
-        self._job, self._clock, self._ends_by_itself, self._after_first = job, clock, ends_by_itself, after_first
+    class Steps(flavour.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
+        _is_first = True
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._clock.step_ended()
-        if self._after_first is not None:
-            self._job.enter(self._after_first)
-            self._after_first = None
-        if self._clock.done and not self._ends_by_itself:
-            self.model.stop_training = True
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            clock.step_ended()
+            if self._is_first and after_first is not None:
+                job.enter(after_first)
+            self._is_first = False
+            if clock.done and not ends_by_itself:
+                self.model.stop_training = True
 
-    def on_test_begin(self, logs: Any = None) -> None:
-        self._job.enter("validation")
+        def on_test_begin(self, logs: Any = None) -> None:
+            job.enter("validation")
+
+    return Steps()
 
 
 def _fit(
     job: Job,
-    model: keras.Model,
+    model: Any,
     data: FitInput,
     arguments: Mapping[str, Any],
     clock: StepClock,
@@ -165,33 +164,27 @@ def _fit(
     """Train until the clock is done; what ends by itself after the clock's steps is let end, and leaves no enqueuer."""
     job.enter(phase)
     ends_by_itself = clock.steps is not None and data.ends_by_itself
-    steps = _Steps(job, clock, ends_by_itself=ends_by_itself, after_first=after_first)
+    steps = _steps(keras_of(model), job, clock, ends_by_itself=ends_by_itself, after_first=after_first)
     model.fit(**{"verbose": 0, **arguments, "callbacks": [steps]})
 
 
-def _compute_rate(job: Job, model: keras.Model, data: FitInput) -> Rate:
+def _compute_rate(job: Job, model: Any, data: FitInput) -> Rate:
     """The same step on one batch again and again; on a few where batches differ in shape."""
-    clock = StepClock(data.batch_samples * model.steps_per_execution, _COMPUTE_SECONDS)
+    clock = StepClock(data.batch_samples * steps_per_execution(model), _COMPUTE_SECONDS)
     varied = lengths.load(job.folder) is not None
     batches = list(itertools.islice(data.look(), _VARIED_BATCHES)) if varied else [data.batch()]
-    again = {"x": Repeated(batches, _MOST_STEPS)}
+    again = {"x": repeated(keras_of(model), batches, _MOST_STEPS)}
     _fit(job, model, data, again, clock, phase="first step", after_first="compute alone")
     return _known(clock)
 
 
-def _input_rate(job: Job, data: FitInput) -> Rate:
+def _input_rate(job: Job, flavour: Any, data: FitInput) -> Rate:
     """The pipeline alone: the same `fit` with a model whose step does nothing. It ends by itself, leaving no worker."""
-
-    class Idle(keras.Model):  # type: ignore[misc]  # Keras ships no types
-        def train_step(self, data: Any) -> dict[str, Any]:
-            return {"loss": keras.ops.zeros(())}
-
     workers = max(1, data.applied.workers or 1)
     warm_up = workers + 1  # the first batch of each worker comes at the same time
     batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
     steps = max(workers, 4, math.ceil(_INPUT_SECONDS / batch_seconds))
-    idle = Idle()
-    idle.compile(jit_compile=False)
+    idle = idle_model(flavour)
     ends = steps if data.ends_by_itself else None
     clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
     _fit(job, idle, data, data.fit_arguments(warm_up + steps), clock, phase=INPUT_ALONE)

@@ -4,6 +4,8 @@ A real describing trial says what the knobs are; the snippet of a chosen config 
 the witnesses write down what came of it.
 """
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -26,14 +28,14 @@ LIMITS = Limits(None, 8 * 2**30)
 class Tuned:
     """A workload as a tune would leave it, but for the search: described, a config chosen, rendered."""
 
-    def __init__(self, fresh, folder, workload, **asked):
-        self._fresh, self.folder, self.workload = fresh, folder, workload
+    def __init__(self, fresh, launcher, folder, workload, **asked):
+        self._fresh, self.folder = fresh, folder
         self.question = question(folder, usage=snippet.usage_of(workload), host_bytes=8192 * MIB, **asked)
         self._effective = asked.get("effective_batch_size")
-        with ProcessLauncher(workload, None) as launcher:
-            spec = TrialSpec("describe", FitConfig(16, 1, 10, False), LIMITS, 60, effective_batch_size=self._effective)
-            self.description = drain(launcher.run(spec))[1]
-            assert not hasattr(self.description, "outcome"), self.description
+        launcher.change(workload)
+        spec = TrialSpec("describe", FitConfig(16, 1, 10, False), LIMITS, 60, effective_batch_size=self._effective)
+        self.description = drain(launcher.run(spec))[1]
+        assert not hasattr(self.description, "outcome"), self.description
 
     def space(self):
         """What would be searched."""
@@ -69,12 +71,19 @@ def fresh():
     running.close()
 
 
+@pytest.fixture(scope="module")
+def launcher():
+    """One warm launcher for all workloads."""
+    with ProcessLauncher(Workload(w.build_model, w.Dataset), None) as launcher:
+        yield launcher
+
+
 @pytest.fixture
-def tuned(fresh, tmp_path):
+def tuned(fresh, launcher, tmp_path):
     """Tune without searching."""
 
     def tuned(build_model, data, data_kwargs=None, **asked):
-        return Tuned(fresh, tmp_path, Workload(build_model, data, data_kwargs=data_kwargs or {}), **asked)
+        return Tuned(fresh, launcher, tmp_path, Workload(build_model, data, data_kwargs=data_kwargs or {}), **asked)
 
     return tuned
 
@@ -148,6 +157,39 @@ def test_an_endless_generator_gets_steps_per_epoch_from_the_sample_count(tuned):
     assert tuned.run(FitConfig(24))["updates"] == 21
 
 
+needs_tf_keras = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed")
+
+
+@needs_tf_keras
+def test_a_sequence_takes_the_batch_size_in_its_factory_and_the_other_knobs_in_fit(tuned):
+    tuned = tuned(w.build_tf_keras_model, w.make_sequence)
+    assert tuned.description.input_kind == "Sequence"
+    assert searched(tuned) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
+    assert "make_sequence(batch_size=24)" in tuned.snippet(FitConfig(24, 3, 4, False))
+    threads = tuned.run(FitConfig(24, 3, 4, False))
+    assert (threads["samples"], threads["processes"], threads["at_once"]) == ({24}, 1, 3)
+    assert tuned.run(FitConfig(24, 3, 12, False))["ahead"] - threads["ahead"] == 8
+    assert tuned.run(FitConfig(24, 2, 4, True))["processes"] == 3
+    assert "max_queue_size" not in tuned.snippet(FitConfig(24, 1, 10, False))
+
+
+@needs_tf_keras
+@pytest.mark.parametrize("factory", [w.make_arrays, w.make_tfdata, w.make_batches])
+def test_tf_keras_takes_the_other_kinds_as_keras_3_does(tuned, factory):
+    ran = tuned(w.build_tf_keras_model, factory).run(FitConfig(64, 2, 4))
+    assert ran["updates"] == 512 // 64 if factory is w.make_arrays else ran["made"] == w.BATCHES
+
+
+@needs_tf_keras
+@pytest.mark.parametrize("role", ["measure", "confirm"])
+def test_the_tail_of_an_epoch_of_tf_keras_is_not_in_the_figures(launcher, role):
+    workload = Workload(w.build_tf_keras_model, w.make_sequence, validation=w.make_sequence)
+    launcher.change(workload)
+    measured = drain(launcher.run(TrialSpec(role, FitConfig(24, 2, 4, False), LIMITS, 60, 1.0)))[1]
+    assert measured.outcome.value == "ok", measured.evidence
+    assert measured.samples_per_second == pytest.approx(2 * 24 / w.SECONDS, rel=0.3)
+
+
 def test_arrays_take_the_batch_size_in_fit(tuned):
     tuned = tuned(w.build_model, w.make_arrays())
     assert searched(tuned) == {"batch_size"}
@@ -161,12 +203,11 @@ def test_a_factory_of_arrays_is_called_and_fit_takes_the_batch_size(tuned):
     assert tuned.run(FitConfig(64))["updates"] == 8
 
 
-def test_nests_of_arrays_with_weights_are_trained_on(tuned):
+def test_nests_of_arrays_with_weights_are_trained_on(tuned, launcher):
     x = {"left": np.ones((100, w.WIDTH), "float32"), "right": np.ones((100, w.WIDTH), "float32")}
     tuned = tuned(w.build_two_inputs, (x, np.ones((100, 1)), np.ones(100)))
     assert tuned.description.sample_bytes == 2 * 4 * w.WIDTH + 8 + 8
-    with ProcessLauncher(tuned.workload, None) as launcher:
-        measured = drain(launcher.run(TrialSpec("measure", FitConfig(32), LIMITS, 60, 0.3)))[1]
+    measured = drain(launcher.run(TrialSpec("measure", FitConfig(32), LIMITS, 60, 0.3)))[1]
     assert measured.outcome.value == "ok", measured.evidence
 
 
@@ -195,10 +236,10 @@ class ReadOnly(w.Dataset):
 
 @pytest.mark.parametrize("factory", [w.make_tfdata, w.make_batches])
 @pytest.mark.parametrize("role", ["measure", "confirm"])
-def test_trials_of_other_kinds_measure_what_their_producers_make(factory, role):
+def test_trials_of_other_kinds_measure_what_their_producers_make(launcher, factory, role):
     workload = Workload(w.build_model, factory, validation=factory)
     config = FitConfig(24, 2, 4) if factory is w.make_tfdata else FitConfig(24)
-    with ProcessLauncher(workload, None) as launcher:
-        measured = drain(launcher.run(TrialSpec(role, config, LIMITS, 60, 1.0)))[1]
+    launcher.change(workload)
+    measured = drain(launcher.run(TrialSpec(role, config, LIMITS, 60, 1.0)))[1]
     assert measured.outcome.value == "ok", measured.evidence
     assert measured.samples_per_second == pytest.approx((config.workers or 1) * 24 / w.SECONDS, rel=0.3)

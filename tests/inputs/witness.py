@@ -50,42 +50,65 @@ def make(batch_size):
     return np.ones((batch_size, WIDTH), "float32"), np.ones((batch_size, 1), "float32")
 
 
-class StandsStill(keras.callbacks.Callback):
-    """After a few steps waits until nothing more is made, and writes how much was ahead."""
+def stands_still(flavour):
+    """A callback that after a few steps waits until nothing more is made, and writes how much was ahead."""
 
-    def on_train_batch_end(self, batch, logs=None):
-        if batch + 1 != STILL_AFTER or not os.environ.get("WITNESS"):
-            return
-        count, since = -1, time.monotonic()
-        while time.monotonic() - since < QUIET_SECONDS:
-            time.sleep(0.05)
-            found = len(made(os.environ["WITNESS"]))
-            if found != count:
-                count, since = found, time.monotonic()
-        write(ahead=count - STILL_AFTER)
+    class StandsStill(flavour.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch + 1 != STILL_AFTER or not os.environ.get("WITNESS"):
+                return
+            count, since = -1, time.monotonic()
+            while time.monotonic() - since < QUIET_SECONDS:
+                time.sleep(0.05)
+                found = len(made(os.environ["WITNESS"]))
+                if found != count:
+                    count, since = found, time.monotonic()
+            write(ahead=count - STILL_AFTER)
 
-    def on_train_end(self, logs=None):
-        write(updates=int(self.model.optimizer.iterations))
+        def on_train_end(self, logs=None):
+            write(updates=int(self.model.optimizer.iterations))
+
+    return StandsStill()
 
 
-class Witness(keras.Sequential):
-    """A network that stands still in its fit."""
+def witness(flavour, optimizer):
+    """A network of that Keras that stands still in its fit."""
 
-    def fit(self, *args, **kwargs):
-        callbacks = [*kwargs.pop("callbacks", []), StandsStill()]
-        return super().fit(*args, **kwargs, callbacks=callbacks)
+    class Witness(flavour.Sequential):
+        def fit(self, *args, **kwargs):
+            callbacks = [*kwargs.pop("callbacks", []), stands_still(flavour)]
+            return super().fit(*args, **kwargs, callbacks=callbacks)
+
+    model = Witness([flavour.layers.Input((WIDTH,)), flavour.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    return model
 
 
 def build_model():
-    model = Witness([keras.layers.Input((WIDTH,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    return model
+    return witness(keras, "sgd")
+
+
+def build_tf_keras_model():
+    import tf_keras
+
+    return witness(tf_keras, "sgd")
+
+
+def make_sequence(batch_size):
+    import tf_keras
+
+    class Sequence(tf_keras.utils.Sequence):
+        def __len__(self):
+            return BATCHES
+
+        def __getitem__(self, index):
+            return make(batch_size)
+
+    return Sequence()
 
 
 def build_accumulating(gradient_accumulation_steps=None):
-    model = Witness([keras.layers.Input((WIDTH,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(gradient_accumulation_steps=gradient_accumulation_steps), "mse")
-    return model
+    return witness(keras, keras.optimizers.SGD(gradient_accumulation_steps=gradient_accumulation_steps))
 
 
 class Dataset(keras.utils.PyDataset):

@@ -32,6 +32,12 @@ def warm(start):
 
 
 @pytest.fixture(scope="session")
+def changing(start):
+    """A warm server whose workload tests change."""
+    return start()
+
+
+@pytest.fixture(scope="session")
 def play():
     """Run one trial to its end; returns its measurement or description."""
 

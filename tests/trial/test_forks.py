@@ -1,0 +1,41 @@
+"""What a pool of forked workers would do to the data."""
+
+import os
+
+import numpy as np
+import pytest
+
+from autofit.records import FitConfig
+from autofit.trial import forks
+from autofit.workload import Workload
+from tests import workloads as w
+
+draw = np.random.default_rng(0)
+
+
+def test_numbers_that_each_fork_draws_alike_are_told():
+    assert forks.problem_of(lambda: (draw.normal(size=4),)) == forks.SAME_NUMBERS
+    assert forks.problem_of(lambda: (np.random.default_rng().normal(size=4),)) is None
+    assert forks.problem_of(lambda: (np.ones(3),)) is None
+
+
+def test_a_worker_that_dies_is_left_to_the_trials():
+    here = os.getpid()
+
+    def dies():
+        if os.getpid() != here:
+            os._exit(1)
+        return (np.ones(3),)
+
+    assert forks.problem_of(dies) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "told", "hang"),
+    [(w.TensorFlowInside, forks.HANGS, True), (w.SameNumbers, forks.SAME_NUMBERS, False), (w.Cases, None, False)],
+)
+def test_the_describing_trial_says_what_processes_would_do(changing, play, data, told, hang):
+    changing.change(Workload(w.build_model, data))
+    described = play(changing, FitConfig(8, 1, 10, False), role="describe")
+    assert described.notices == (() if told is None else (told,))
+    assert described.processes_hang is hang
