@@ -30,6 +30,9 @@ def record(
     measured = rates.samples_per_second if rates else None
     compute = rates.compute_samples_per_second if rates else None
     inputs = rates.input_samples_per_second if rates else None
+    validation = chosen.validation_batch_size
+    if validation is not None and "batch_size" not in description.validation_knobs:
+        fit_kwargs["validation_batch_size"] = validation
     return TuningRecord(
         config=chosen.config,
         fit_kwargs=fit_kwargs,
@@ -53,6 +56,7 @@ def record(
         trials=trials,
         seconds=seconds,
         usage=q.usage,
+        validation_batch_size=validation,
     )
 
 

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
-from autofit import config, devices, inputs, limits, machine
+from autofit import config
+from autofit.asking import carry_out
 from autofit.errors import UsageError
 from autofit.estimation import estimate as run_estimate
-from autofit.events import Event
 from autofit.measurement import measure as run_measure
-from autofit.question import Question
 from autofit.records import FitConfig, Trial
 from autofit.report import advice, files, snippet
 from autofit.report.console import Progress
 from autofit.results import Estimate, TuningRecord
-from autofit.trial.launcher import ProcessLauncher
 from autofit.tuner import tune as run_loop
 from autofit.workload import Reference, Workload
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
 """What is estimated when nothing is said."""
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -125,11 +122,11 @@ def tune(
         StorageError: the trials cannot be stored.
         KeyboardInterrupt: passed on, after all processes are ended; finished trials are kept.
     """
-    workload, question, launch = _ask(
-        build_model,
-        data,
-        validation,
-        (model_kwargs, data_kwargs, validation_kwargs),
+    workload = Workload(build_model, data, validation, model_kwargs or {}, data_kwargs or {}, validation_kwargs or {})
+    record = carry_out(
+        run_loop,
+        workload,
+        progress,
         fresh=fresh,
         space=space,
         device=device,
@@ -148,9 +145,6 @@ def tune(
         storage=storage,
         launch=launch,
     )
-    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
-    with ProcessLauncher(workload, question.device, launch) as launcher, shown:
-        record = _collect(run_loop(question, launcher), shown)
     return Result(**{field.name: getattr(record, field.name) for field in fields(record)})
 
 
@@ -206,20 +200,16 @@ def estimate(
     sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
     if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
         raise UsageError(f"batch_size: {batch_size!r} is not allowed; give one or more whole numbers from 1 on")
-    workload, question, launch = _ask(
-        build_model,
-        data,
-        None,
-        (model_kwargs, data_kwargs, None),
+    return carry_out(
+        functools.partial(run_estimate, batch_sizes=sizes),
+        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}),
+        progress,
         device=device,
         device_memory=device_memory,
         host_memory=host_memory,
         baseline=baseline,
         launch=launch,
     )
-    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
-    with ProcessLauncher(workload, question.device, launch) as launcher, shown:
-        return _collect(run_estimate(question, launcher, sizes), shown)
 
 
 def measure(
@@ -262,20 +252,16 @@ def measure(
     """
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"configs: {configs!r} is not allowed; give one or more autofit.FitConfig")
-    workload, question, launch = _ask(
-        build_model,
-        data,
-        None,
-        (model_kwargs, data_kwargs, None),
+    return carry_out(
+        functools.partial(run_measure, configs=configs),
+        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}),
+        progress,
         device=device,
         device_memory=device_memory,
         host_memory=host_memory,
         max_trial_seconds=max_trial_seconds,
         launch=launch,
     )
-    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
-    with ProcessLauncher(workload, question.device, launch) as launcher, shown:
-        return _collect(run_measure(question, launcher, configs), shown)
 
 
 def estimate_file(path: str | os.PathLike[str], **overrides: Any) -> Estimate:
@@ -288,55 +274,3 @@ def estimate_file(path: str | os.PathLike[str], **overrides: Any) -> Estimate:
     told = config.load(os.fspath(path))
     taken = ("build_model", "data", "model_kwargs", "data_kwargs", "device", "device_memory", "host_memory", "baseline")
     return estimate(**{**{key: told[key] for key in (*taken, "launch")}, **overrides})
-
-
-def _ask(
-    build_model: Any,
-    data: Any,
-    validation: Any,
-    kwargs: tuple[Mapping[str, Any] | None, ...],
-    *,
-    fresh: bool = False,
-    **asked: Any,
-) -> tuple[Workload, Question, str]:
-    """Check the arguments and look at this machine: (workload, question, how to launch).
-
-    `kwargs` are those of the model, the data and the validation.
-    """
-    if not callable(build_model) and not isinstance(build_model, Reference):
-        raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")
-    checked = config.check(**asked)
-    for given in (data, validation):
-        inputs.check(given)
-    workload = Workload(build_model, data, validation, *({} if given is None else given for given in kwargs))
-    here = machine.detect(devices.nvidia_devices())
-    device = devices.choose_device(here, checked.pop("device"))
-    if device is not None:
-        devices.check_free(device)
-    amounts = checked.pop("device_memory"), checked.pop("host_memory")
-    launch = checked.pop("launch")
-    question = Question(
-        workload_fingerprint=workload.fingerprint(),
-        machine=here,
-        device=device,
-        limits=limits.resolve_limits(here, device, *amounts),
-        limits_asked=(str(amounts[0]), str(amounts[1])),
-        fresh=fresh,
-        usage=snippet.usage_of(workload),
-        **checked,
-    )
-    return workload, question, launch
-
-
-def _collect(events: Generator[Event, None, Found], progress: Progress) -> Found:
-    """Draw the loop's events, show each, and return what it returns."""
-    try:
-        while True:
-            try:
-                event = next(events)
-            except StopIteration as end:
-                found: Found = end.value
-                return found
-            progress.show(event)
-    finally:
-        events.close()

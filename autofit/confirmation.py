@@ -7,12 +7,16 @@ import statistics
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autofit.events import Activity, Event, TrialEnded
+from autofit.events import Activity, Event, Notice, TrialEnded
 from autofit.intervals import mean_interval
 from autofit.records import FitConfig, Measurement, Outcome, Trial
 from autofit.results import Recommendation, Speedup
 
 Run = Callable[[FitConfig, Activity], Generator[Event, None, Measurement]]
+Validate = Callable[[FitConfig, Activity, int | None], Generator[Event, None, Measurement]]
+"""Runs a config with batches of their own size for validation, or of the config's."""
+
+_LESS = 4  # validation that does not fit is tried with so many times fewer samples a batch
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,16 @@ class Demoted:
 
 
 def confirm(
-    chosen: Trial, baseline: FitConfig, run: Run, rounds: int, *, may_win: bool, tolerance: float
+    chosen: Trial, baseline: FitConfig, run: Validate, rounds: int, *, may_win: bool, tolerance: float, may_shrink: bool
 ) -> Generator[Event, None, Recommendation | Demoted]:
     """Run the chosen config and the baseline `rounds` times each, in turn and in changing order.
 
     The speed-up is the geometric mean of the ratios of neighbouring runs, with Student's 95 % interval of their logarithms.
     A baseline that turns out faster by more than the tolerance takes the place of what was chosen, if it `may_win`: one
-    outside the search space is only compared with.
+    outside the search space is only compared with. Where it is validation that does not fit, it is given smaller batches,
+    if it `may_shrink`.
     """
+    validation: int | None = None
     runs: dict[FitConfig, list[Measurement]] = {chosen.config: [], baseline: []}
     lost: Measurement | None = None
     for number in range(rounds):
@@ -38,7 +44,11 @@ def confirm(
         for config in pair if number % 2 == 0 else reversed(pair):
             stage = "chosen" if config == chosen.config else "baseline"
             name = "the chosen config" if stage == "chosen" else "the baseline"
-            measurement = yield from run(config, Activity(f"confirming {name}, run {number + 1} of {rounds}", config))
+            activity = Activity(f"confirming {name}, run {number + 1} of {rounds}", config)
+            if stage == "chosen":
+                measurement, validation = yield from _validated(config, run, activity, validation, may_shrink)
+            else:
+                measurement = yield from run(config, activity, None)
             yield TrialEnded(Trial(config, measurement), stage)
             if measurement.outcome is Outcome.OK:
                 runs[config].append(measurement)
@@ -47,14 +57,14 @@ def confirm(
             else:
                 lost = measurement
     if lost is not None:
-        return _recommend(chosen, runs[chosen.config], Speedup(baseline, lost.outcome))
+        return _recommend(chosen, runs[chosen.config], Speedup(baseline, lost.outcome), validation)
     if baseline == chosen.config:
-        return _recommend(chosen, runs[baseline], Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, rounds))
+        return _recommend(chosen, runs[baseline], Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, rounds), validation)
     speedup = _speedup(baseline, runs[chosen.config], runs[baseline])
     if may_win and speedup.ratio is not None and speedup.ratio < 1 - tolerance:
         kept = Trial(baseline, runs[baseline][0])
-        return _recommend(kept, runs[baseline], Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, rounds))
-    return _recommend(chosen, runs[chosen.config], speedup)
+        return _recommend(kept, runs[baseline], Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, rounds), validation)
+    return _recommend(chosen, runs[chosen.config], speedup, validation)
 
 
 def race(
@@ -79,6 +89,20 @@ def race(
     return rates
 
 
+def _validated(
+    config: FitConfig, run: Validate, activity: Activity, validation: int | None, may_shrink: bool
+) -> Generator[Event, None, tuple[Measurement, int | None]]:
+    """Run the chosen config, with ever smaller batches for validation while it is that which does not fit."""
+    measurement = yield from run(config, activity, validation)
+    size = validation or config.batch_size or 1
+    while may_shrink and measurement.outcome.is_oom and measurement.evidence.phase == "validation" and size > 1:
+        yield TrialEnded(Trial(config, measurement), "chosen")
+        size = validation = max(1, size // _LESS)
+        yield Notice(f"validation did not fit with as many samples a batch; now with {size}")
+        measurement = yield from run(config, activity, validation)
+    return measurement, validation
+
+
 def _speedup(baseline: FitConfig, chosen_runs: list[Measurement], baseline_runs: list[Measurement]) -> Speedup:
     logs = [
         math.log((a.samples_per_second or 0) / (b.samples_per_second or 1))
@@ -89,7 +113,9 @@ def _speedup(baseline: FitConfig, chosen_runs: list[Measurement], baseline_runs:
     return Speedup(baseline, Outcome.OK, math.exp(mean), low, high, len(logs))
 
 
-def _recommend(chosen: Trial, runs: list[Measurement], speedup: Speedup) -> Recommendation:
+def _recommend(
+    chosen: Trial, runs: list[Measurement], speedup: Speedup, validation_batch_size: int | None
+) -> Recommendation:
     rates = [m.samples_per_second or 0.0 for m in runs]
     mean, half_width = mean_interval(rates)
     everything = [chosen.measurement, *runs]
@@ -101,6 +127,7 @@ def _recommend(chosen: Trial, runs: list[Measurement], speedup: Speedup) -> Reco
         host_peak_bytes=_peak([m.host_peak_bytes for m in everything]),
         speedup=speedup,
         confirmed=True,
+        validation_batch_size=validation_batch_size,
     )
 
 

@@ -107,7 +107,8 @@ class Measurement:
     phase say where they were; that of the input pipeline alone, which no user's run has, is not in the peak as a whole.
     `driver_peak_bytes` is the most that the driver counted for the trial's processes, context and libraries included;
     `allocator_fallbacks` counts algorithms given up for want of memory, the sign of the slow zone below the limit.
-    `queued_batches` is how many batches were ready or in the making when the queue was full.
+    `queued_batches` is how many batches were ready or in the making when the queue was full. `storage_bytes_per_second` is
+    what was read from storage during the run that was timed: near 0 where the page cache had it.
     """
 
     outcome: Outcome
@@ -126,6 +127,7 @@ class Measurement:
     driver_peak_bytes: int | None = None
     allocator_fallbacks: int = 0
     queued_batches: int | None = None
+    storage_bytes_per_second: float | None = None
     traceback: str | None = None
 
     @property
@@ -244,7 +246,8 @@ class TrialSpec:
     holds would make it look faster than it is. A describing trial estimates the memory of `batch_sizes`, of a step that
     XLA compiles that of the first two alone unless `compile_all`. A measuring trial whose rate is surely below
     `rate_to_beat` ends early; it takes the step's rate alone from `compute_samples_per_second` where that is known. The
-    optimizer accumulates gradients over so many batches that they add up to `effective_batch_size`.
+    optimizer accumulates gradients over so many batches that they add up to `effective_batch_size`. A confirming trial
+    validates on batches of `validation_batch_size`, of the config's own size where that is None.
     """
 
     role: str
@@ -258,3 +261,4 @@ class TrialSpec:
     rate_to_beat: float | None = None
     compute_samples_per_second: float | None = None
     effective_batch_size: int | None = None
+    validation_batch_size: int | None = None

@@ -29,7 +29,10 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The chosen config, with the figures of the runs that confirmed it."""
+    """The chosen config, with the figures of the runs that confirmed it.
+
+    `validation_batch_size` is there where validation does not fit with as many samples a batch as training does.
+    """
 
     config: FitConfig
     samples_per_second: float
@@ -38,6 +41,7 @@ class Recommendation:
     host_peak_bytes: int | None
     speedup: Speedup
     confirmed: bool
+    validation_batch_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class TuningRecord:
     """One tune, whole: the choice, its proof, and every trial.
 
     `data_kwargs` are for the data factory (of a ready-made PyDataset: its attributes), `fit_kwargs` for `Model.fit`,
-    `optimizer_kwargs` for the optimizer; the latter are there where an effective batch size is kept.
+    `optimizer_kwargs` for the optimizer; the latter are there where an effective batch size is kept. The validation data
+    takes `validation_batch_size` where that is another than the config's.
     """
 
     config: FitConfig
@@ -99,6 +104,7 @@ class TuningRecord:
     trials: tuple[Trial, ...]
     seconds: float
     usage: Usage
+    validation_batch_size: int | None = None
     version: int = RESULT_VERSION
 
     @property

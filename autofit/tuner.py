@@ -100,7 +100,7 @@ class _Tuning:
         if kept is not None:
             return kept
         reason = yield from self._search(study)
-        recommendation = yield from self._confirm(study, space, baseline)
+        recommendation = yield from self._confirm(study, description, space, baseline)
         record = answer.record(q, study.trials(), description, recommendation, reason, self._budget.seconds())
         answer.keep(study, q, record)
         return record
@@ -175,7 +175,7 @@ class _Tuning:
         )
 
     def _confirm(
-        self, study: TuningStudy, space: SearchSpace, baseline: FitConfig
+        self, study: TuningStudy, description: Description, space: SearchSpace, baseline: FitConfig
     ) -> Generator[Event, None, Recommendation]:
         q = self._question
         while True:
@@ -192,6 +192,7 @@ class _Tuning:
                 self._budget.rounds(chosen),
                 may_win=baseline in space,
                 tolerance=q.tolerance,
+                may_shrink="batch_size" in description.validation_knobs or q.usage.validation_form == "arrays",
             )
             if isinstance(verdict, Recommendation):
                 return verdict
@@ -217,7 +218,12 @@ class _Tuning:
         return (yield from self._run_again(spec, activity))
 
     def _confirming_run(
-        self, study: TuningStudy, chosen: Measurement, config: FitConfig, activity: Activity
+        self,
+        study: TuningStudy,
+        chosen: Measurement,
+        config: FitConfig,
+        activity: Activity,
+        validation_batch_size: int | None,
     ) -> Generator[Event, None, Measurement]:
         known = [t.measurement for t in study.trials() if t.config == config and t.measurement.samples_per_second]
         rate = known[0] if known else chosen
@@ -227,6 +233,7 @@ class _Tuning:
             limits=self._question.limits,
             deadline_seconds=self._budget.confirming_deadline_seconds(rate),
             measure_seconds=CONFIRM_SECONDS,
+            validation_batch_size=validation_batch_size,
             input_bound=(rate.input_samples_per_second or 0) < INPUT_BOUND * (rate.compute_samples_per_second or 0),
         )
         return (yield from self._run_again(spec, activity))

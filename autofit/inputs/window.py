@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -23,8 +23,8 @@ class Window(Passing, keras.utils.PyDataset):  # type: ignore[misc]  # Keras shi
 
 
 class Repeated(Repeating, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
-    """The same batches again and again."""
+    """The same batches again and again; takes what `repeat` does."""
 
-    def __init__(self, batches: Sequence[tuple[Any, ...]], length: int) -> None:
+    def __init__(self, *args: Any) -> None:
         super().__init__()
-        self._batches, self._length = batches, length
+        self.repeat(*args)

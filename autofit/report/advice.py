@@ -8,6 +8,7 @@ from autofit.records import FitConfig, Trial
 from autofit.results import TuningRecord
 
 _PICKLING_SHARE = 0.6  # of what its workers could make: a pool below that, and heavy to hand over, is held back
+_COLD = 0.02  # of the bytes trained on: a JPEG file has a tenth to a fiftieth of its pixels' bytes
 _HEAVY_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured with batches of 19 MB)
 
 
@@ -17,6 +18,7 @@ def advice(record: TuningRecord) -> dict[str, str]:
         "bottleneck": bottleneck(record),
         "learning rate": _learning_rate(record),
         "epoch": _epoch(record),
+        "page cache": _page_cache(record),
     }
     return {subject: text for subject, text in found.items() if text}
 
@@ -42,13 +44,14 @@ def bottleneck(record: TuningRecord) -> str:
 def _input_bound(record: TuningRecord, compute: float, inputs: float) -> list[str]:
     rates = {t.config: t.measurement.input_samples_per_second for t in record.trials}
     made = {config: rate for config, rate in rates.items() if rate}
-    one = max((rate for config, rate in made.items() if not config.has_queue), default=None)
-    if one is None:
+    alone = max((config for config in made if not config.has_queue), key=lambda config: made[config], default=None)
+    if alone is None:
         return [f"the input makes {inputs:,.0f} samples/s, the model could take {compute:,.0f}"]
-    parts = [f"one worker makes {one:,.0f} samples/s, the model could take {compute:,.0f}"]
-    best = max(made, key=lambda config: made[config])
+    one, best = made[alone], max(made, key=lambda config: made[config])
+    at = [f" (batch {c.batch_size})" if alone.batch_size != best.batch_size else "" for c in (alone, best)]
+    parts = [f"one worker makes {one:,.0f} samples/s{at[0]}, the model could take {compute:,.0f}"]
     if best.has_queue and made[best] > one:
-        parts.append(f"{_workers(best)} reach {made[best]:,.0f}")
+        parts.append(f"{_workers(best)} reach {made[best]:,.0f}{at[1]}")
     if any(_is_held_back(trial, one, record) for trial in record.trials):
         parts.append("handing batches over from process to process (pickling) limits beyond")
     return parts
@@ -94,3 +97,17 @@ def _epoch(record: TuningRecord) -> str:
         return text
     text += f", the last of {last} samples"
     return f"{text}, for which XLA compiles once more" if record.description.jit_compile else text
+
+
+def _page_cache(record: TuningRecord) -> str:
+    """Whether some trials read from storage what others found in the page cache, so that they do not compare."""
+    made = [(t.measurement.storage_bytes_per_second, t.measurement.samples_per_second) for t in record.trials]
+    needed = record.description.sample_bytes
+    shares = [read / (rate * needed) for read, rate in made if read is not None and rate and needed]
+    cold = sum(share > _COLD for share in shares)
+    if not cold or cold == len(shares):
+        return ""
+    return (
+        f"{cold} of {len(shares)} trials read from storage what the others found in memory: their rates do not compare. "
+        "Where the data is larger than memory, tune on all of it; where it is not, tune once more, --fresh"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from autofit.inputs import arguments_of, readymade
@@ -53,7 +54,8 @@ def render(record: TuningRecord) -> str:
         lines.append(f"{', '.join(parts)} = {training}")
         arguments = [*parts[:2], *(f"{part}={part}" for part in parts[2:])]
     if usage.validation is not None:
-        knobs = arguments_of(description.validation_knobs, record.config)
+        smaller = record.validation_batch_size or record.config.batch_size
+        knobs = arguments_of(description.validation_knobs, replace(record.config, batch_size=smaller))
         validation = usage.validation
         if usage.validation_form == "factory":
             validation = _call(usage.validation, {**usage.validation_kwargs, **knobs})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from autofit import accumulation
@@ -34,15 +34,16 @@ def build_model(job: Job, loaded: Workload) -> Any:
     return model
 
 
-def open_data(job: Job, data: Any, kwargs: Mapping[str, Any]) -> FitInput:
-    """The user's data under the config that is tried."""
-    return open_input(resolved(data), kwargs, job.config, job.report_error)
+def open_validation(job: Job, loaded: Workload) -> FitInput:
+    """The validation data under the config that is tried, or in batches of its own size."""
+    config = replace(job.config, batch_size=job.spec["validation_batch_size"] or job.config.batch_size)
+    return open_input(resolved(loaded.validation), loaded.validation_kwargs, config, job.report_error)
 
 
 def open_training(job: Job, loaded: Workload) -> FitInput:
     """The training data under the config that is tried."""
     job.enter("opening the data")
-    return open_data(job, loaded.data, loaded.data_kwargs)
+    return open_input(resolved(loaded.data), loaded.data_kwargs, job.config, job.report_error)
 
 
 def resolved(part: Any) -> Any:

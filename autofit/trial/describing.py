@@ -33,6 +33,9 @@ def describe(job: Job, loaded: Workload) -> None:
     model.optimizer.build(model.trainable_variables)
     found = _lengths(job, data) if may_differ else None
     batch = data.batch() if found is None else found.longest
+    notices = [trouble] if trouble is not None else []
+    if found is not None and found.opens_alike and data.kind != "tf.data":
+        notices.append(lengths.OPENS_ALIKE)
     footprints, problem = _footprints(job, model, batch)
     job.send(
         description=asdict(
@@ -53,7 +56,7 @@ def describe(job: Job, loaded: Workload) -> None:
                 footprints=footprints,
                 estimate_problem=problem,
                 accumulates_by=accumulation.place_of(model, resolved(loaded.build_model)),
-                notices=() if trouble is None else (trouble,),
+                notices=tuple(notices),
                 processes_hang=trouble == forks.HANGS,
                 versions={"backend": backends.current().name, **backends.current().versions()},
             )

@@ -28,15 +28,15 @@ def steps_per_execution(model: Any) -> int:
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
-def repeated(flavour: Any, batches: Sequence[tuple[Any, ...]], length: int) -> Any:
-    """A dataset of that Keras that gives the same batches again and again."""
+def repeated(flavour: Any, batches: Sequence[tuple[Any, ...]], length: int, opening: Sequence[tuple[Any, ...]] = ()) -> Any:
+    """A dataset of that Keras that gives the same batches again and again (`Repeating`)."""
     if flavour.__name__ == "tf_keras":
         from autofit.inputs.sequence_window import RepeatedSequence  # loads tf_keras, which only its users have
 
-        return RepeatedSequence(batches, length)
+        return RepeatedSequence(batches, length, opening)
     from autofit.inputs.window import Repeated  # loads Keras
 
-    return Repeated(batches, length)
+    return Repeated(batches, length, opening)
 
 
 def idle_model(flavour: Any) -> Any:

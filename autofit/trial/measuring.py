@@ -15,11 +15,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import psutil
+
 from autofit.inputs import FitInput
 from autofit.inputs.batch import leaves
 from autofit.records import INPUT_ALONE, INPUT_BOUND
 from autofit.trial import lengths
-from autofit.trial.building import build_model, open_data, open_training
+from autofit.trial.building import build_model, open_training, open_validation
 from autofit.trial.flavour import idle_model, keras_of, repeated, steps_per_execution
 from autofit.trial.job import Job
 from autofit.trial.meter import STALL_SECONDS, Rate, StepClock, wait_until_full
@@ -45,8 +47,7 @@ def _train_on_longest(job: Job, model: Any) -> None:
         return
     job.enter("longest batch")
     samples = job.config.batch_size or len(leaves(found.longest)[0])
-    both = [lengths.resized(batch, samples) for batch in (found.longest, found.shortest)]
-    model.fit(repeated(keras_of(model), both, max(_LONGEST_STEPS, steps_per_execution(model))), verbose=0)
+    model.fit(repeated(keras_of(model), found.resized(samples), max(_LONGEST_STEPS, steps_per_execution(model))), verbose=0)
 
 
 def measure(job: Job, loaded: Workload) -> None:
@@ -65,8 +66,8 @@ def measure(job: Job, loaded: Workload) -> None:
         warm_up=_FIRST_EPOCH_STEPS if known else _WARMED_UP,
         to_beat=job.spec["rate_to_beat"],
     )
-    _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
-    _send_measurement(job, clock, compute, inputs)
+    storage = _timed(job, model, data, clock)
+    _send_measurement(job, clock, compute, inputs, storage)
 
 
 def confirm(job: Job, loaded: Workload) -> None:
@@ -75,15 +76,39 @@ def confirm(job: Job, loaded: Workload) -> None:
     data = open_training(job, loaded)
     validation: dict[str, Any] = {}
     if loaded.validation is not None:
-        opened = open_data(job, loaded.validation, loaded.validation_kwargs)
-        validation = opened.validation_arguments(_VALIDATION_STEPS)
+        validation = open_validation(job, loaded).validation_arguments(_VALIDATION_STEPS)
     _train_on_longest(job, model)
     first = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     short = data.fit_arguments(_FIRST_EPOCH_STEPS * steps_per_execution(model))
     _fit(job, model, data, {**short, **validation}, first, phase="first epoch")
     clock = _fit_clock(job, model, data, drain=job.spec["input_bound"], enough_spread=0.0)
+    storage = _timed(job, model, data, clock)
+    _send_measurement(job, clock, None, None, storage)
+
+
+def _timed(job: Job, model: Any, data: FitInput, clock: StepClock) -> float | None:
+    """The run that is timed; returns the bytes a second that it read from storage."""
+    before, started = _storage_bytes(), time.perf_counter()
     _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
-    _send_measurement(job, clock, None, None)
+    after = _storage_bytes()
+    return None if before is None or after is None else max(0, after - before) / (time.perf_counter() - started)
+
+
+def _storage_bytes() -> int | None:
+    """What this process and its workers have had read from storage, the page cache not counted; None where not told."""
+    here = psutil.Process()
+    found = [_bytes_read_by(process) for process in (here, *here.children(recursive=True))]
+    return None if None in found else sum(read or 0 for read in found)
+
+
+def _bytes_read_by(process: psutil.Process) -> int | None:
+    """0 where the process is gone: its parent has then taken over its count."""
+    try:
+        return int(process.io_counters().read_bytes)
+    except psutil.NoSuchProcess:
+        return 0
+    except (psutil.AccessDenied, AttributeError):
+        return None
 
 
 def _fit_clock(
@@ -171,9 +196,10 @@ def _fit(
 def _compute_rate(job: Job, model: Any, data: FitInput) -> Rate:
     """The same step on one batch again and again; on a few where batches differ in shape."""
     clock = StepClock(data.batch_samples * steps_per_execution(model), _COMPUTE_SECONDS)
-    varied = lengths.load(job.folder) is not None
-    batches = list(itertools.islice(data.look(), _VARIED_BATCHES)) if varied else [data.batch()]
-    again = {"x": repeated(keras_of(model), batches, _MOST_STEPS)}
+    found = lengths.load(job.folder)
+    batches = [data.batch()] if found is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
+    opening = [] if found is None else found.resized(data.batch_samples)
+    again = {"x": repeated(keras_of(model), batches, _MOST_STEPS, opening)}
     _fit(job, model, data, again, clock, phase="first step", after_first="compute alone")
     return _known(clock)
 
@@ -199,7 +225,9 @@ def _known(clock: StepClock) -> Rate:
     return rate
 
 
-def _send_measurement(job: Job, clock: StepClock, compute: float | None, inputs: float | None) -> None:
+def _send_measurement(
+    job: Job, clock: StepClock, compute: float | None, inputs: float | None, storage: float | None
+) -> None:
     rate = _known(clock)
     job.send(
         measurement={
@@ -210,6 +238,7 @@ def _send_measurement(job: Job, clock: StepClock, compute: float | None, inputs:
             "compute_samples_per_second": compute,
             "input_samples_per_second": inputs,
             "queued_batches": clock.queued,
+            "storage_bytes_per_second": storage,
             "device_peak_bytes": job.peaks.highest(),
             "device_peak_bytes_by_phase": job.peaks.by_phase,
         }

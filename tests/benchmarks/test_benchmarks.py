@@ -9,7 +9,7 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", ["memory", "search"])
+@pytest.mark.parametrize("name", ["memory", "search", "live"])
 def test_what_is_printed_is_what_was_frozen(name):
     ran = subprocess.run([sys.executable, HERE / f"{name}.py"], capture_output=True, text=True, check=True, timeout=50)
     assert ran.stdout == (HERE / f"{name}.txt").read_text()

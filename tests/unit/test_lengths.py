@@ -29,6 +29,11 @@ def test_batches_of_one_shape_are_not_looked_at_to_the_end(monkeypatch):
     assert lengths.look(iter([batch(3), batch(3, samples=2)])) is None
 
 
+def test_that_the_first_two_are_alike_is_told():
+    assert lengths.look(iter([batch(10), batch(10), batch(20)])).opens_alike
+    assert not lengths.look(iter([batch(10), batch(20), batch(20)])).opens_alike
+
+
 def test_what_was_found_is_kept_for_other_processes_and_made_as_large_as_they_want(tmp_path):
     assert lengths.load(tmp_path) is None
     lengths.look(iter([batch(10), batch(70)])).save(tmp_path)

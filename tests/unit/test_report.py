@@ -210,6 +210,17 @@ def test_the_last_batch_of_an_epoch_is_told(tuned, count, batch, told):
     assert advice.advice(record)["epoch"] == told
 
 
+def test_trials_that_read_from_storage_do_not_compare_with_those_that_did_not(tuned):
+    def record(*reads):
+        ok = tuned[1].trials[0].measurement
+        trials = [Trial(FitConfig(32), replace(ok, samples_per_second=10.0, storage_bytes_per_second=r)) for r in reads]
+        return replace(tuned[1], trials=tuple(trials), description=replace(tuned[1].description, sample_bytes=1000))
+
+    assert advice.advice(record(5000.0, 0.0, 0.0))["page cache"].startswith("1 of 3 trials read from storage")
+    for alike in ((0.0, 0.0), (5000.0, 5000.0), (None, None)):
+        assert "page cache" not in advice.advice(record(*alike))
+
+
 def test_kwargs_that_json_does_not_know_do_not_lose_the_result(tuned, tmp_path):
     asked = replace(tuned[1], usage=replace(USAGE, data_kwargs={"augment": len, "scale": {1, 2}}))
     files.save(asked, tmp_path / "result.json")

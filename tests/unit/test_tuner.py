@@ -8,7 +8,9 @@ import pytest
 from autofit.columns import Columns
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.events import Activity, Described, Notice, TrialEnded
-from autofit.records import Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, TrialSpec
+from autofit.records import Description, Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, TrialSpec
+from autofit.report import snippet
+from autofit.results import Usage
 from autofit.space import build_space, condemned
 from autofit.tuner import tune
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB, FakeLauncher, drain, question
@@ -350,3 +352,27 @@ def test_it_says_when_predictions_are_no_guide(tmp_path):
     assert len(notices) == 1
     assert "Optuna's TPE proposes from here on" in notices[0]
     assert len(record.trials) == 10
+
+
+@pytest.mark.parametrize("form", ["factory", "arrays"])
+def test_validation_that_does_not_fit_is_given_smaller_batches(tmp_path, form):
+    usage = Usage(validation="validation", validation_form=form)
+    knobs = {"batch_size": "batch_size"} if form == "factory" else {}
+    launcher = Validating(knobs, validates=20)
+    events, record = drain(tune(question(tmp_path, max_trials=8, usage=usage), launcher))
+    assert record.config.batch_size > 20 >= record.validation_batch_size > 4
+    assert any("validation did not fit" in event.text for event in events if isinstance(event, Notice))
+    assert record.fit_kwargs.get("validation_batch_size") == (None if form == "factory" else record.validation_batch_size)
+    assert f"batch_size={record.validation_batch_size}" in snippet.render(record)
+
+
+class Validating(FakeLauncher):
+    """Its validation takes other knobs."""
+
+    def __init__(self, knobs, **kwargs):
+        super().__init__(**kwargs)
+        self._knobs = knobs
+
+    def run(self, spec):
+        found = yield from super().run(spec)
+        return replace(found, validation_knobs=self._knobs) if isinstance(found, Description) else found
