@@ -1,7 +1,7 @@
 """A deep convolutional net on 16 x 16 pictures: 200 million parameters, and several times their bytes to train.
 
     python examples/deep_net.py                                              estimates, measures, draws deep_net.png
-    autofit estimate configs/deep_net.yaml --batch-size 1,4,8                the estimate alone
+    autofit estimate configs/deep_net.yaml --batch-size 1,2,4                the estimate alone
 
 Small pictures do not make small memory: weights, gradients and Adam's two moments are four times the weights before the
 first activation is counted, and the batch comes on top.
@@ -17,7 +17,7 @@ import numpy as np
 import autofit
 
 PIXELS, CLASSES = 16, 10
-BATCHES = (1, 4, 8)
+BATCHES = (1, 2, 4)
 LIMIT = "16GiB"
 
 

@@ -90,6 +90,13 @@ def test_a_confirming_run_goes_through_an_epoch_validation_and_the_next_epoch(in
     assert phases[-3:] == ["first epoch", "validation", "training"]
 
 
+def test_validation_may_have_batches_of_its_own_size(start, play):
+    launcher, config = start(validation=w.Cases), FitConfig(32, 1, 10, False)
+    assert play(launcher, config, role="confirm").outcome is Outcome.OK
+    broken = play(launcher, config, role="confirm", validation_batch_size=w.RAISES)
+    assert (broken.outcome, broken.evidence.phase) == (Outcome.ERROR, "validation")
+
+
 def test_a_confirming_run_sees_a_bug_in_the_validation(start, play):
     launcher = start(validation=w.opens_nothing)
     measurement = play(launcher, role="confirm")
