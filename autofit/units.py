@@ -19,3 +19,8 @@ def format_seconds(seconds: float) -> str:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def format_rate(per_second: float) -> str:
+    """A rate without its unit: whole numbers with commas, two digits below ten."""
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"

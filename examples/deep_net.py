@@ -6,7 +6,16 @@
 Small pictures do not make small memory: weights, gradients and Adam's two moments are four times the weights before the
 first activation is counted, and the batch comes on top.
 
-FIGURES
+Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), four and a half minutes:
+
+    198,241,290 parameters, 0.74 GiB
+    batch  estimated   measured of weights
+        1   3.55 GiB   2.53 GiB       3.4x
+        2   3.52 GiB   2.46 GiB       3.3x
+        4   3.16 GiB   2.42 GiB       3.3x
+
+The batch hardly shows beside the weights, their gradients and their moments. The estimate is 30 to 43 % too high here, more
+than the error that it states.
 """
 
 import argparse

@@ -190,7 +190,8 @@ def render_kwargs(
         del given[queue]
     to_fit = {description.knobs[knob] for knob in kind.fit_knobs if knob in description.knobs}
     fit_kwargs = {name: value for name, value in given.items() if name in to_fit}
-    data_kwargs = {name: value for name, value in given.items() if name not in to_fit}
+    to_factory = set(given) - to_fit | set(description.required)
+    data_kwargs = {name: value for name, value in given.items() if name in to_factory}
     if sample_count is not None and config.batch_size is not None:
         fit_kwargs["steps_per_epoch"] = math.ceil(sample_count / config.batch_size)
     return data_kwargs, fit_kwargs

@@ -6,6 +6,7 @@ import math
 
 from autofit.records import FitConfig, Trial
 from autofit.results import TuningRecord
+from autofit.units import format_rate
 
 _PICKLING_SHARE = 0.6  # of what its workers could make: a pool below that, and heavy to hand over, is held back
 _COLD = 0.02  # of the bytes trained on: a JPEG file has a tenth to a fiftieth of its pixels' bytes
@@ -30,13 +31,14 @@ def bottleneck(record: TuningRecord) -> str:
         return "unknown: the rates of step and input alone were not taken"
     if record.bottleneck == "compute":
         return (
-            f"compute-bound: the model takes {compute:,.0f} samples/s, the input could make {inputs:,.0f}; "
+            f"compute-bound: the model takes {format_rate(compute)} samples/s, the input could make {format_rate(inputs)}; "
             "more workers would not help"
         )
     if record.bottleneck == "contention":
         return (
-            f"contention: alone the model takes {compute:,.0f} samples/s and the input makes {inputs:,.0f}, together they "
-            f"reach {record.samples_per_second:,.0f}: they take cores or memory bandwidth from each other"
+            f"contention: alone the model takes {format_rate(compute)} samples/s and the input makes {format_rate(inputs)}"
+            f", together they reach {format_rate(record.samples_per_second)}"
+            ": they take cores or memory bandwidth from each other"
         )
     return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
 
@@ -46,12 +48,12 @@ def _input_bound(record: TuningRecord, compute: float, inputs: float) -> list[st
     made = {config: rate for config, rate in rates.items() if rate}
     alone = max((config for config in made if not config.has_queue), key=lambda config: made[config], default=None)
     if alone is None:
-        return [f"the input makes {inputs:,.0f} samples/s, the model could take {compute:,.0f}"]
+        return [f"the input makes {format_rate(inputs)} samples/s, the model could take {format_rate(compute)}"]
     one, best = made[alone], max(made, key=lambda config: made[config])
     at = [f" (batch {c.batch_size})" if alone.batch_size != best.batch_size else "" for c in (alone, best)]
-    parts = [f"one worker makes {one:,.0f} samples/s{at[0]}, the model could take {compute:,.0f}"]
+    parts = [f"one worker makes {format_rate(one)} samples/s{at[0]}, the model could take {format_rate(compute)}"]
     if best.has_queue and made[best] > one:
-        parts.append(f"{_workers(best)} reach {made[best]:,.0f}{at[1]}")
+        parts.append(f"{_workers(best)} reach {format_rate(made[best])}{at[1]}")
     if any(_is_held_back(trial, one, record) for trial in record.trials):
         parts.append("handing batches over from process to process (pickling) limits beyond")
     return parts

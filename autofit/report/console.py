@@ -16,7 +16,7 @@ from autofit.records import FitConfig, Limits, Outcome, Trial
 from autofit.report.advice import advice
 from autofit.report.snippet import baseline_gain, render
 from autofit.results import TuningRecord
-from autofit.units import format_bytes, format_seconds
+from autofit.units import format_bytes, format_rate, format_seconds
 
 _BAR_CELLS = 6
 _REFRESH_PER_SECOND = 2  # drawing takes time from what is being measured
@@ -127,7 +127,7 @@ def summarise(record: TuningRecord, console: Console) -> None:
     spread = f" (±{record.spread:.0%})" if record.spread is not None else ""
     rows = [
         ("chosen", str(record.config)),
-        ("rate", f"{record.samples_per_second:,.0f} samples/s{spread}, confirmed in fresh processes"),
+        ("rate", f"{format_rate(record.samples_per_second)} samples/s{spread}, confirmed in fresh processes"),
         ("gain", baseline_gain(record)),
         *advice(record).items(),
         ("device", _margin(record.device_peak_bytes, record.limits.device_bytes)),
@@ -181,7 +181,7 @@ def _table(rows: list[tuple[str, Trial]], limits: Limits | None) -> Table:
                 m.outcome.value if m.outcome is not Outcome.OK or not label else label,
                 style=_STYLES.get(m.outcome, "yellow"),
             ),
-            "" if m.samples_per_second is None else f"{m.samples_per_second:,.0f}",
+            "" if m.samples_per_second is None else format_rate(m.samples_per_second),
             _bar(m.device_peak_bytes, limits.device_bytes if limits else None),
             _bar(m.host_peak_bytes, limits.host_bytes if limits else None),
             f"{m.seconds:.0f}",
@@ -214,7 +214,7 @@ def _line(event: TrialEnded, limits: Limits | None) -> str:
     trial, m = event.trial, event.trial.measurement
     parts = [m.outcome.value]
     if m.samples_per_second is not None:
-        parts.append(f"{m.samples_per_second:,.0f} samples/s")
+        parts.append(f"{format_rate(m.samples_per_second)} samples/s")
     for name, peak, limit in (
         ("device", m.device_peak_bytes, limits and limits.device_bytes),
         ("host", m.host_peak_bytes, limits and limits.host_bytes),

@@ -52,7 +52,7 @@ def describe(job: Job, loaded: Workload) -> None:
                 jit_compile=bool(model.jit_compile),
                 batch_parts=len(batch),
                 validation_knobs=knobs_of(resolved(loaded.validation), loaded.validation_kwargs),
-                fingerprint=_model_fingerprint(model, [np.asarray(leaf) for leaf in leaves(data.batch())]),
+                fingerprint=_model_fingerprint(model, [np.asarray(leaf) for leaf in leaves(batch)]),
                 footprints=footprints,
                 estimate_problem=problem,
                 accumulates_by=accumulation.place_of(model, resolved(loaded.build_model)),

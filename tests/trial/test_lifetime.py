@@ -1,5 +1,6 @@
 """No process outlives its driver, however the driver ends."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,10 +80,12 @@ def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
     process, below = driver
     server = next(one for one in below if one.ppid() == process.pid)
     trials = [one for one in below if one.ppid() == server.pid]
+    folder = next(arg for arg in server.cmdline() if "autofit-" in arg)
     process.send_signal(signal.SIGSTOP)
     server.kill()
     wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
     process.kill()
+    shutil.rmtree(folder)  # nobody is left who could
 
 
 def test_a_lost_trial_server_is_noticed_and_replaced(start, play):

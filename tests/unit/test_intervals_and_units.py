@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.intervals import mean_interval
-from autofit.units import format_bytes, format_seconds
+from autofit.units import format_bytes, format_rate, format_seconds
 
 
 def test_the_interval_of_three_readings_is_students():
@@ -31,6 +31,11 @@ def test_the_interval_scales_with_the_readings(values, factor):
 )
 def test_bytes_have_three_digits_and_a_unit(count, text):
     assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(("rate", "text"), [(12345.6, "12,346"), (10, "10"), (0.534, "0.53"), (3.0, "3")])
+def test_rates_below_ten_keep_two_digits(rate, text):
+    assert format_rate(rate) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (42, "42 s"), (65, "1 min 05 s"), (7380, "2 h 03 min")])

@@ -117,3 +117,27 @@ def test_what_cannot_be_asked_is_said(asked, knobs, told):
 def test_a_single_value_space_has_one_config():
     space = SearchSpace(batch_size=(8,), workers=(2,), max_queue_size=(4,), use_multiprocessing=(False,))
     assert list(space.configs()) == [FitConfig(8, 2, 4, False)]
+
+
+def test_the_largest_batch_and_the_effective_one_bound_what_is_tried():
+    def sizes(asked=None, **bounds):
+        return build_space(asked, ["batch_size"], cores=2, sample_count=5000, **bounds).batch_size
+
+    assert max(sizes(max_batch_size=100)) == 100
+    assert sizes({"batch_size": [8, 64, 256]}, max_batch_size=100) == (8, 64)
+    assert sizes({"batch_size": (8, 64)}, effective_batch_size=96) == (8, 12, 16, 24, 32, 48)
+    assert max(sizes(effective_batch_size=1024, max_batch_size=200)) == 128
+
+
+@pytest.mark.parametrize(
+    ("asked", "knobs", "bounds", "told"),
+    [
+        ({"batch_size": [64, 256]}, ["batch_size"], {"max_batch_size": 32}, "the smallest is 64, and max_batch_size 32"),
+        ({"batch_size": (7, 8)}, ["batch_size"], {"effective_batch_size": 9}, "divides the effective batch size 9"),
+        ({}, ["workers"], {"effective_batch_size": 64}, "effective_batch_size: 64 is given, but the data does not take"),
+        ({}, ["workers"], {"max_batch_size": 64}, "max_batch_size: 64 is given, but the data does not take"),
+    ],
+)
+def test_bounds_that_leave_no_batch_size_are_said(asked, knobs, bounds, told):
+    with pytest.raises(UsageError, match=told):
+        build_space(asked, knobs, cores=2, sample_count=1000, **bounds)
