@@ -32,9 +32,20 @@ def warm(start):
 
 
 @pytest.fixture(scope="session")
-def changing(start):
-    """A warm server whose workload tests change."""
+def shared(start):
+    """A warm server for tests that bring their own workload."""
     return start()
+
+
+@pytest.fixture
+def turn(shared):
+    """Give the shared server another workload, for this test."""
+
+    def turn(build_model=workloads.build_model, data=workloads.Cases, **kwargs):
+        shared.change(Workload(build_model, data, **kwargs))
+        return shared
+
+    return turn
 
 
 @pytest.fixture(scope="session")

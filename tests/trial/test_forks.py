@@ -7,7 +7,6 @@ import pytest
 
 from autofit.records import FitConfig
 from autofit.trial import forks
-from autofit.workload import Workload
 from tests import workloads as w
 
 draw = np.random.default_rng(0)
@@ -34,8 +33,7 @@ def test_a_worker_that_dies_is_left_to_the_trials():
     ("data", "told", "hang"),
     [(w.TensorFlowInside, forks.HANGS, True), (w.SameNumbers, forks.SAME_NUMBERS, False), (w.Cases, None, False)],
 )
-def test_the_describing_trial_says_what_processes_would_do(changing, play, data, told, hang):
-    changing.change(Workload(w.build_model, data))
-    described = play(changing, FitConfig(8, 1, 10, False), role="describe")
+def test_the_describing_trial_says_what_processes_would_do(turn, play, data, told, hang):
+    described = play(turn(data=data), FitConfig(8, 1, 10, False), role="describe")
     assert described.notices == (() if told is None else (told,))
     assert described.processes_hang is hang

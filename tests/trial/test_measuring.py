@@ -76,8 +76,8 @@ def test_arrays_are_trained_on_as_they_are(in_memory, play):
 
 
 @pytest.mark.parametrize("case", ["arrays", "PyDataset"])
-def test_a_confirming_run_is_longer_and_validates(in_memory, start, play, case):
-    launcher = in_memory if case == "arrays" else start(validation=w.Cases, validation_kwargs={"seconds": 0.01})
+def test_a_confirming_run_is_longer_and_validates(in_memory, turn, play, case):
+    launcher = in_memory if case == "arrays" else turn(validation=w.Cases, validation_kwargs={"seconds": 0.01})
     config = FitConfig(32) if case == "arrays" else FitConfig(32, 2, 4, True)
     measurement = play(launcher, config, role="confirm", measure_seconds=1.5)
     assert measurement.outcome is Outcome.OK
@@ -90,15 +90,15 @@ def test_a_confirming_run_goes_through_an_epoch_validation_and_the_next_epoch(in
     assert phases[-3:] == ["first epoch", "validation", "training"]
 
 
-def test_validation_may_have_batches_of_its_own_size(start, play):
-    launcher, config = start(validation=w.Cases), FitConfig(32, 1, 10, False)
+def test_validation_may_have_batches_of_its_own_size(turn, play):
+    launcher, config = turn(validation=w.Cases), FitConfig(32, 1, 10, False)
     assert play(launcher, config, role="confirm").outcome is Outcome.OK
     broken = play(launcher, config, role="confirm", validation_batch_size=w.RAISES)
     assert (broken.outcome, broken.evidence.phase) == (Outcome.ERROR, "validation")
 
 
-def test_a_confirming_run_sees_a_bug_in_the_validation(start, play):
-    launcher = start(validation=w.opens_nothing)
+def test_a_confirming_run_sees_a_bug_in_the_validation(turn, play):
+    launcher = turn(validation=w.opens_nothing)
     measurement = play(launcher, role="confirm")
     assert measurement.outcome is Outcome.ERROR
     assert "there is no folder of pictures" in measurement.traceback
@@ -112,9 +112,9 @@ def test_both_kinds_of_process_give_the_same(start, play, launch):
 
 
 @pytest.mark.parametrize("steps_per_execution", [1, 5])
-def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(start, play, steps_per_execution):
+def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(turn, play, steps_per_execution):
     data = functools.partial(w.Cases, workers=2, max_queue_size=4, seconds=0.05, length=60)
-    launcher = start(data=data, model_kwargs={"steps_per_execution": steps_per_execution})
+    launcher = turn(data=data, model_kwargs={"steps_per_execution": steps_per_execution})
     described = play(launcher, role="describe")
     assert tuple(described.knobs) == ("batch_size", "use_multiprocessing")
     running = launcher.run(TrialSpec("measure", FitConfig(16, None, None, False), Limits(None, 2**33), 60, 1.5))
