@@ -13,8 +13,8 @@ Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), volumes of 32 x 32 
         3        5 MiB       13 MiB       12 MiB
         4        6 MiB       13 MiB       13 MiB
 
-The peak is not monotone: the backward step of a convolution takes what workspace it can get. Half precision is no gain on a
-CPU, whose kernels convert it (3 samples/s); it halves the activations on a GPU.
+The peak is not monotone here, and the estimate of the smallest batch is half of it. Half precision is slow on a CPU: 1 to 3
+samples/s.
 """
 
 import argparse
