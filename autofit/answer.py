@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
+from dataclasses import fields
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from autofit import accumulation, frontier
+from autofit.errors import AutofitError, NothingFitsError
 from autofit.inputs import render_kwargs
 from autofit.question import Question
-from autofit.records import Description, Trial
+from autofit.records import Description
 from autofit.report import files
-from autofit.results import Recommendation, TuningRecord
+from autofit.results import Recommendation, Run, Seen, TuningRecord, Unanswered
 from autofit.study import TuningStudy
 
-_RECORD, _ASKED = "record", "asked"
+_RECORD, _ASKED, _RUNS = "record", "asked", "runs"
+_RUN_LISTS = TypeAdapter(tuple[Run, ...])
 
 
-def record(
-    q: Question,
-    trials: tuple[Trial, ...],
-    description: Description,
-    chosen: Recommendation,
-    stop_reason: str,
-    seconds: float,
-) -> TuningRecord:
+def record(q: Question, seen: Seen, description: Description, chosen: Recommendation, stop_reason: str) -> TuningRecord:
     """All that a tune came to."""
+    trials = seen.trials
     endless = description.sample_count is None
     data_kwargs, fit_kwargs = render_kwargs(description, chosen.config, q.sample_count if endless else None)
     rates = next((t.measurement for t in trials if t.config == chosen.config), None)
@@ -34,6 +33,7 @@ def record(
     if validation is not None and "batch_size" not in description.validation_knobs:
         fit_kwargs["validation_batch_size"] = validation
     return TuningRecord(
+        **_fields(seen, description),
         config=chosen.config,
         fit_kwargs=fit_kwargs,
         data_kwargs=data_kwargs,
@@ -44,26 +44,46 @@ def record(
         confirmed=chosen.confirmed,
         device_peak_bytes=chosen.device_peak_bytes,
         host_peak_bytes=chosen.host_peak_bytes,
-        limits=q.limits,
         bottleneck=frontier.bottleneck(measured or 0.0, compute, inputs),
         compute_samples_per_second=compute,
         input_samples_per_second=inputs,
         stop_reason=stop_reason,
-        machine=q.machine,
-        device=q.device_name,
-        description=description,
         frontier=frontier.frontier(trials, q.limits),
-        trials=trials,
-        seconds=seconds,
-        usage=q.usage,
         validation_batch_size=validation,
     )
+
+
+def unanswered(seen: Seen, error: AutofitError) -> Unanswered:
+    """What a tune came to that ended with an error."""
+    told = {**_fields(seen, seen.description), "problem": str(error)}
+    if isinstance(error, NothingFitsError):
+        told |= {"memory": error.memory, "needed_bytes": error.needed_bytes, "at_least": error.at_least}
+    return Unanswered(**told)
+
+
+def _fields(seen: Seen, description: Description | None) -> dict[str, Any]:
+    told = {field.name: getattr(seen, field.name) for field in fields(Seen)}
+    return {**told, "description": description}
 
 
 def keep(study: TuningStudy, q: Question, found: TuningRecord) -> None:
     """Keep a record with the study, as the answer to this question."""
     study.note(_RECORD, files.encode(found))
     study.note(_ASKED, q.budget())
+    study.note(_RUNS, [])
+
+
+def keep_runs(study: TuningStudy, runs: tuple[Run, ...]) -> None:
+    """Keep what ran after the search, for a tune that is ended before it has its answer."""
+    study.note(_RUNS, _RUN_LISTS.dump_python(runs, mode="json"))
+
+
+def kept_runs(study: TuningStudy) -> tuple[Run, ...]:
+    """What an earlier tune, ended before it had its answer, ran after its search."""
+    try:
+        return _RUN_LISTS.validate_python(study.noted(_RUNS) or ())
+    except ValidationError:
+        return ()
 
 
 def kept(study: TuningStudy, q: Question) -> TuningRecord | None:
@@ -73,6 +93,8 @@ def kept(study: TuningStudy, q: Question) -> TuningRecord | None:
     try:
         found = files.decode(study.noted(_RECORD))
     except ValidationError:
+        return None
+    if isinstance(found, Unanswered):
         return None
     device, host = found.device_peak_bytes or 0, found.host_peak_bytes or 0
     fits = host <= q.limits.host_bytes and (q.limits.device_bytes is None or device <= q.limits.device_bytes)

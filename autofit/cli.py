@@ -143,7 +143,7 @@ def show(result: Annotated[Path, typer.Argument(help="A file that autofit tune -
     """Show a result: every trial, the choice, and the lines to paste."""
     console = Console(highlight=False)
     try:
-        record = files.load(result)
+        record = files.load_answer(result)
     except AutofitError as error:
         _fail(error)
     print_trials(record, console)
@@ -162,7 +162,7 @@ def kwargs(
         Format.yaml: files.kwargs_as_yaml,
     }
     try:
-        typer.echo(writers[form](files.load(result)))
+        typer.echo(writers[form](files.load_answer(result)))
     except AutofitError as error:
         _fail(error)
 

@@ -77,13 +77,14 @@ def nvidia_devices() -> tuple[Device, ...]:
     wanted = None if visible is None else [entry.strip() for entry in visible.split(",")]
     devices = []
     with _driver() as there:
+        driver = str(pynvml.nvmlSystemGetDriverVersion()) if there else ""
         for index in range(pynvml.nvmlDeviceGetCount() if there else 0):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             uuid, memory = str(pynvml.nvmlDeviceGetUUID(handle)), pynvml.nvmlDeviceGetMemoryInfo(handle)
             if wanted is None or str(index) in wanted or any(w and uuid.startswith(w) for w in wanted):
                 held_by = tuple(f"{_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
                 name = str(pynvml.nvmlDeviceGetName(handle))
-                devices.append(Device(index, name, uuid, int(memory.total), int(memory.free), held_by))
+                devices.append(Device(index, name, uuid, int(memory.total), int(memory.free), held_by, driver))
     return tuple(devices)
 
 

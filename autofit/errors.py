@@ -24,6 +24,9 @@ class AutofitError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+    seen: object = None
+    """What a tune had seen when it raised this (`results.Unanswered`); None where none had begun."""
+
 
 class UsageError(AutofitError):
     """The arguments contradict themselves or name something that is not there."""

@@ -34,6 +34,7 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
         available_bytes=available,
         devices=devices,
         shared_memory_bytes=shared_memory()[0],
+        host=platform.node(),
     )
 
 

@@ -108,7 +108,8 @@ class Measurement:
     `driver_peak_bytes` is the most that the driver counted for the trial's processes, context and libraries included;
     `allocator_fallbacks` counts algorithms given up for want of memory, the sign of the slow zone below the limit.
     `queued_batches` is how many batches were ready or in the making when the queue was full. `storage_bytes_per_second` is
-    what was read from storage during the run that was timed: near 0 where the page cache had it.
+    what was read from storage during the run that was timed: near 0 where the page cache had it. `started_at` is when the
+    trial began, in seconds since 1970 (UTC), and `phase_seconds` where its time went.
     """
 
     outcome: Outcome
@@ -128,6 +129,8 @@ class Measurement:
     allocator_fallbacks: int = 0
     queued_batches: int | None = None
     storage_bytes_per_second: float | None = None
+    started_at: float | None = None
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
     traceback: str | None = None
 
     @property
@@ -138,10 +141,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Trial:
-    """One `FitConfig` tried in one process."""
+    """One `FitConfig` tried in one process; `why` it was, in words, where the search chose it."""
 
     config: FitConfig
     measurement: Measurement
+    why: str = ""
 
     def fits(self, limits: Limits) -> bool:
         """Whether the trial ran to its end within `limits`."""
@@ -212,7 +216,7 @@ class Description:
 class Device:
     """One accelerator, as the driver reports it; `index` is the driver's, `uuid` names it for good.
 
-    `held_by` says in words which processes hold how much of its memory.
+    `held_by` says in words which processes hold how much of its memory; `driver` is the driver's version.
     """
 
     index: int
@@ -221,11 +225,12 @@ class Device:
     total_bytes: int
     free_bytes: int
     held_by: tuple[str, ...] = ()
+    driver: str = ""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a host has: memory is what this process may use (the smaller of RAM and the cgroup's limit)."""
+    """What a host has: memory is what this process may use (the smaller of RAM and the cgroup's limit); `host` its name."""
 
     system: str
     python: str
@@ -235,6 +240,7 @@ class Machine:
     available_bytes: int
     shared_memory_bytes: int = 0
     devices: tuple[Device, ...] = ()
+    host: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from autofit.records import Description, FitConfig, Limits, Machine, Outcome, Trial
 
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,55 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class TuningRecord:
+class Run:
+    """A trial after the search; `stage` is finalist, chosen or baseline.
+
+    It validated on batches of `validation_batch_size`, of the config's own size where that is None.
+    """
+
+    stage: str
+    trial: Trial
+    validation_batch_size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a tune saw, whether it came to an answer or not.
+
+    `description` is None where not even the model could be built within the limits. `trials` are those of the search,
+    `runs` those that came after it; `seconds` is what all took, `describing_seconds` of it what came before the first
+    trial. `started_at` is in seconds since 1970 (UTC).
+    """
+
+    limits: Limits
+    machine: Machine
+    device: str
+    description: Description | None
+    trials: tuple[Trial, ...]
+    runs: tuple[Run, ...] = ()
+    seconds: float
+    describing_seconds: float = 0.0
+    started_at: float = 0.0
+    usage: Usage
+    version: int = RESULT_VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unanswered(Seen):
+    """A tune that came to no answer: `problem` says why.
+
+    Where it was for memory, `memory` is "device" or "host", and `needed_bytes` what the smallest batch needs of it; that is
+    a lower bound where `at_least`.
+    """
+
+    problem: str
+    memory: str | None = None
+    needed_bytes: int | None = None
+    at_least: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningRecord(Seen):
     """One tune, whole: the choice, its proof, and every trial.
 
     `data_kwargs` are for the data factory (of a ready-made PyDataset: its attributes), `fit_kwargs` for `Model.fit`,
@@ -92,20 +140,13 @@ class TuningRecord:
     confirmed: bool
     device_peak_bytes: int | None
     host_peak_bytes: int | None
-    limits: Limits
     bottleneck: str
     compute_samples_per_second: float | None
     input_samples_per_second: float | None
     stop_reason: str
-    machine: Machine
-    device: str
     description: Description
     frontier: tuple[FrontierPoint, ...]
-    trials: tuple[Trial, ...]
-    seconds: float
-    usage: Usage
     validation_batch_size: int | None = None
-    version: int = RESULT_VERSION
 
     @property
     def headroom(self) -> dict[str, float | None]:
@@ -116,6 +157,39 @@ class TuningRecord:
 
 def _share_left(peak_bytes: int | None, limit_bytes: int | None) -> float | None:
     return None if peak_bytes is None or limit_bytes is None else 1 - peak_bytes / limit_bytes
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a sweep: its values by axis, and what its tune came to; `problem` says what failed where nothing did.
+
+    An axis is a dotted argument of `tune`, as `model_kwargs.width`; several joined by commas take the same value.
+    """
+
+    values: Mapping[str, Any]
+    found: TuningRecord | Unanswered | None = None
+    problem: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """In a word: ok, does not fit, failed, or waiting where it was not run yet."""
+        if isinstance(self.found, TuningRecord):
+            return "ok"
+        if self.found is None:
+            return "failed" if self.problem else "waiting"
+        return "does not fit" if self.found.memory else "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRecord:
+    """A sweep: a tune for each cell of a matrix, in its order."""
+
+    title: str
+    cells: tuple[Cell, ...]
+    machine: Machine
+    seconds: float
+    started_at: float
+    version: int = RESULT_VERSION
 
 
 @dataclass(frozen=True)

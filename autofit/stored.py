@@ -10,16 +10,16 @@ from pydantic import TypeAdapter
 
 from autofit.records import DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Outcome, Trial
 
-MEASUREMENT = "measurement"
+MEASUREMENT, WHY = "measurement", "why"
 SPENT = (TrialState.COMPLETE, TrialState.PRUNED)
 _MEASUREMENTS = TypeAdapter(Measurement)
 _OVER = 0.05  # by how much an OOM is counted over the limit when no reading says so
 _UNLIMITED = -1.0
 
 
-def attributes(measurement: Measurement) -> dict[str, Any]:
-    """The user attributes that keep a measurement."""
-    return {MEASUREMENT: asdict(measurement)}
+def attributes(trial: Trial) -> dict[str, Any]:
+    """The user attributes that keep a trial's measurement, and why it was tried."""
+    return {WHY: trial.why, MEASUREMENT: asdict(trial.measurement)}
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
@@ -31,7 +31,8 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
     """
     config = FitConfig.of(stored.params)
     if MEASUREMENT in stored.user_attrs:
-        return Trial(config, _MEASUREMENTS.validate_python(stored.user_attrs[MEASUREMENT]))
+        measurement = _MEASUREMENTS.validate_python(stored.user_attrs[MEASUREMENT])
+        return Trial(config, measurement, stored.user_attrs.get(WHY, ""))
     if stored.state is not TrialState.COMPLETE:
         return Trial(config, Measurement(Outcome.CRASHED, Evidence("it was pruned")))
     device, host = (stored.constraints.get(name) for name in (DEVICE_MEMORY, HOST_MEMORY))

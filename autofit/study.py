@@ -111,7 +111,7 @@ class TuningStudy:
             distributions=self._sampler.distributions,
             state=state,
             value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
-            user_attrs=stored.attributes(trial.measurement),
+            user_attrs=stored.attributes(trial),
         )
         for name, value in stored.constraints_of(trial.measurement, self._limits).items():
             frozen.set_constraint(name, value)

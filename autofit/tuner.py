@@ -16,18 +16,18 @@ A generator: whoever draws it shows the events; nothing here prints.
 
 from __future__ import annotations
 
-import functools
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from autofit import answer, frontier
-from autofit.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
-from autofit.confirmation import Demoted, confirm, race
-from autofit.errors import NothingFitsError, NoTrialFinishedError
+from autofit import answer
+from autofit.budget import SEARCH_SECONDS, Budget
+from autofit.errors import AutofitError, NothingFitsError, NoTrialFinishedError
 from autofit.events import Activity, Described, Event, Notice, TrialEnded
+from autofit.proving import Prover
 from autofit.question import Question
-from autofit.records import INPUT_BOUND, Description, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
-from autofit.results import Recommendation, TuningRecord
+from autofit.records import Description, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
+from autofit.results import Seen, TuningRecord
 from autofit.running import run_trial, user_error, why_not_described
 from autofit.sampler import FrontierSampler
 from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space, cost
@@ -53,6 +53,9 @@ def tune(question: Question, launcher: Launcher) -> Generator[Event, None, Tunin
     tuning = _Tuning(question, launcher)
     try:
         return (yield from tuning.run())
+    except AutofitError as error:
+        error.seen = answer.unanswered(tuning.seen(), error)
+        raise
     finally:
         tuning.close()
 
@@ -62,10 +65,14 @@ class _Tuning:
         self._question, self._launcher = question, launcher
         self._budget = Budget(question)
         self._study: TuningStudy | None = None
+        self._description: Description | None = None
+        self._describing_seconds, self._started_at = 0.0, time.time()
+        self._prover: Prover | None = None
 
     def run(self) -> Generator[Event, None, TuningRecord]:
         q = self._question
-        description = yield from self._describe()
+        description = self._description = yield from self._describe()
+        self._describing_seconds = self._budget.seconds()
         count = description.sample_count
         space = build_space(
             q.space,
@@ -99,11 +106,30 @@ class _Tuning:
         kept = answer.kept(study, q)
         if kept is not None:
             return kept
+        prover = self._prover = Prover(q, study, self._budget, self._measured, self._spec)
         reason = yield from self._search(study)
-        recommendation = yield from self._confirm(study, description, space, baseline)
-        record = answer.record(q, study.trials(), description, recommendation, reason, self._budget.seconds())
+        recommendation = yield from prover.prove(description, baseline, may_win=baseline in space)
+        if recommendation is None:
+            raise (yield from self._why_nothing(study.trials()))
+        record = answer.record(q, self.seen(), description, recommendation, reason)
         answer.keep(study, q, record)
         return record
+
+    def seen(self) -> Seen:
+        """What has been seen by now."""
+        q = self._question
+        return Seen(
+            limits=q.limits,
+            machine=q.machine,
+            device=q.device_name,
+            description=self._description,
+            trials=self._study.trials() if self._study is not None else (),
+            runs=self._prover.runs if self._prover is not None else (),
+            seconds=self._budget.seconds(),
+            describing_seconds=self._describing_seconds,
+            started_at=self._started_at,
+            usage=q.usage,
+        )
 
     def close(self) -> None:
         """Leave nothing in the study that looks as if it were still running."""
@@ -154,8 +180,9 @@ class _Tuning:
             measurement = yield from self._measured(spec, activity)
             if measurement.outcome is Outcome.TIMEOUT and spec.deadline_seconds < q.max_trial_seconds:
                 return self._budget.out_of_time()  # it was not the config that was slow
-            study.add(Trial(config, measurement))
-            yield TrialEnded(Trial(config, measurement), "search")
+            trial = Trial(config, measurement, why)
+            study.add(trial)
+            yield TrialEnded(trial, "search")
             if measurement.outcome is Outcome.ERROR:
                 raise user_error(measurement)
 
@@ -173,77 +200,6 @@ class _Tuning:
             rate_to_beat=_CLEARLY_WORSE * max((t.measurement.samples_per_second or 0.0 for t in ran), default=0.0),
             compute_samples_per_second=next((rate for rate in alone if rate), None),
         )
-
-    def _confirm(
-        self, study: TuningStudy, description: Description, space: SearchSpace, baseline: FitConfig
-    ) -> Generator[Event, None, Recommendation]:
-        q = self._question
-        while True:
-            trials = study.trials()
-            chosen = yield from self._choose(study)
-            if chosen is None:
-                if len(study.trials()) > len(trials):
-                    continue
-                raise (yield from self._why_nothing(trials))
-            verdict = yield from confirm(
-                chosen,
-                baseline,
-                functools.partial(self._confirming_run, study, chosen.measurement),
-                self._budget.rounds(chosen),
-                may_win=baseline in space,
-                tolerance=q.tolerance,
-                may_shrink="batch_size" in description.validation_knobs or q.usage.validation_form == "arrays",
-            )
-            if isinstance(verdict, Recommendation):
-                return verdict
-            study.add(verdict.trial)
-
-    def _choose(self, study: TuningStudy) -> Generator[Event, None, Trial | None]:
-        """The trial to confirm, after a race where noise leaves it open; None when none is left, or a finalist failed."""
-        q, trials = self._question, study.trials()
-        thoughts = study.rates()
-        last = frontier.finalists(trials, q.limits, q.tolerance, thoughts)
-        if len(last) < 2 or not self._budget.allows_race(trials, len(last)):
-            return last[-1] if last else None
-        rates = yield from race(last, thoughts, functools.partial(self._racing_run, trials))
-        if isinstance(rates, Demoted):
-            study.add(rates.trial)
-            return None
-        return frontier.choose(last, q.limits, q.tolerance, rates)
-
-    def _racing_run(
-        self, trials: Sequence[Trial], config: FitConfig, activity: Activity
-    ) -> Generator[Event, None, Measurement]:
-        spec = replace(self._spec(config, trials), rate_to_beat=None)
-        return (yield from self._run_again(spec, activity))
-
-    def _confirming_run(
-        self,
-        study: TuningStudy,
-        chosen: Measurement,
-        config: FitConfig,
-        activity: Activity,
-        validation_batch_size: int | None,
-    ) -> Generator[Event, None, Measurement]:
-        known = [t.measurement for t in study.trials() if t.config == config and t.measurement.samples_per_second]
-        rate = known[0] if known else chosen
-        spec = TrialSpec(
-            role="confirm",
-            config=config,
-            limits=self._question.limits,
-            deadline_seconds=self._budget.confirming_deadline_seconds(rate),
-            measure_seconds=CONFIRM_SECONDS,
-            validation_batch_size=validation_batch_size,
-            input_bound=(rate.input_samples_per_second or 0) < INPUT_BOUND * (rate.compute_samples_per_second or 0),
-        )
-        return (yield from self._run_again(spec, activity))
-
-    def _run_again(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement]:
-        """Run what has run before; an error of the user's is not the config's."""
-        measurement = yield from self._measured(spec, activity)
-        if measurement.outcome is Outcome.ERROR:
-            raise user_error(measurement)
-        return measurement
 
     def _why_nothing(self, trials: tuple[Trial, ...]) -> Generator[Event, None, NothingFitsError | NoTrialFinishedError]:
         """The error that says why no trial ran to its end."""

@@ -13,19 +13,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
 from autofit.report.snippet import kwargs_of
-from autofit.results import RESULT_VERSION, TuningRecord
+from autofit.results import RESULT_VERSION, TuningRecord, Unanswered
 
-_RECORDS = TypeAdapter(TuningRecord)
+_RECORDS: TypeAdapter[TuningRecord | Unanswered] = TypeAdapter(TuningRecord | Unanswered)
 
 
-def encode(record: TuningRecord) -> dict[str, Any]:
+def encode(record: TuningRecord | Unanswered) -> dict[str, Any]:
     """A record as JSON types; each trial is flat, its measurement beside its config."""
     told: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
-    told["trials"] = [{"config": trial["config"], **trial["measurement"]} for trial in told["trials"]]
+    told["trials"] = [{**trial, **trial.pop("measurement")} for trial in told["trials"]]
     return told
 
 
-def decode(told: Any) -> TuningRecord:
+def decode(told: Any) -> TuningRecord | Unanswered:
     """A record from JSON types.
 
     Raises:
@@ -33,12 +33,17 @@ def decode(told: Any) -> TuningRecord:
     """
     if isinstance(told, dict) and isinstance(told.get("trials"), list):
         trials = [trial for trial in told["trials"] if isinstance(trial, dict)]
-        nested = [{"config": t.get("config"), "measurement": {k: v for k, v in t.items() if k != "config"}} for t in trials]
-        told = {**told, "trials": nested}
+        told = {**told, "trials": [_nested(trial) for trial in trials]}
     return _RECORDS.validate_python(told)
 
 
-def save(record: TuningRecord, path: str | os.PathLike[str]) -> None:
+def _nested(trial: dict[str, Any]) -> dict[str, Any]:
+    own = ("config", "why")
+    measurement = {key: value for key, value in trial.items() if key not in own}
+    return {**{key: trial[key] for key in own if key in trial}, "measurement": measurement}
+
+
+def save(record: TuningRecord | Unanswered, path: str | os.PathLike[str]) -> None:
     """Write a record as JSON; an older file stays whole until the new one is.
 
     Raises:
@@ -59,7 +64,19 @@ def save(record: TuningRecord, path: str | os.PathLike[str]) -> None:
         raise UsageError(f"{target}: the result cannot be written: {error.strerror}") from None
 
 
-def load(path: str | os.PathLike[str]) -> TuningRecord:
+def load_answer(path: str | os.PathLike[str]) -> TuningRecord:
+    """Read the record of a tune that came to an answer.
+
+    Raises:
+        UsageError: as `load`, and where there was no answer.
+    """
+    record = load(path)
+    if isinstance(record, Unanswered):
+        raise UsageError(f"{path}: holds no answer: {record.problem}")
+    return record
+
+
+def load(path: str | os.PathLike[str]) -> TuningRecord | Unanswered:
     """Read a record.
 
     Raises:

@@ -117,6 +117,7 @@ class ProcessLauncher:
             self.warm()
         assert self._server is not None
         server_pid, started, kills = self._server.pid, time.monotonic(), machine.oom_kills()
+        started_at = time.time()
         watcher = Watcher(server_pid, spec.limits.host_bytes, spec.deadline_seconds, self._device)
         trial = _Listener(*self._request(spec))
         stopped: str | None = None
@@ -161,6 +162,8 @@ class ProcessLauncher:
             driver_peak_bytes=watcher.driver_peak_bytes,
             least_shared_memory_bytes=watcher.least_shared_memory_bytes if machine.shared_memory()[0] else None,
             kernel_oom_kills=max(0, machine.oom_kills() - kills),
+            started_at=started_at,
+            phase_seconds=watcher.seconds_by_phase,
             seconds=time.monotonic() - started,
             log=read_log(self._log_path()),
         )

@@ -18,7 +18,7 @@ from autofit.backends import Backend
 from autofit.records import Evidence, Limits, Measurement, Outcome
 from autofit.units import format_bytes, format_seconds
 
-_TAIL_LINES = 20
+_TAIL_LINES = 40
 _LINE_CHARACTERS = 300
 _NOISE = re.compile(r"Chunk at|InUse at|Free  at|Bin \(|Next region of size|Stats: *$")  # the allocator's inventory
 _HOST_OOM_LINES = re.compile(
@@ -46,6 +46,8 @@ class Ending:
     log: str
     host_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
     driver_peak_bytes: int | None = None
+    started_at: float | None = None
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
     least_shared_memory_bytes: int | None = None
     """The least room seen in /dev/shm; None where it was not read."""
 
@@ -75,7 +77,7 @@ def classify(ending: Ending, limits: Limits, backend: Backend, *, on_cpu: bool) 
         exit_code=ending.exit_code,
         signal=_signal_name(-ending.exit_code) if killed_by and ending.exit_code else None,
         last_host_bytes=ending.last_host_bytes,
-        log_tail=() if outcome is Outcome.OK else tuple(line[:_LINE_CHARACTERS] for line in tail),
+        log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
     )
     told = dict(ending.measurement or {})
     if not told and ending.failure:
@@ -90,6 +92,8 @@ def classify(ending: Ending, limits: Limits, backend: Backend, *, on_cpu: bool) 
         host_peak_bytes_by_phase=dict(ending.host_peak_bytes_by_phase),
         driver_peak_bytes=ending.driver_peak_bytes,
         allocator_fallbacks=len(backend.fallback_lines.findall(ending.log)),
+        started_at=ending.started_at,
+        phase_seconds=dict(ending.phase_seconds),
         traceback=ending.failure.get("traceback") if ending.failure and outcome is Outcome.ERROR else None,
         **told,
     )

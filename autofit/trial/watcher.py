@@ -51,8 +51,9 @@ class Watcher:
         self._rss: dict[int, int] = {}
         self._tree_due = self._pss_due = 0.0
         self.last_bytes = 0
-        self.phase = "starting"
+        self.phase, self._phase_began = "starting", time.monotonic()
         self.peak_by_phase: dict[str, int] = {}
+        self._seconds_by_phase: dict[str, float] = {}
         self.least_shared_memory_bytes = machine.shared_memory()[1]
         self._device = device
         self._device_used_before = devices.used_bytes(device, ())[0] if device else 0
@@ -63,9 +64,16 @@ class Watcher:
         """The highest ΣPSS, but for the phase in which nothing is trained."""
         return max((size for phase, size in self.peak_by_phase.items() if phase != INPUT_ALONE), default=0)
 
+    @property
+    def seconds_by_phase(self) -> dict[str, float]:
+        """Where the time has gone until now."""
+        spent = self._seconds_by_phase.get(self.phase, 0.0) + time.monotonic() - self._phase_began
+        return {**self._seconds_by_phase, self.phase: spent}
+
     def enter(self, phase: str) -> None:
         """A new phase has begun: what is used now is its own."""
-        self.phase = phase
+        self._seconds_by_phase = self.seconds_by_phase
+        self.phase, self._phase_began = phase, time.monotonic()
         self._read()
 
     def poll(self) -> Stop | None:

@@ -22,6 +22,7 @@ def driver(monkeypatch):
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
         "nvmlDeviceGetCount": lambda: 1,
+        "nvmlSystemGetDriverVersion": lambda: "550.54",
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetHandleByUUID": lambda uuid: 0,
         "nvmlDeviceGetUUID": lambda handle: "GPU-1",
@@ -69,3 +70,8 @@ def test_without_a_driver_there_is_no_gpu():
         pytest.skip("this machine has a GPU")
     assert devices.used_bytes(GPU, {1}) == (0, None)
     devices.check_free(GPU)
+
+
+def test_the_driver_and_its_version_are_told(driver):
+    (found,) = devices.nvidia_devices()
+    assert (found.name, found.driver, found.total_bytes) == ("NVIDIA T4", "550.54", 16 * GIB)

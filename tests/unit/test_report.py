@@ -66,8 +66,8 @@ def test_the_file_has_the_documented_keys(tuned, tmp_path):
     [
         ("{", "is not JSON"),
         ("[]", "is no result of autofit"),
-        ('{"version": 99}', "a result of version 99; this autofit reads 1"),
-        ('{"version": 1}', "the file is damaged"),
+        ('{"version": 99}', "a result of version 99; this autofit reads 2"),
+        ('{"version": 2}', "the file is damaged"),
     ],
 )
 def test_a_file_that_is_no_result_is_said(tmp_path, text, told):

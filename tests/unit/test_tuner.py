@@ -9,7 +9,7 @@ from autofit.columns import Columns
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.events import Activity, Described, Notice, TrialEnded
 from autofit.records import Description, Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, TrialSpec
-from autofit.report import snippet
+from autofit.report import files, snippet
 from autofit.results import Usage
 from autofit.space import build_space, condemned
 from autofit.tuner import tune
@@ -376,3 +376,50 @@ class Validating(FakeLauncher):
     def run(self, spec):
         found = yield from super().run(spec)
         return replace(found, validation_knobs=self._knobs) if isinstance(found, Description) else found
+
+
+def confirming(launcher):
+    return [spec.config for spec in launcher.specs if spec.role == "confirm"]
+
+
+def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
+    first, second = FakeLauncher(), FakeLauncher()
+    events = tune(question(tmp_path), first)
+    for event in events:
+        if isinstance(event, TrialEnded) and event.stage == "baseline":
+            break
+    events.close()
+    _, record = drain(tune(question(tmp_path), second))
+    assert len(confirming(first)) + len(confirming(second)) == 6
+    assert [run.stage for run in record.runs if run.stage != "finalist"] == [
+        "chosen",
+        "baseline",
+        "baseline",
+        "chosen",
+        "chosen",
+        "baseline",
+    ]
+    third = FakeLauncher()
+    drain(tune(question(tmp_path, tolerance=0.03), third))
+    assert len(confirming(third)) == 6  # another answer is asked for: its proof is its own
+
+
+def test_why_a_config_was_tried_and_what_ran_after_the_search_are_kept(tmp_path):
+    events, record = drain(tune(question(tmp_path), FakeLauncher()))
+    assert all(trial.why for trial in record.trials)
+    assert "to see how time and memory grow" in record.trials[0].why
+    ended = [(event.stage, event.trial) for event in events if isinstance(event, TrialEnded)]
+    assert [(run.stage, run.trial) for run in record.runs] == [one for one in ended if one[0] != "search"]
+
+
+def test_an_error_carries_what_was_seen(tmp_path):
+    with pytest.raises(NothingFitsError) as caught:
+        drain(tune(question(tmp_path, device_bytes=5 * MIB), FakeLauncher()))
+    seen = caught.value.seen
+    assert (seen.memory, seen.needed_bytes, seen.limits.device_bytes) == ("device", 11 * MIB, 5 * MIB)
+    assert seen.problem == str(caught.value)
+    assert {trial.measurement.outcome for trial in seen.trials} == {Outcome.DEVICE_OOM}
+    files.save(seen, tmp_path / "result.json")
+    assert files.load(tmp_path / "result.json") == seen
+    with pytest.raises(UsageError, match="holds no answer: nothing fits"):
+        files.load_answer(tmp_path / "result.json")

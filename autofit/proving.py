@@ -1,0 +1,120 @@
+"""From the trials of a search to a choice that is proven: the finalists' race, the confirmation, and what fails in them.
+
+What ran here is kept with the study as it ends, so that a tune that is killed now goes on where it was.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+
+from autofit import answer, frontier
+from autofit.budget import CONFIRM_SECONDS, Budget
+from autofit.confirmation import Demoted, confirm, race
+from autofit.events import Activity, Event
+from autofit.question import Question
+from autofit.records import INPUT_BOUND, Description, FitConfig, Measurement, Outcome, Trial, TrialSpec
+from autofit.results import Recommendation, Run
+from autofit.running import user_error
+from autofit.study import TuningStudy
+
+RunSpec = Callable[[TrialSpec, Activity], Generator[Event, None, Measurement]]
+SpecOf = Callable[[FitConfig, Sequence[Trial]], TrialSpec]
+
+
+class Prover:
+    """Chooses among the trials of a study, and runs the choice against the baseline.
+
+    Args:
+        question: what is asked.
+        study: with the trials of the search; what fails here is added to it.
+        budget: what may be spent.
+        run: runs a trial.
+        spec_of: how a trial of the search measures a config.
+    """
+
+    def __init__(self, question: Question, study: TuningStudy, budget: Budget, run: RunSpec, spec_of: SpecOf) -> None:
+        self._question, self._study, self._budget = question, study, budget
+        self._run, self._spec_of = run, spec_of
+        self._before = list(answer.kept_runs(study))
+        self.runs: tuple[Run, ...] = ()
+
+    def prove(
+        self, description: Description, baseline: FitConfig, *, may_win: bool
+    ) -> Generator[Event, None, Recommendation | None]:
+        """The choice, confirmed; None where no trial is left to choose.
+
+        Raises:
+            UserCodeError: the user's code raised.
+        """
+        q, study = self._question, self._study
+        while True:
+            count = len(study.trials())
+            chosen = yield from self._choose()
+            if chosen is None:
+                if len(study.trials()) > count:
+                    continue
+                return None
+            verdict = yield from confirm(
+                chosen,
+                baseline,
+                functools.partial(self._confirming_run, chosen),
+                self._budget.rounds(chosen),
+                may_win=may_win,
+                tolerance=q.tolerance,
+                may_shrink="batch_size" in description.validation_knobs or q.usage.validation_form == "arrays",
+            )
+            if isinstance(verdict, Recommendation):
+                return verdict
+            study.add(verdict.trial)
+
+    def _choose(self) -> Generator[Event, None, Trial | None]:
+        """The trial to confirm, after a race where noise leaves it open; None when none is left, or a finalist failed."""
+        q, trials = self._question, self._study.trials()
+        thoughts = self._study.rates()
+        last = frontier.finalists(trials, q.limits, q.tolerance, thoughts)
+        if len(last) < 2 or not self._budget.allows_race(trials, len(last)):
+            return last[-1] if last else None
+        rates = yield from race(last, thoughts, functools.partial(self._racing_run, trials))
+        if isinstance(rates, Demoted):
+            self._study.add(rates.trial)
+            return None
+        return frontier.choose(last, q.limits, q.tolerance, rates)
+
+    def _racing_run(
+        self, trials: Sequence[Trial], config: FitConfig, activity: Activity
+    ) -> Generator[Event, None, Measurement]:
+        spec = replace(self._spec_of(config, trials), rate_to_beat=None)
+        return (yield from self._run_again(spec, activity, "finalist"))
+
+    def _confirming_run(
+        self, chosen: Trial, config: FitConfig, activity: Activity, validation_batch_size: int | None
+    ) -> Generator[Event, None, Measurement]:
+        known = [t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second]
+        rate = known[0] if known else chosen.measurement
+        spec = TrialSpec(
+            role="confirm",
+            config=config,
+            limits=self._question.limits,
+            deadline_seconds=self._budget.confirming_deadline_seconds(rate),
+            measure_seconds=CONFIRM_SECONDS,
+            validation_batch_size=validation_batch_size,
+            input_bound=(rate.input_samples_per_second or 0) < INPUT_BOUND * (rate.compute_samples_per_second or 0),
+        )
+        return (yield from self._run_again(spec, activity, "chosen" if config == chosen.config else "baseline"))
+
+    def _run_again(self, spec: TrialSpec, activity: Activity, stage: str) -> Generator[Event, None, Measurement]:
+        """Run what has run in the search, or take over the run of a tune that was ended; an error is not the config's."""
+        asked = stage, spec.config, spec.validation_batch_size
+        run = next((r for r in self._before if (r.stage, r.trial.config, r.validation_batch_size) == asked), None)
+        if run is not None:
+            self._before.remove(run)
+        else:
+            measurement = yield from self._run(spec, activity)
+            if measurement.outcome is Outcome.ERROR:
+                raise user_error(measurement)
+            run = Run(stage, Trial(spec.config, measurement), spec.validation_batch_size)
+        self.runs = (*self.runs, run)
+        answer.keep_runs(self._study, (*self.runs, *self._before))
+        return run.trial.measurement
