@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from autofit import accumulation, frontier
+from autofit import accumulation, frontier, history
 from autofit.errors import AutofitError, NothingFitsError
 from autofit.inputs import render_kwargs
 from autofit.question import Question
@@ -16,7 +17,7 @@ from autofit.report import files
 from autofit.results import Recommendation, Run, Seen, TuningRecord, Unanswered
 from autofit.study import TuningStudy
 
-_RECORD, _ASKED, _RUNS = "record", "asked", "runs"
+_NAMED = ("tensorflow", "keras")
 _RUN_LISTS = TypeAdapter(tuple[Run, ...])
 
 
@@ -68,30 +69,36 @@ def _fields(seen: Seen, description: Description | None) -> dict[str, Any]:
 
 def keep(study: TuningStudy, q: Question, found: TuningRecord) -> None:
     """Keep a record with the study, as the answer to this question."""
-    study.note(_RECORD, files.encode(found))
-    study.note(_ASKED, q.budget())
-    study.note(_RUNS, [])
+    study.note(history.RECORD, files.encode(found))
+    study.note(history.ASKED, q.budget())
+    study.note(history.RUNS, [])
+    study.tell({"chosen": str(found.config), "samples per second": found.samples_per_second})
 
 
 def keep_runs(study: TuningStudy, runs: tuple[Run, ...]) -> None:
     """Keep what ran after the search, for a tune that is ended before it has its answer."""
-    study.note(_RUNS, _RUN_LISTS.dump_python(runs, mode="json"))
+    study.note(history.RUNS, _RUN_LISTS.dump_python(runs, mode="json"))
 
 
 def kept_runs(study: TuningStudy) -> tuple[Run, ...]:
     """What an earlier tune, ended before it had its answer, ran after its search."""
     try:
-        return _RUN_LISTS.validate_python(study.noted(_RUNS) or ())
+        return _RUN_LISTS.validate_python(study.noted(history.RUNS) or ())
     except ValidationError:
         return ()
 
 
-def kept(study: TuningStudy, q: Question) -> TuningRecord | None:
-    """The answer of an earlier tune to the same question, if there is one."""
-    if study.noted(_ASKED) != q.budget():
+def kept(q: Question) -> TuningRecord | None:
+    """The answer of an earlier tune to the same question, if there is one that fits the limits as they are now.
+
+    Raises:
+        StorageError: the storage cannot be read.
+    """
+    noted = None if q.fresh else history.noted(q.storage, q.fingerprint())
+    if noted is None or noted.get(history.ASKED) != q.budget():
         return None
     try:
-        found = files.decode(study.noted(_RECORD))
+        found = files.decode(noted.get(history.RECORD))
     except ValidationError:
         return None
     if isinstance(found, Unanswered):
@@ -99,3 +106,11 @@ def kept(study: TuningStudy, q: Question) -> TuningRecord | None:
     device, host = found.device_peak_bytes or 0, found.host_peak_bytes or 0
     fits = host <= q.limits.host_bytes and (q.limits.device_bytes is None or device <= q.limits.device_bytes)
     return found if fits else None
+
+
+def origin(found: TuningRecord) -> str:
+    """From when an answer is, and on what it was found."""
+    when = f"{datetime.fromtimestamp(found.started_at):%Y-%m-%d %H:%M}"
+    versions = ", ".join(f"{name} {version}" for name, version in found.description.versions.items() if name in _NAMED)
+    place = f"{found.machine.host or 'this host'} ({found.device}, {versions})"
+    return f"answered from the tune of {when} on {place}; ask anew with --fresh"

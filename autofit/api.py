@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -54,6 +55,8 @@ def tune(
     data_kwargs: Mapping[str, Any] | None = None,
     validation_kwargs: Mapping[str, Any] | None = None,
     space: Mapping[str, Any] | None = None,
+    dtype_policy: str | None = None,
+    jit_compile: bool | None = None,
     device: str = "auto",
     device_memory: str | int = "90%",
     host_memory: str | int = "80%",
@@ -85,6 +88,8 @@ def tune(
         model_kwargs: what `build_model` is given.
         data_kwargs: what the data factory is given beside the knobs; a knob named here is fixed, and not tuned.
         validation_kwargs: the same for validation.
+        dtype_policy: Keras's default policy while the model is built, as "mixed_float16"; None leaves it as it is.
+        jit_compile: whether XLA compiles the train step, whatever `compile` was told; None leaves it to that.
         space: per knob a tuple (lowest, highest), or a list of values; sensible defaults for those left out.
         device: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …
         device_memory: what a trial may use of the device: a percentage of what is free on the GPU now, a size ("6GiB") or
@@ -122,7 +127,16 @@ def tune(
         StorageError: the trials cannot be stored.
         KeyboardInterrupt: passed on, after all processes are ended; finished trials are kept.
     """
-    workload = Workload(build_model, data, validation, model_kwargs or {}, data_kwargs or {}, validation_kwargs or {})
+    workload = Workload(
+        build_model,
+        data,
+        validation,
+        model_kwargs or {},
+        data_kwargs or {},
+        validation_kwargs or {},
+        dtype_policy,
+        jit_compile,
+    )
     record = carry_out(
         run_loop,
         workload,
@@ -165,6 +179,8 @@ def estimate(
     batch_size: Sequence[int] = BATCH_SIZES,
     model_kwargs: Mapping[str, Any] | None = None,
     data_kwargs: Mapping[str, Any] | None = None,
+    dtype_policy: str | None = None,
+    jit_compile: bool | None = None,
     device: str = "auto",
     device_memory: str | int = "90%",
     host_memory: str | int = "80%",
@@ -180,6 +196,8 @@ def estimate(
         batch_size: samples a batch, one or more.
         model_kwargs: what `build_model` is given.
         data_kwargs: what the data factory is given beside the knobs.
+        dtype_policy: as for `tune`.
+        jit_compile: as for `tune`.
         device: as for `tune`.
         device_memory: as for `tune`.
         host_memory: as for `tune`.
@@ -202,7 +220,14 @@ def estimate(
         raise UsageError(f"batch_size: {batch_size!r} is not allowed; give one or more whole numbers from 1 on")
     return carry_out(
         functools.partial(run_estimate, batch_sizes=sizes),
-        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}),
+        Workload(
+            build_model,
+            data,
+            model_kwargs=model_kwargs or {},
+            data_kwargs=data_kwargs or {},
+            dtype_policy=dtype_policy,
+            jit_compile=jit_compile,
+        ),
         progress,
         device=device,
         device_memory=device_memory,
@@ -219,6 +244,8 @@ def measure(
     *,
     model_kwargs: Mapping[str, Any] | None = None,
     data_kwargs: Mapping[str, Any] | None = None,
+    dtype_policy: str | None = None,
+    jit_compile: bool | None = None,
     device: str = "auto",
     device_memory: str | int = "90%",
     host_memory: str | int = "80%",
@@ -234,6 +261,8 @@ def measure(
         configs: what to try, in this order.
         model_kwargs: what `build_model` is given.
         data_kwargs: what the data factory is given beside the knobs.
+        dtype_policy: as for `tune`.
+        jit_compile: as for `tune`.
         device: as for `tune`.
         device_memory: as for `tune`.
         host_memory: as for `tune`.
@@ -254,7 +283,14 @@ def measure(
         raise UsageError(f"configs: {configs!r} is not allowed; give one or more autofit.FitConfig")
     return carry_out(
         functools.partial(run_measure, configs=configs),
-        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}),
+        Workload(
+            build_model,
+            data,
+            model_kwargs=model_kwargs or {},
+            data_kwargs=data_kwargs or {},
+            dtype_policy=dtype_policy,
+            jit_compile=jit_compile,
+        ),
         progress,
         device=device,
         device_memory=device_memory,
@@ -272,5 +308,5 @@ def estimate_file(path: str | os.PathLike[str], **overrides: Any) -> Estimate:
         AutofitError: as `estimate`.
     """
     told = config.load(os.fspath(path))
-    taken = ("build_model", "data", "model_kwargs", "data_kwargs", "device", "device_memory", "host_memory", "baseline")
-    return estimate(**{**{key: told[key] for key in (*taken, "launch")}, **overrides})
+    taken = set(inspect.signature(estimate).parameters)
+    return estimate(**{**{key: value for key, value in told.items() if key in taken}, **overrides})

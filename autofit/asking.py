@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from autofit import config, devices, inputs, limits, machine
+from autofit import backends, config, devices, identity, inputs, limits, machine
 from autofit.errors import UsageError
 from autofit.events import Event
 from autofit.question import Question
@@ -50,7 +50,8 @@ def _ask(workload: Workload, fresh: bool, asked: dict[str, Any]) -> tuple[Questi
     build_model = workload.build_model
     if not callable(build_model) and not isinstance(build_model, Reference):
         raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")
-    checked = config.check(**asked)
+    checked = config.check(dtype_policy=workload.dtype_policy, jit_compile=workload.jit_compile, **asked)
+    del checked["dtype_policy"], checked["jit_compile"]
     for given in (workload.data, workload.validation):
         inputs.check(given)
     here = machine.detect(devices.nvidia_devices())
@@ -59,8 +60,10 @@ def _ask(workload: Workload, fresh: bool, asked: dict[str, Any]) -> tuple[Questi
         devices.check_free(device)
     amounts = checked.pop("device_memory"), checked.pop("host_memory")
     launch = checked.pop("launch")
+    known = identity.identify(workload)
     question = Question(
-        workload_fingerprint=workload.fingerprint(),
+        workload_fingerprint=known.fingerprint,
+        settings={**known.versions, **backends.current().settings()},
         machine=here,
         device=device,
         limits=limits.resolve_limits(here, device, *amounts),

@@ -87,6 +87,8 @@ class TuneFile(BaseModel):
     data_kwargs: dict[str, Any] = {}
     validation: str | None = None
     validation_kwargs: dict[str, Any] = {}
+    dtype_policy: str | None = None
+    jit_compile: bool | None = None
     device: Device = "auto"
     device_memory: Memory = "90%"
     host_memory: Memory = "80%"

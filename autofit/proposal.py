@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
 
 from autofit.columns import Columns, Mask, Vector
 from autofit.reach import Allowed, Reach
@@ -243,6 +242,8 @@ class Proposer:
 
 def expected_improvement(predicted: RatePrediction, best: float) -> Vector:
     """By how much each config is expected to beat `best`, in logarithms of the rate; falling short counts as nothing."""
+    from scipy.special import ndtr  # a quarter of a second to load: an answer that is known needs none of it
+
     over = predicted.mean - best
     z = over / np.maximum(predicted.deviation, 1e-9)
     density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)

@@ -1,4 +1,4 @@
-"""What is asked of one tune, and its fingerprint."""
+"""What is asked of one tune, its fingerprint, and what makes another question similar."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autofit.records import Description, Device, FitConfig, Limits, Machine
+from autofit.records import Device, FitConfig, Limits, Machine
 from autofit.results import Usage
 from autofit.space import KERAS_DEFAULTS, SearchSpace
+
+PREFIX = "autofit-"
+"""With which the name of every question begins."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,8 @@ class Question:
     """What is asked: everything that decides a tune, but for the workload, which is behind the launcher.
 
     `limits_asked` are the limits as the user wrote them, since the bytes that a percentage gives change from day to day.
-    `sample_count` is the length of an epoch where the data does not say it.
+    `sample_count` is the length of an epoch where the data does not say it. `settings` are versions and switches outside of
+    the user's code.
     """
 
     workload_fingerprint: str
@@ -40,6 +44,7 @@ class Question:
     storage: str | None = None
     fresh: bool = False
     usage: Usage = field(default_factory=Usage)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def device_name(self) -> str:
@@ -51,22 +56,45 @@ class Question:
         wanted = replace(KERAS_DEFAULTS, **self.baseline)
         return space.canonical(FitConfig.of({knob: getattr(wanted, knob) for knob in space.knobs()}))
 
-    def study_name(self, description: Description, space: SearchSpace) -> str:
-        """The fingerprint of the question: model, input, device, limits, space and library versions."""
+    def fingerprint(self) -> str:
+        """The name of the question: the same for one workload, device, limits, space and versions, and for no other."""
         parts = {
-            "workload": self.workload_fingerprint,
-            "model": description.fingerprint,
-            "versions": dict(description.versions),
-            "device": self.device.name if self.device else self.machine.processor,
-            "cores": self.machine.cores,
-            "memory": self.machine.memory_bytes,
+            **self._place(),
+            "settings": dict(self.settings),
+            "driver": self.device.driver if self.device else "",
             "limits": self.limits_asked,
-            "space": space.knobs(),
+            "space": {knob: repr(values) for knob, values in self.space.items()},
+            "baseline": dict(self.baseline),
+            "max_batch_size": self.max_batch_size,
             "effective_batch_size": self.effective_batch_size,
         }
-        return "autofit-" + hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+        return PREFIX + _hash(parts)
+
+    def kin(self) -> str:
+        """What questions have in common from which one may learn for another: the workload and the hardware."""
+        return _hash(self._place())
+
+    def told(self, started_at: float) -> dict[str, Any]:
+        """What people are told of the question beside its trials; `started_at` is in seconds since 1970 (UTC)."""
+        data = self.usage.data + ("" if self.usage.data_form == "arrays" else "(…)")
+        return {
+            "title": f"{self.usage.model}, {data}",
+            "started_at": started_at,
+            "host": self.machine.host,
+            "device": self.device_name,
+            "limits": f"device {self.limits_asked[0]}, host {self.limits_asked[1]}",
+        }
+
+    def _place(self) -> dict[str, Any]:
+        hardware: list[Any] = [self.machine.cores, self.machine.memory_bytes]
+        hardware += [self.device.name, self.device.total_bytes] if self.device else [self.machine.processor]
+        return {"workload": self.workload_fingerprint, "hardware": hardware}
 
     def budget(self) -> dict[str, Any]:
         """What may change without making it another question, though it may have another answer."""
         names = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "risk", "max_oom", "sample_count")
-        return {"baseline": dict(self.baseline), **{name: getattr(self, name) for name in names}}
+        return {name: getattr(self, name) for name in names}
+
+
+def _hash(parts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -187,6 +187,7 @@ class Description:
     `accumulates_by` is where `gradient_accumulation_steps` is told: an attribute of the model's "optimizer" or
     "optimizer.inner_optimizer", or "build_model", as an argument. `batch_parts` is 2 for (x, y), 3 with sample weights.
     `notices` are what the user should know of the data; `processes_hang` says that it cannot be made in forked workers.
+    `keras` is the module that the model is made with, keras or tf_keras.
     `shapes` says, where batches differ in shape, what the longest was found among; sizes are then those of the longest.
     """
 
@@ -205,6 +206,7 @@ class Description:
     estimate_problem: str | None = None
     accumulates_by: str = "optimizer"
     batch_parts: int = 2
+    keras: str = "keras"
     shapes: str = ""
     notices: tuple[str, ...] = ()
     processes_hang: bool = False

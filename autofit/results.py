@@ -59,6 +59,7 @@ class FrontierPoint:
 class Usage:
     """How the user's functions are written in code: import lines, and expressions for the model and the data.
 
+    `dtype_policy` and `jit_compile` are set around the model where they are not None.
     `data` and `validation` name what the forms say: a "factory", which is called with the kwargs here and the knobs that it
     takes; an "object", whose attributes the knobs are; or "arrays".
     """
@@ -71,6 +72,8 @@ class Usage:
     validation: str | None = None
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_form: str = "factory"
+    dtype_policy: str | None = None
+    jit_compile: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,21 @@ class SweepRecord:
     seconds: float
     started_at: float
     version: int = RESULT_VERSION
+
+
+@dataclass(frozen=True)
+class PastTune:
+    """A tune that a storage holds; `config` and the rate are there once it has its answer. `started_at` as in `Seen`."""
+
+    name: str
+    title: str
+    started_at: float
+    host: str
+    device: str
+    limits: str
+    trials: int
+    config: str = ""
+    samples_per_second: float | None = None
 
 
 @dataclass(frozen=True)

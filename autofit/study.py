@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import warnings
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import optuna
-import platformdirs
 from optuna.trial import TrialState
-from sqlalchemy.exc import SQLAlchemyError
 
-from autofit import stored
-from autofit.errors import StorageError
+from autofit import history, storage, stored
 from autofit.proposal import Decision
 from autofit.records import FitConfig, Limits, Trial
 from autofit.sampler import FrontierSampler
 
-_STORAGE_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
-
-
-def default_storage() -> str:
-    """The URL of the SQLite file in which trials are kept when nothing else is said."""
-    return f"sqlite:///{platformdirs.user_data_path('autofit') / 'trials.sqlite3'}"
-
-
-Returned = TypeVar("Returned")
-Arguments = ParamSpec("Arguments")
-
-
-def _stored(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Turn what the storage raises into a `StorageError`."""
-
-    @functools.wraps(method)
-    def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        try:
-            return method(*args, **kwargs)
-        except _STORAGE_ERRORS as error:
-            raise _storage_error(error) from None
-
-    return wrapper
+_METRIC = "samples per second"
 
 
 class TuningStudy:
     """Asks a sampler, and stores every trial as it ends.
 
     Args:
-        storage: an Optuna storage URL, or the path of an SQLite file.
+        where: an Optuna storage URL, `journal:FILE`, or the path of an SQLite file.
         name: the study's name: the fingerprint of the question.
         sampler: what asks; it says when to stop.
         limits: the limits that the constraints are measured in.
@@ -59,30 +33,33 @@ class TuningStudy:
     """
 
     def __init__(
-        self, storage: str | None, name: str, sampler: FrontierSampler, limits: Limits, *, fresh: bool = False
+        self, where: str | None, name: str, sampler: FrontierSampler, limits: Limits, *, fresh: bool = False
     ) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        url = storage or default_storage()
-        url = url if "://" in url else f"sqlite:///{Path(url).expanduser()}"
-        self._sampler, self._limits = sampler, limits
+        self._sampler, self._limits, self._name = sampler, limits, name
+        self._backend = storage.open_storage(where)
+        self._open(fresh=fresh)
+
+    @storage.guarded
+    def _open(self, *, fresh: bool) -> None:
         self._known: dict[int, Trial] = {}
-        try:
-            if url.startswith("sqlite:///"):
-                Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-            backend = self._backend = optuna.storages.RDBStorage(url)
-            if fresh and name in optuna.get_all_study_names(backend):
-                optuna.delete_study(study_name=name, storage=backend)
-            self._study = optuna.create_study(
-                storage=backend, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
-            )
-        except (*_STORAGE_ERRORS, OSError, ImportError, ValueError, RuntimeError) as error:
-            raise _storage_error(error) from None
+        if fresh and self._name in optuna.get_all_study_names(self._backend):
+            optuna.delete_study(study_name=self._name, storage=self._backend)
+        self._study = optuna.create_study(
+            storage=self._backend, study_name=self._name, sampler=self._sampler, direction="maximize", load_if_exists=True
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self._study.set_metric_names([_METRIC])
+
+    def forget(self) -> None:
+        """Begin anew: what is stored is not of this question."""
+        self._open(fresh=True)
 
     def decide(self, trials: tuple[Trial, ...]) -> Decision:
         """What to do after these trials."""
         return self._sampler.proposer.decide(trials)
 
-    @_stored
+    @storage.guarded
     def ask(self) -> FitConfig:
         """A config that the sampler draws, from a copy of the study: here a trial is kept when it has ended, not before."""
         copy = optuna.create_study(direction="maximize", sampler=self._sampler)
@@ -95,10 +72,9 @@ class TuningStudy:
 
     def close(self) -> None:
         """Let go of the storage."""
-        self._backend.remove_session()
-        self._backend.engine.dispose()
+        storage.close(self._backend)
 
-    @_stored
+    @storage.guarded
     def add(self, trial: Trial) -> None:
         """Store a trial as it ended.
 
@@ -106,19 +82,21 @@ class TuningStudy:
         pruned one, never tried again; the user's error is a failed one, and will be.
         """
         state = stored.state_of(trial.measurement)
+        constraints = stored.constraints_of(trial.measurement, self._limits)
         frozen = optuna.trial.create_trial(
             params={knob: getattr(trial.config, knob) for knob in self._sampler.distributions},
             distributions=self._sampler.distributions,
             state=state,
             value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
             user_attrs=stored.attributes(trial),
+            system_attrs={"constraints": list(constraints.values())},  # where optuna-dashboard (0.21) looks for them
         )
-        for name, value in stored.constraints_of(trial.measurement, self._limits).items():
+        for name, value in constraints.items():
             frozen.set_constraint(name, value)
         frozen.datetime_start = datetime.now() - timedelta(seconds=trial.measurement.seconds)
         self._study.add_trial(frozen)
 
-    @_stored
+    @storage.guarded
     def trials(self) -> tuple[Trial, ...]:
         """All trials that ended, oldest first."""
         for kept in self._study.get_trials(deepcopy=False, states=stored.SPENT):
@@ -126,18 +104,23 @@ class TuningStudy:
                 self._known[kept.number] = stored.trial_of(kept, self._limits)
         return tuple(self._known[number] for number in sorted(self._known))
 
-    @_stored
+    @storage.guarded
+    def relatives(self, kin: str) -> tuple[Trial, ...]:
+        """The trials of the latest tune of a similar question in the same storage."""
+        return history.relatives(self._backend, self._name, kin)
+
+    @storage.guarded
+    def tell(self, attributes: Mapping[str, Any]) -> None:
+        """Write what people read beside the study: JSON values by name."""
+        for key, value in attributes.items():
+            self._study.set_user_attr(key, value)
+
+    @storage.guarded
     def note(self, key: str, value: Any) -> None:
         """Keep a JSON value with the study."""
-        self._study.set_user_attr(key, value)
+        self._backend.set_study_system_attr(self._study._study_id, key, value)
 
-    @_stored
+    @storage.guarded
     def noted(self, key: str) -> Any:
         """What was kept with the study, or None."""
-        return self._study.user_attrs.get(key)
-
-
-def _storage_error(error: Exception) -> StorageError:
-    told = str(error).strip().splitlines()
-    reason = told[0] if told else type(error).__name__
-    return StorageError(f"the trials cannot be stored: {reason}; give a writable place as storage")
+        return self._backend.get_study_system_attrs(self._study._study_id).get(key)

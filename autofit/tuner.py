@@ -20,7 +20,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from autofit import answer
+from autofit import answer, history
 from autofit.budget import SEARCH_SECONDS, Budget
 from autofit.errors import AutofitError, NothingFitsError, NoTrialFinishedError
 from autofit.events import Activity, Described, Event, Notice, TrialEnded
@@ -50,6 +50,10 @@ def tune(question: Question, launcher: Launcher) -> Generator[Event, None, Tunin
         UsageError: the space or the baseline does not suit the data.
         StorageError: the trials cannot be stored.
     """
+    kept = answer.kept(question)
+    if kept is not None:
+        yield Notice(answer.origin(kept))
+        return kept
     tuning = _Tuning(question, launcher)
     try:
         return (yield from tuning.run())
@@ -98,14 +102,17 @@ class _Tuning:
             risk=q.risk,
             max_oom=q.max_oom,
         )
-        study = self._study = TuningStudy(q.storage, q.study_name(description, space), sampler, q.limits, fresh=q.fresh)
+        study = self._study = TuningStudy(q.storage, q.fingerprint(), sampler, q.limits, fresh=q.fresh)
+        if study.noted(history.MODEL) not in (None, description.fingerprint):
+            study.forget()
+            yield Notice("the model or the form of its data is not what it was: trials of an earlier run are forgotten")
+        study.note(history.MODEL, description.fingerprint)
+        study.note(history.KIN, q.kin())
+        study.tell(q.told(self._started_at))
         known = study.trials()
         yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
         for text in description.notices:
             yield Notice(text)
-        kept = answer.kept(study, q)
-        if kept is not None:
-            return kept
         prover = self._prover = Prover(q, study, self._budget, self._measured, self._spec)
         reason = yield from self._search(study)
         recommendation = yield from prover.prove(description, baseline, may_win=baseline in space)

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
-import hashlib
 import importlib
 import importlib.util
-import inspect
-import io
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -29,8 +25,6 @@ from autofit.errors import UsageError
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # below this a file of its own costs more than it saves
-_PLAIN = (str, bytes, int, float, bool, tuple, Path)
-_DIGEST_BYTES = 1 << 20  # of each end of an array: enough to tell data sets apart, cheap on large ones
 
 
 @dataclass(frozen=True)
@@ -112,7 +106,10 @@ def _may_define_otherwise(body: list[ast.stmt], name: str) -> bool:
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and its data: `build_model(**model_kwargs)` gives a compiled model; `data` is (x, y) arrays, or a factory."""
+    """A model and its data: `build_model(**model_kwargs)` gives a compiled model; `data` is (x, y) arrays, or a factory.
+
+    The model is built under `dtype_policy`, and compiled by XLA or not as `jit_compile` says; None leaves either to it.
+    """
 
     build_model: Callable[..., Any] | Reference
     data: Any
@@ -120,6 +117,8 @@ class Workload:
     model_kwargs: Mapping[str, Any] = field(default_factory=dict)
     data_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    dtype_policy: str | None = None
+    jit_compile: bool | None = None
 
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and a file for each large array.
@@ -127,26 +126,9 @@ class Workload:
         Raises:
             UsageError: something in it cannot be pickled, or there is no room for the arrays.
         """
-        with _handing_over(), open(folder / _PICKLE_FILE, "wb") as file:
+        with handing_over(), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump(list(sys.path), file)
             _ArrayPickler(file, folder).dump(self)
-
-    def fingerprint(self) -> str:
-        """A hash of the sources, arguments and arrays: the same workload gives the same one in another process.
-
-        Seen are the files (in a notebook the text) of the functions, their closures, defaults and plain globals, and the
-        ends of arrays; not seen are the files that those import, and the data that they read.
-
-        Raises:
-            UsageError: something in it cannot be pickled.
-        """
-        digest = hashlib.sha256()
-        with _handing_over():
-            for part in (self.build_model, self.data, self.validation):
-                digest.update(_identity(part))
-            for kwargs in (self.model_kwargs, self.data_kwargs, self.validation_kwargs):
-                digest.update(_pickled(dict(kwargs)))
-        return digest.hexdigest()[:16]
 
 
 def load(folder: Path) -> Workload:
@@ -160,7 +142,7 @@ def load(folder: Path) -> Workload:
 
 
 @contextlib.contextmanager
-def _handing_over() -> Iterator[None]:
+def handing_over() -> Iterator[None]:
     """Say what cannot be handed to another process, and why."""
     try:
         yield
@@ -184,7 +166,7 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
         self._names: dict[int, str] = {}
 
     def persistent_id(self, obj: Any) -> str | None:
-        if not _is_plain_array(obj) or obj.nbytes < _SMALL_ARRAY_BYTES:
+        if not is_plain_array(obj) or obj.nbytes < _SMALL_ARRAY_BYTES:
             return None
         if id(obj) not in self._names:
             self._names[id(obj)] = f"array-{len(self._names)}.npy"
@@ -202,67 +184,6 @@ class _ArrayUnpickler(pickle.Unpickler):
         return mapped.view(np.ndarray)
 
 
-class _DigestPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
-    """Pickles for hashing only: an array is its shape, type and both ends."""
-
-    def persistent_id(self, obj: Any) -> bytes | None:
-        if not _is_plain_array(obj):
-            return None
-        flat = obj.reshape(-1) if obj.flags.c_contiguous else obj.ravel()
-        count = max(1, _DIGEST_BYTES // max(1, obj.itemsize))
-        ends = flat[:count].tobytes() + flat[-count:].tobytes()
-        return f"{obj.shape}{obj.dtype}".encode() + hashlib.sha256(ends).digest()
-
-
-def _is_plain_array(obj: Any) -> bool:
+def is_plain_array(obj: Any) -> bool:
+    """Whether it is a NumPy array without Python objects in it."""
     return isinstance(obj, np.ndarray) and not obj.dtype.hasobject
-
-
-def _pickled(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    _DigestPickler(buffer).dump(value)
-    return buffer.getvalue()
-
-
-def _identity(part: Any) -> bytes:
-    """What a part of the workload is, for the fingerprint: source text rather than byte code, which carries file names."""
-    if isinstance(part, Reference):
-        return part.text.encode() + (part.path.read_bytes() if part.path else _module_source(part.module))
-    if isinstance(part, functools.partial):
-        return _identity(part.func) + _pickled((part.args, part.keywords))
-    if callable(part):
-        name = getattr(part, "__qualname__", type(part).__qualname__).encode()
-        return name + _source(part) + _pickled(_surroundings(part))
-    return _pickled(part)
-
-
-def _source(function: Any) -> bytes:
-    """The file that defines a function, or its own text where there is no file (a notebook), or its pickle."""
-    try:
-        return Path(inspect.getsourcefile(function) or "").read_bytes()
-    except (OSError, TypeError):
-        pass
-    try:
-        return inspect.getsource(function).encode()
-    except (OSError, TypeError):
-        return _pickled(function)
-
-
-def _surroundings(function: Any) -> dict[str, Any]:
-    """What a function takes from around it beside code: closure, defaults, its object, and plain globals that it names."""
-    code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
-    names = code.co_names if code else ()
-    return {
-        "closure": [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()],
-        "defaults": getattr(function, "__defaults__", None),
-        "self": getattr(function, "__self__", None),
-        "globals": {name: scope[name] for name in names if isinstance(scope.get(name), _PLAIN)},
-    }
-
-
-def _module_source(module: str) -> bytes:
-    try:
-        spec = importlib.util.find_spec(module)
-        return Path(spec.origin).read_bytes() if spec and spec.origin else b""
-    except Exception:  # finding a module imports the packages above it: what they raise is told by the trial
-        return b""

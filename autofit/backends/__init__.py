@@ -56,11 +56,14 @@ class Backend(Protocol):
             Exception: what the model's code raises when it is traced for another number of samples.
         """
 
+    def settings(self) -> dict[str, str]:
+        """What outside of the user's code decides how fast and large a step is: versions and switches, nothing loaded."""
+
     def is_oom(self, error: BaseException) -> bool:
         """Whether an exception says that device memory has run out."""
 
     def versions(self) -> dict[str, str]:
-        """The versions that decide how fast and how large a step is."""
+        """The versions that decide how fast and how large a step is, as the backend that is loaded tells them."""
 
 
 def current() -> Backend:

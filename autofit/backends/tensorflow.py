@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records import Device, Footprint
 
 _MIB = 2**20
+_KERAS_SETTINGS = Path("~/.keras/keras.json")
+_SWITCHES = (
+    "KERAS_BACKEND",
+    "OMP_NUM_THREADS",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_GPU_ALLOCATOR",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_USE_LEGACY_KERAS",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+)
 
 
 class TensorFlow:
@@ -97,6 +112,15 @@ class TensorFlow:
             link = link.__cause__ or link.__context__
         return False
 
+    def settings(self) -> dict[str, str]:
+        """See `Backend.settings`."""
+        distributions = ("tensorflow", "keras", "numpy", *(["tf_keras"] if _legacy() else []))
+        found = {name: importlib.metadata.version(name) for name in distributions}
+        found |= {name: os.environ[name] for name in _SWITCHES if name in os.environ}
+        with contextlib.suppress(OSError):
+            found["keras.json"] = _KERAS_SETTINGS.expanduser().read_text()
+        return found
+
     def versions(self) -> dict[str, str]:
         """TensorFlow, Keras and NumPy, and whether oneDNN was switched by hand."""
         import keras  # heavy: must stay out of the parent
@@ -105,6 +129,10 @@ class TensorFlow:
         found = {"tensorflow": str(_tensorflow().__version__), "keras": str(keras.__version__), "numpy": np.__version__}
         switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS")
         return found if switch is None else {**found, "TF_ENABLE_ONEDNN_OPTS": switch}
+
+
+def _legacy() -> bool:
+    return os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
 
 
 def _device_name(device: Device | None) -> str:

@@ -13,6 +13,7 @@ from autofit.results import TuningRecord, Usage
 from autofit.workload import Reference, Workload
 
 _ARRAYS = ("x", "y", "sample_weight")  # as `fit` calls them
+_SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # in their modules mixed_precision
 _LINE_CHARACTERS = 60  # short enough to stand indented, twice, on 80 columns
 
 
@@ -33,14 +34,21 @@ def usage_of(workload: Workload) -> Usage:
         validation_kwargs=dict(workload.validation_kwargs),
         validation_form=_form(workload.validation),
         imports=tuple(imports),
+        dtype_policy=workload.dtype_policy,
+        jit_compile=workload.jit_compile,
     )
 
 
 def render(record: TuningRecord) -> str:
     """Python lines that train with the chosen config, as they would be pasted."""
     usage, description = record.usage, record.description
-    lines = [*usage.imports, ""] if usage.imports else []
-    lines += [f"model = {_model(record)}"]
+    imports = [f"import {description.keras}", *usage.imports] if usage.dtype_policy else [*usage.imports]
+    lines = [*imports, ""] if imports else []
+    if usage.dtype_policy:
+        lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({usage.dtype_policy!r})")
+    lines.append(f"model = {_model(record)}")
+    if usage.jit_compile is not None:
+        lines.append(f"model.jit_compile = {usage.jit_compile}")
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
     training = usage.data

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from autofit.columns import Columns, Vector
 from autofit.records import Measurement, Trial
@@ -63,6 +62,8 @@ class ThroughputSurrogate:
         self._noise = np.repeat((_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE), len(found))
         self._prior, self._scale = self._priors(cores, sample_bytes, on_cpu)
         self._cores = cores
+        from scipy.optimize import least_squares  # a third of a second to load: an answer that is known needs none of it
+
         found_at = least_squares(self._misfit, self._prior, jac=self._jacobian, method="lm", xtol=1e-4, ftol=1e-4)
         self._parameters: Vector = found_at.x
         slopes = self._jacobian(self._parameters)

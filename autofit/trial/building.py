@@ -8,22 +8,24 @@ from typing import Any
 from autofit import accumulation
 from autofit.errors import UsageError
 from autofit.inputs import FitInput, open_input
-from autofit.trial.flavour import is_compiled, keras_of
+from autofit.trial.flavour import is_compiled, keras_of, set_dtype_policy
 from autofit.trial.job import BUILDING, Job
 from autofit.workload import Reference, Workload
 
 
 def build_model(job: Job, loaded: Workload) -> Any:
-    """The compiled model, its optimizer told to accumulate where an effective batch size is kept.
+    """The compiled model, under the dtype policy asked for, its optimizer told to accumulate where that is wanted.
 
     Raises:
-        UsageError: it is no compiled model, or cannot accumulate.
+        UsageError: it is no compiled model, or cannot accumulate; or there is no such policy.
     """
     job.enter(BUILDING)
     build, kwargs = resolved(loaded.build_model), dict(loaded.model_kwargs)
     steps = accumulation.steps_of(job.config.batch_size, job.spec["effective_batch_size"])
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
+    if loaded.dtype_policy is not None:
+        set_dtype_policy(loaded.dtype_policy)
     model = build(**kwargs)
     if keras_of(model) is None:
         raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
@@ -31,6 +33,8 @@ def build_model(job: Job, loaded: Workload) -> Any:
         raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in it")
     if steps > 1 and not accumulation.is_argument_of(build):
         accumulation.accumulate(model, steps)
+    if loaded.jit_compile is not None:
+        model.jit_compile = loaded.jit_compile
     return model
 
 

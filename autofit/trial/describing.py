@@ -16,6 +16,7 @@ from autofit.inputs.batch import leaves
 from autofit.records import Description, Footprint
 from autofit.trial import forks, lengths
 from autofit.trial.building import build_model, open_training, resolved
+from autofit.trial.flavour import keras_of
 from autofit.trial.job import Job
 from autofit.workload import Workload
 
@@ -51,6 +52,7 @@ def describe(job: Job, loaded: Workload) -> None:
                 optimizer_bytes=_bytes_of(model.optimizer.variables),
                 jit_compile=bool(model.jit_compile),
                 batch_parts=len(batch),
+                keras=keras_of(model).__name__,
                 validation_knobs=knobs_of(resolved(loaded.validation), loaded.validation_kwargs),
                 fingerprint=_model_fingerprint(model, [np.asarray(leaf) for leaf in leaves(batch)]),
                 footprints=footprints,

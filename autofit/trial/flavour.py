@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 from typing import Any
+
+from autofit.errors import UsageError
 
 _FLAVOURS = ("keras", "tf_keras")
 
@@ -16,6 +19,22 @@ def keras_of(model: Any) -> Any:
         if base.__name__ == "Model" and root in _FLAVOURS:
             return importlib.import_module(root)
     return None
+
+
+def set_dtype_policy(policy: str) -> None:
+    """Make it the default of the layers to come, in Keras 3 and, where the user's code has loaded it, in tf_keras.
+
+    Raises:
+        UsageError: there is no such policy.
+    """
+    import keras  # heavy: must stay out of the parent
+
+    try:
+        keras.config.set_dtype_policy(policy)
+        if "tf_keras" in sys.modules:
+            sys.modules["tf_keras"].mixed_precision.set_global_policy(policy)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"dtype_policy: {policy!r} is none of Keras's: {str(error).splitlines()[0]}") from None
 
 
 def is_compiled(model: Any) -> bool:

@@ -52,20 +52,20 @@ class ProcessLauncher:
     """Runs each trial in a process of its own.
 
     Args:
-        workload: the user's model and data; written to a folder of this launcher's once.
+        workload: the user's model and data; written to a folder of this launcher's when the first process is wanted.
         device: the accelerator, or None for the CPU.
         launch: "fork" (a fork of a warm server), "plain" (an interpreter of its own), or "auto": fork on Linux, plain
             where forking is unsafe.
 
     Raises:
-        UsageError: `launch` is none of these, or the workload cannot be handed over.
+        UsageError: `launch` is none of these.
     """
 
     def __init__(self, workload: Workload, device: Device | None, launch: str = "auto") -> None:
         if launch not in LAUNCH_MODES:
             raise UsageError(f"launch: {launch!r} is not one of {', '.join(LAUNCH_MODES)}")
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
-        self._device, self._backend = device, backends.current()
+        self._device, self._backend, self._workload = device, backends.current(), workload
         self._folder = Path(tempfile.mkdtemp(prefix="autofit-"))
         self._server: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -73,11 +73,6 @@ class ProcessLauncher:
         self._rest = b""
         self._lost = False
         self._count = 0
-        try:
-            workload.save(self._folder)
-        except BaseException:
-            self.close()
-            raise
 
     def __enter__(self) -> ProcessLauncher:
         return self
@@ -94,13 +89,16 @@ class ProcessLauncher:
         for path in self._folder.iterdir():
             if path.name != _SERVER_LOG:
                 path.unlink()
-        workload.save(self._folder)
+        self._workload = workload
+        if self._server is not None:
+            workload.save(self._folder)
 
     def warm(self) -> None:
         """Start the server and wait until it is ready (`run` does it when it must).
 
         Raises:
             TrialProcessError: the backend cannot be imported, or the server does not answer.
+            UsageError: the workload cannot be handed over.
         """
         if self._server is None:
             self._start_server()
@@ -203,6 +201,7 @@ class ProcessLauncher:
         raise TrialProcessError("the trial server ended when it was asked for a process")
 
     def _start_server(self) -> None:
+        self._workload.save(self._folder)
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).parents[2])
         program = f"import sys; sys.path.append({root!r}); from autofit.trial.forkserver import serve; serve(*sys.argv[1:])"

@@ -1,5 +1,6 @@
 """The loop, above the process wall: what is tried, stored, chosen, confirmed, demoted, resumed and said."""
 
+import re
 import zlib
 from dataclasses import replace
 
@@ -8,12 +9,12 @@ import pytest
 from autofit.columns import Columns
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.events import Activity, Described, Notice, TrialEnded
-from autofit.records import Description, Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, TrialSpec
+from autofit.records import Description, Device, Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, TrialSpec
 from autofit.report import files, snippet
 from autofit.results import Usage
 from autofit.space import build_space, condemned
 from autofit.tuner import tune
-from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB, FakeLauncher, drain, question
+from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MACHINE, MIB, FakeLauncher, drain, question
 
 FIRST = FitConfig(8, 1, 10, False)
 """What is tried first where nothing is known of the memory."""
@@ -139,9 +140,73 @@ def test_finished_trials_are_kept_when_a_tune_is_broken_off(tmp_path):
 def test_the_same_question_is_answered_from_the_store(tmp_path):
     _, first = drain(tune(question(tmp_path), FakeLauncher()))
     launcher = FakeLauncher()
-    _, second = drain(tune(question(tmp_path), launcher))
+    events, second = drain(tune(question(tmp_path), launcher))
     assert second == first
-    assert [spec.role for spec in launcher.specs] == ["describe"]
+    assert launcher.specs == []
+    (told,) = [event.text for event in events]
+    assert re.match(r"answered from the tune of \d{4}-\d\d-\d\d \d\d:\d\d on this host \(CPU, keras 3\); ", told)
+
+
+def test_an_answer_that_does_not_fit_what_is_free_now_is_asked_anew(tmp_path):
+    asked = {"limits_asked": ("90%", "80%")}
+    drain(tune(question(tmp_path, **asked), FakeLauncher()))
+    launcher = FakeLauncher()
+    _, record = drain(tune(question(tmp_path, device_bytes=40 * MIB, **asked), launcher))
+    assert record.device_peak_bytes <= 40 * MIB
+
+
+def test_a_model_that_has_changed_behind_the_same_sources_forgets_its_trials(tmp_path):
+    drain(tune(question(tmp_path), FakeLauncher()))
+    launcher = FakeLauncher({"describe": replace(DESCRIPTION, fingerprint="another model")})
+    events, _ = drain(tune(question(tmp_path, max_trials=7), launcher))
+    assert not next(e for e in events if isinstance(e, Described)).kept
+    assert any("are forgotten" in e.text for e in events if isinstance(e, Notice))
+
+
+GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workload_fingerprint": "another"},
+        {"limits_asked": ("80%", "80%")},
+        {"limits_asked": ("90%", "6GiB")},
+        {"space": {"workers": [1, 2]}},
+        {"space": {"workers": (1, 2)}},
+        {"baseline": {"batch_size": 16}},
+        {"max_batch_size": 64},
+        {"effective_batch_size": 256},
+        {"settings": {"tensorflow": "2.22", "keras": "3.15"}},
+        {"settings": {"tensorflow": "2.21", "keras": "3.16"}},
+        {"settings": {"tensorflow": "2.21", "keras": "3.15", "XLA_FLAGS": "--xla_cpu"}},
+        {"machine": replace(MACHINE, cores=8)},
+        {"machine": replace(MACHINE, memory_bytes=2**40)},
+        {"device": None},
+        {"device": replace(GPU, name="another GPU")},
+        {"device": replace(GPU, total_bytes=2**40)},
+        {"device": replace(GPU, driver="560.1")},
+    ],
+)
+def test_what_changes_the_answer_changes_the_fingerprint(tmp_path, changes):
+    asked = {"device": GPU, "limits_asked": ("90%", "80%"), "settings": {"tensorflow": "2.21", "keras": "3.15"}}
+    assert question(tmp_path, **asked | changes).fingerprint() != question(tmp_path, **asked).fingerprint()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"machine": replace(MACHINE, available_bytes=2**30, host="another")},
+        {"device": replace(GPU, free_bytes=2**30, index=1, uuid="GPU-1", held_by=("python holds 1 GiB",))},
+        {"fresh": True},
+        {"storage": "elsewhere.db"},
+        {"device_bytes": 100 * MIB},
+        {"max_trials": 30},
+    ],
+)
+def test_nothing_else_changes_the_fingerprint(tmp_path, changes):
+    asked = {"device": GPU, "limits_asked": ("90%", "80%")}
+    assert question(tmp_path, **asked | changes).fingerprint() == question(tmp_path, **asked).fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +217,7 @@ def test_a_changed_question_is_another(tmp_path, changes):
     launcher = FakeLauncher()
     events, _ = drain(tune(question(tmp_path, **changes), launcher))
     assert not next(e for e in events if isinstance(e, Described)).kept
-    assert sum(spec.role == "measure" for spec in launcher.specs) >= 3
+    assert any(spec.role == "measure" for spec in launcher.specs)
 
 
 def test_fresh_forgets(tmp_path):

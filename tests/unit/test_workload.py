@@ -59,29 +59,6 @@ def test_what_cannot_be_pickled_is_said(tmp_path):
         round_trip(tmp_path, data=functools.partial(make, sys._getframe()))
 
 
-def test_the_fingerprint_tells_workloads_apart_and_knows_one_again():
-    x = np.zeros((100, 3))
-    one = Workload(build, (x, x)).fingerprint()
-    assert Workload(build, (x.copy(), x.copy())).fingerprint() == one
-    assert Workload(build, (x + 1, x)).fingerprint() != one
-    assert Workload(build, (x.astype("float32"), x)).fingerprint() != one
-    assert Workload(make, (x, x)).fingerprint() != one
-    assert Workload(build, (x, x), model_kwargs={"width": 2}).fingerprint() != one
-    assert (
-        Workload(build, functools.partial(make, ["a"])).fingerprint()
-        != Workload(build, functools.partial(make, ["b"])).fingerprint()
-    )
-
-
-def test_a_changed_file_changes_the_fingerprint(tmp_path):
-    (tmp_path / "m.py").write_text("def f(): return 1\n")
-    asked = Workload(Reference("m.py:f", str(tmp_path)), None)
-    before = asked.fingerprint()
-    assert asked.fingerprint() == before
-    (tmp_path / "m.py").write_text("def f(): return 2\n")
-    assert asked.fingerprint() != before
-
-
 def test_a_reference_is_a_path_or_a_module(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "some_module.py").write_text("def f():\n    return 7\n")
@@ -141,17 +118,6 @@ def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_facto
         check(data)
 
 
-def test_closures_defaults_and_objects_are_part_of_the_fingerprint():
-    def over(folder):
-        return lambda batch_size: (folder, batch_size)
-
-    def fingerprint(data):
-        return Workload(build, data).fingerprint()
-
-    assert fingerprint(over("a")) == fingerprint(over("a")) != fingerprint(over("b"))
-    assert fingerprint("a".join) != fingerprint("b".join)
-
-
 def test_two_files_of_one_name_are_not_taken_for_each_other(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     for folder in ("one", "two"):
@@ -160,8 +126,3 @@ def test_two_files_of_one_name_are_not_taken_for_each_other(tmp_path, monkeypatc
     assert Reference("one/same_name.py:f", str(tmp_path)).resolve()() == 1
     with pytest.raises(UsageError, match="another module named same_name is in use"):
         Reference("two/same_name.py:f", str(tmp_path)).resolve()
-
-
-def test_what_cannot_be_handed_over_is_said_before_it_is_hashed():
-    with pytest.raises(UsageError, match="cannot be handed to another process"):
-        Workload(build, (n for n in range(3))).fingerprint()

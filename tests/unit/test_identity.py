@@ -1,0 +1,191 @@
+"""What makes a workload another one, and what does not."""
+
+import functools
+import os
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from autofit import sources
+from autofit.errors import UsageError
+from autofit.identity import identify, version_of
+from autofit.workload import Reference, Workload
+
+MODEL = '''
+"""Models."""
+import json
+import numpy as np
+from layers import Block
+from packed.blocks import deep
+
+WIDTH = 8
+UNUSED = 1
+
+
+def helper():
+    return WIDTH
+
+
+def other():
+    return UNUSED
+
+
+def build(width=WIDTH):
+    """Build it."""
+    return helper(), Block, deep, np
+
+
+if __name__ == "__main__":
+    print(build())
+'''
+LAYERS = "import keras\n\nclass Block(keras.layers.Layer):\n    size = 1\n\nclass Unused:\n    size = 2\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Files of a user's; returns what writes one of them with a text replaced, and gives the fingerprint."""
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "layers.py").write_text(LAYERS)
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "__init__.py").write_text("")
+    (tmp_path / "packed" / "blocks.py").write_text("from .parts import DEPTH\n\ndef deep():\n    return DEPTH\n")
+    (tmp_path / "packed" / "parts.py").write_text("DEPTH = 3\nHEIGHT = 4\n")
+
+    def fingerprint(name="model.py", old="", new=""):
+        path = tmp_path / name
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new, 1))
+        return identify(Workload(Reference("model.py:build", str(tmp_path)), None)).fingerprint
+
+    return fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("model.py", "return helper(), Block", "return Block, helper()"),
+        ("model.py", "WIDTH = 8", "WIDTH = 16"),
+        ("model.py", "return WIDTH", "return 2 * WIDTH"),
+        ("model.py", "UNUSED = 1\n", "UNUSED = 1\nkeras.mixed_precision.set_dtype_policy('mixed_float16')\n"),
+        ("layers.py", "size = 1", "size = 3"),
+        ("packed/blocks.py", "return DEPTH", "return DEPTH + 1"),
+        ("packed/parts.py", "DEPTH = 3", "DEPTH = 5"),
+        ("packed/__init__.py", "", "import keras\nkeras.config.set_floatx('float16')\n"),
+    ],
+)
+def test_what_the_function_reaches_changes_the_fingerprint(project, name, old, new):
+    before = project()
+    assert project(name, old, new) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("model.py", "UNUSED = 1", "UNUSED = 2"),
+        ("model.py", "return UNUSED", "return None"),
+        ("model.py", "def helper():\n", "def helper():  # a comment\n\n"),
+        ("model.py", "Build it.", "Build it well."),
+        ("model.py", "print(build())", "print('built')"),
+        ("layers.py", "size = 2", "size = 4"),
+        ("packed/parts.py", "HEIGHT = 4", "HEIGHT = 5"),
+    ],
+)
+def test_nothing_else_does(project, name, old, new):
+    assert project(name, old, new) == project()
+
+
+def test_neither_dates_nor_folders_count(project, tmp_path):
+    before = project()
+    os.utime(tmp_path / "model.py", (1, 1))
+    assert project() == before
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for file in [*tmp_path.glob("*.py"), tmp_path / "packed"]:
+        file.rename(moved / file.name)
+    assert identify(Workload(Reference("model.py:build", str(moved)), None)).fingerprint == before
+
+
+def test_the_packages_that_the_sources_import_are_told_with_their_versions(project, tmp_path):
+    found = identify(Workload(Reference("model.py:build", str(tmp_path)), None)).versions
+    assert found == {"keras": keras.__version__, "numpy": np.__version__}
+    assert version_of("PIL") is not None
+    assert version_of("no_such_package") is None
+
+
+def test_a_module_of_a_package_is_found_and_an_installed_one_is_left_out():
+    assert sources.file_of("tests.workloads").name == "workloads.py"
+    assert sources.file_of("numpy.linalg") is None
+    assert sources.file_of("no_such_module.at_all") is None
+    assert sources.file_of("sys") is None
+
+
+def build():
+    return "a model"
+
+
+def make(files, batch_size, workers=1):
+    return files, batch_size, workers
+
+
+def fingerprint(*parts, **kwargs):
+    return identify(Workload(*parts, **kwargs)).fingerprint
+
+
+def test_arrays_given_as_data_count_by_their_form():
+    x = np.zeros((100, 3))
+    one = fingerprint(build, (x, x))
+    assert fingerprint(build, (x + 1, x)) == one
+    assert fingerprint(build, (x.astype("float32"), x)) != one
+    assert fingerprint(build, (x[:50], x[:50])) != one
+    assert fingerprint(build, {"a": x}) != one
+
+
+def test_arguments_count_but_for_the_order_in_which_they_are_named():
+    one = fingerprint(build, None, model_kwargs={"width": 2, "depth": [1, 2]})
+    assert fingerprint(build, None, model_kwargs={"depth": [1, 2], "width": 2}) == one
+    for other in ({"width": 2, "depth": [2, 1]}, {"width": 2.0, "depth": [1, 2]}, {"width": 2}):
+        assert fingerprint(build, None, model_kwargs=other) != one
+    assert fingerprint(build, None, data_kwargs={"width": 2, "depth": [1, 2]}) != one
+    weights = np.arange(5.0)
+    assert fingerprint(build, None, model_kwargs={"w": weights}) != fingerprint(
+        build, None, model_kwargs={"w": weights + 1}
+    )
+
+
+@pytest.mark.parametrize("changes", [{"dtype_policy": "mixed_float16"}, {"jit_compile": True}, {"jit_compile": False}])
+def test_dtype_policy_and_jit_count(changes):
+    assert fingerprint(build, None, **changes) != fingerprint(build, None)
+
+
+def test_closures_defaults_and_objects_count():
+    def over(folder):
+        return lambda batch_size: (folder, batch_size)
+
+    assert fingerprint(build, over("a")) == fingerprint(build, over("a")) != fingerprint(build, over("b"))
+    assert fingerprint(build, "a".join) != fingerprint(build, "b".join)
+    assert fingerprint(build, functools.partial(make, ["a"])) != fingerprint(build, functools.partial(make, ["b"]))
+    assert fingerprint(build, make) != fingerprint(make, make)
+
+
+def test_functions_of_a_notebook_take_with_them_what_they_call():
+    def define(text):
+        scope = {"__name__": "__main__"}
+        exec(f"def part():\n    return {text}\n\ndef build():\n    return part()", scope)
+        return scope["build"]
+
+    assert fingerprint(define("1"), None) == fingerprint(define("1"), None) != fingerprint(define("2"), None)
+
+
+def test_a_file_that_is_not_python_counts_as_it_is(tmp_path):
+    (tmp_path / "m.py").write_text("def f(:\n")
+    before = sources.of_name(tmp_path / "m.py", "f").text
+    (tmp_path / "m.py").write_text("def g(:\n")
+    assert sources.of_name(tmp_path / "m.py", "f").text != before
+    assert sources.of_text("def f(:") == "def f(:"
+
+
+def test_what_cannot_be_handed_over_is_said_before_it_is_hashed():
+    with pytest.raises(UsageError, match="cannot be handed to another process"):
+        fingerprint(build, sys._getframe())
