@@ -11,8 +11,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from autofit import api
+from autofit import api, diagnosis
 from autofit.errors import AutofitError, UsageError
+from autofit.report import doctor as checkup
 from autofit.report import estimate as report
 from autofit.report import files, snippet
 from autofit.report.console import Progress, print_trials, summarise
@@ -165,6 +166,30 @@ def kwargs(
         typer.echo(writers[form](files.load_answer(result)))
     except AutofitError as error:
         _fail(error)
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what autofit sees here (devices, memory, cores, versions), what is wrong with it, and what to do about it.
+
+    TensorFlow is imported and a tiny model tried, each in a process of its own, which takes some seconds. Exit code 1 if
+    there is a problem, 0 otherwise; a warning is none.
+    """
+    sys.path.insert(0, "")
+    console = Console(highlight=False)
+    try:
+        findings = checkup.show(diagnosis.diagnose(), None if as_json else console, Console(stderr=True, highlight=False))
+    except KeyboardInterrupt:
+        typer.echo("\nInterrupted; every process is ended.", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    if as_json:
+        typer.echo(checkup.as_json(findings))
+    else:
+        console.print(f"\n{checkup.summarise(findings)}")
+    if checkup.has_problem(findings):
+        raise typer.Exit(1)
 
 
 def _fail(error: AutofitError) -> NoReturn:

@@ -71,9 +71,9 @@ def used_bytes(device: Device, pids: Collection[int]) -> tuple[int, int | None]:
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used), sum(own) if own else None
 
 
-def nvidia_devices() -> tuple[Device, ...]:
-    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible, in the driver's order."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+def nvidia_devices(*, hidden: bool = False) -> tuple[Device, ...]:
+    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible (with `hidden`, all), in the driver's order."""
+    visible = None if hidden else os.environ.get("CUDA_VISIBLE_DEVICES")
     wanted = None if visible is None else [entry.strip() for entry in visible.split(",")]
     devices = []
     with _driver() as there:

@@ -1,0 +1,38 @@
+"""`autofit doctor` as a user runs it, on this very machine: TensorFlow is imported and a trial forked for real."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+DOCTOR = [str(Path(sys.executable).parent / "autofit"), "doctor"]
+
+
+def start(*arguments, **variables):
+    environment = {**os.environ, "COLUMNS": "80", **variables}
+    return subprocess.Popen(
+        [*DOCTOR, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_doctor_says_what_it_sees_and_its_exit_code_says_whether_there_is_a_problem():
+    whole, wrong = start(), start("--json", KERAS_BACKEND="jax", TF_USE_LEGACY_KERAS="0")
+    text, errors = whole.communicate(timeout=100)
+    told, _ = wrong.communicate(timeout=100)
+
+    lines = text.splitlines()
+    problems = [line for line in lines if line.startswith("problem ")]
+    assert whole.returncode == (1 if problems else 0), text
+    assert max(map(len, lines)) <= 80
+    assert errors == ""
+    assert any(line.startswith("ok       tensorflow ") for line in lines), text
+    assert any(line.startswith("ok       trial ") for line in lines), text
+    assert lines[-1].endswith((" warning.", " warnings."))
+
+    found = json.loads(told)
+    assert wrong.returncode == 1
+    assert found["problems"] >= 1
+    statuses = {finding["subject"]: finding["status"] for finding in found["findings"]}
+    assert (statuses["keras backend"], statuses["tensorflow"]) == ("problem", "ok"), told
+    assert "trial" not in statuses
