@@ -1,5 +1,6 @@
 """What to try next, from all that has been tried. Pure: trials in, a proposal or a reason to stop out.
 
+    recall     what an earlier tune of the same workload would say now; it takes the place of the probes
     probe      the present config, or a small batch where memory is not known to hold it; then another batch: two points
                make the lines of memory and of compute
     step       a config on the way to one that promises much, and that is still too far from what has run to be sure of
@@ -62,6 +63,7 @@ class Proposal:
         """Why this config, in words."""
         memory = max(self.device_share, self.host_share)
         reasons = {
+            "recall": "what an earlier tune of this workload would choose now",
             "probe": "to see how time and memory grow",
             "step": "a step towards what promises more",
             "propose": f"predicted {self.gain or 0.0:+.0%}",
@@ -95,6 +97,7 @@ class Proposer:
         tolerance: gains below it do not matter (0.02 is 2 %).
         risk: the share of each limit that the upper bound of a prediction may reach.
         max_oom: after so many OOMs nothing larger than what has run is proposed.
+        past: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
     """
 
     def __init__(
@@ -109,14 +112,17 @@ class Proposer:
         tolerance: float,
         risk: float,
         max_oom: int,
+        past: Sequence[Trial] = (),
     ) -> None:
-        self.reach = Reach(space, description, limits, on_cpu=on_cpu, risk=risk, max_oom=max_oom)
+        self.reach = Reach(space, description, limits, on_cpu=on_cpu, risk=risk, max_oom=max_oom, past=past)
         self._points = _log_points(self.reach.at)
         self._baseline, self._description, self._limits = baseline, description, limits
         self._cores, self._on_cpu, self._tolerance = cores, on_cpu, tolerance
         self._errors: dict[_Readings, float] = {}
         self._predicted: tuple[_Readings, Vector] = (), np.empty(0)
         self._decided: tuple[tuple[Trial, ...], Decision] | None = None
+        ran = _ran(past)
+        self._past = self._surrogate(ran) if ran else None
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
         """What to do after these trials; the same question is answered once."""
@@ -151,7 +157,7 @@ class Proposer:
         fitted = [place[t.config] for t in ran if t.config in place and t.fits(self._limits)]
         best = float(predicted.mean[fitted].max()) if fitted else float(predicted.mean.min())
         improvement = expected_improvement(predicted, best)
-        second = self._second_batch(ran, left)
+        second = self._second_batch(ran, left) if self._past is None else None
         chosen = _cheapest(improvement, left if second is None else left & (self.reach.at.batch == second), allowed.share)
         phase, worth = "propose" if second is None else "probe", _WORTH * self._tolerance
         may = allowed.expected
@@ -196,9 +202,11 @@ class Proposer:
         return float(self._predict(ran, Columns.of([config])).mean[0])
 
     def _predict(self, ran: Sequence[Trial], at: Columns) -> RatePrediction:
-        d = self._description
-        surrogate = ThroughputSurrogate(ran, cores=self._cores, sample_bytes=d.sample_bytes, on_cpu=self._on_cpu)
-        return surrogate.predict(at)
+        return self._surrogate(ran, self._past).predict(at)
+
+    def _surrogate(self, ran: Sequence[Trial], past: ThroughputSurrogate | None = None) -> ThroughputSurrogate:
+        size = self._description.sample_bytes
+        return ThroughputSurrogate(ran, cores=self._cores, sample_bytes=size, on_cpu=self._on_cpu, past=past)
 
     def _first(self, trials: Sequence[Trial], allowed: Allowed) -> tuple[int, str, None] | str:
         """The first probe, with one producer, or a smaller one after those that did not run.
@@ -207,6 +215,9 @@ class Proposer:
         """
         if not allowed.left.any():
             return (int(np.argmax(allowed.open)), "probe", None) if allowed.open.any() else EXHAUSTED
+        if self._past is not None and not trials:
+            rates = np.where(allowed.left, self._past.predict(self.reach.at).mean, -np.inf)
+            return int(np.argmax(rates >= rates.max() + math.log1p(-self._tolerance))), "recall", None
         batch = self._baseline.batch_size or 1
         wanted = batch if self._description.footprints else min(batch, _SAFE_BATCH)
         if trials:

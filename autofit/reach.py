@@ -47,16 +47,25 @@ class Reach:
         on_cpu: whether the train step itself takes host memory.
         risk: the share of each limit that the upper bound of a prediction may reach.
         max_oom: after so many OOMs nothing larger than what has run may be tried.
+        past: trials of an earlier tune of the same workload, that ran to their end.
     """
 
     def __init__(
-        self, space: SearchSpace, description: Description, limits: Limits, *, on_cpu: bool, risk: float, max_oom: int
+        self,
+        space: SearchSpace,
+        description: Description,
+        limits: Limits,
+        *,
+        on_cpu: bool,
+        risk: float,
+        max_oom: int,
+        past: Sequence[Trial] = (),
     ) -> None:
         self.configs = tuple(sorted(space.configs(), key=cost))
         self.at = Columns.of(self.configs)
         self.place = {config: place for place, config in enumerate(self.configs)}
         self._description, self._limits, self._on_cpu = description, limits, on_cpu
-        self._risk, self._max_oom = risk, max_oom
+        self._risk, self._max_oom, self._past = risk, max_oom, tuple(past)
 
     def allowed(self, trials: Sequence[Trial]) -> Allowed:
         """What may be tried after these trials."""
@@ -75,11 +84,11 @@ class Reach:
 
     def memory(self, trials: Sequence[Trial]) -> MemorySurrogate:
         """What is known of memory after these trials."""
-        return MemorySurrogate(self._description, self._limits, on_cpu=self._on_cpu, trials=trials)
+        return MemorySurrogate(self._description, self._limits, on_cpu=self._on_cpu, trials=trials, past=self._past)
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
         """Which configs are not too far beyond what has run; after too many OOMs, not beyond it at all."""
-        ran = [t.config for t in trials if t.measurement.outcome is Outcome.OK]
+        ran = [t.config for t in (*trials, *self._past) if t.measurement.outcome is Outcome.OK]
         if not ran:
             return np.ones(len(self.configs), bool)
         at = Columns.of(ran)

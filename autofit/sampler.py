@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -64,6 +64,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             about once in thirty (simulated: see tests/benchmarks/search.py).
         max_oom: after so many OOMs nothing larger than what has run is proposed.
         effective_batch_size: search only batch sizes that divide it.
+        past: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
         seed: makes TPE's proposals repeatable, where it has to step in.
 
     Raises:
@@ -83,6 +84,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         risk: float = 0.97,
         max_oom: int = 2,
         effective_batch_size: int | None = None,
+        past: Sequence[Trial] = (),
         seed: int = 0,
     ) -> None:
         cores = cores or usable_cores()
@@ -101,6 +103,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             tolerance=tolerance,
             risk=risk,
             max_oom=max_oom,
+            past=past,
         )
         self.distributions = {knob: _distribution(values) for knob, values in space.knobs().items()}
         self._tpe = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=_TPE_STARTUP_TRIALS, seed=seed)

@@ -19,12 +19,11 @@ _METRIC = "samples per second"
 
 
 class TuningStudy:
-    """Asks a sampler, and stores every trial as it ends.
+    """Asks a sampler (`ask_by`), and stores every trial as it ends.
 
     Args:
         where: an Optuna storage URL, `journal:FILE`, or the path of an SQLite file.
         name: the study's name: the fingerprint of the question.
-        sampler: what asks; it says when to stop.
         limits: the limits that the constraints are measured in.
         fresh: forget what is stored under this name.
 
@@ -32,10 +31,8 @@ class TuningStudy:
         StorageError: the storage cannot be opened; every method raises it, too, when the storage fails.
     """
 
-    def __init__(
-        self, where: str | None, name: str, sampler: FrontierSampler, limits: Limits, *, fresh: bool = False
-    ) -> None:
-        self._sampler, self._limits, self._name = sampler, limits, name
+    def __init__(self, where: str | None, name: str, limits: Limits, *, fresh: bool = False) -> None:
+        self._limits, self._name = limits, name
         self._backend = storage.open_storage(where)
         self._open(fresh=fresh)
 
@@ -45,7 +42,7 @@ class TuningStudy:
         if fresh and self._name in optuna.get_all_study_names(self._backend):
             optuna.delete_study(study_name=self._name, storage=self._backend)
         self._study = optuna.create_study(
-            storage=self._backend, study_name=self._name, sampler=self._sampler, direction="maximize", load_if_exists=True
+            storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -54,6 +51,10 @@ class TuningStudy:
     def forget(self) -> None:
         """Begin anew: what is stored is not of this question."""
         self._open(fresh=True)
+
+    def ask_by(self, sampler: FrontierSampler) -> None:
+        """Say what asks, and says when to stop; needed by all that proposes, predicts or adds."""
+        self._sampler = sampler
 
     def decide(self, trials: tuple[Trial, ...]) -> Decision:
         """What to do after these trials."""

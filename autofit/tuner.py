@@ -91,6 +91,15 @@ class _Tuning:
             space = replace(space, use_multiprocessing=(False,))
         baseline = q.baseline_in(space)
         self._check_smallest(description, space)
+        study = self._study = TuningStudy(q.storage, q.fingerprint(), q.limits, fresh=q.fresh)
+        if study.noted(history.MODEL) not in (None, description.fingerprint):
+            study.forget()
+            yield Notice("the model or the form of its data is not what it was: trials of an earlier run are forgotten")
+        study.note(history.MODEL, description.fingerprint)
+        kin = f"{q.kin()} {description.parameter_count} {description.sample_bytes}"
+        study.note(history.KIN, kin)
+        study.tell(q.told(self._started_at))
+        past = study.relatives(kin)
         sampler = FrontierSampler(
             space,
             baseline=baseline,
@@ -101,16 +110,16 @@ class _Tuning:
             tolerance=q.tolerance,
             risk=q.risk,
             max_oom=q.max_oom,
+            past=past,
         )
-        study = self._study = TuningStudy(q.storage, q.fingerprint(), sampler, q.limits, fresh=q.fresh)
-        if study.noted(history.MODEL) not in (None, description.fingerprint):
-            study.forget()
-            yield Notice("the model or the form of its data is not what it was: trials of an earlier run are forgotten")
-        study.note(history.MODEL, description.fingerprint)
-        study.note(history.KIN, q.kin())
-        study.tell(q.told(self._started_at))
+        study.ask_by(sampler)
         known = study.trials()
         yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
+        if past:
+            yield Notice(
+                f"begins with what {len(past)} trials of a similar tune say (other limits, versions or space); "
+                "what it chooses is confirmed anew"
+            )
         for text in description.notices:
             yield Notice(text)
         prover = self._prover = Prover(q, study, self._budget, self._measured, self._spec)

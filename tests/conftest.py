@@ -1,6 +1,10 @@
 import pytest
+from hypothesis import settings
 
 from autofit import devices
+
+settings.register_profile("shared machine", deadline=None)  # no time that a busy machine could spoil
+settings.load_profile("shared machine")
 
 
 def pytest_collection_modifyitems(items):

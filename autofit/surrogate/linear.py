@@ -17,11 +17,15 @@ _NORMAL_CONSTANT = math.sqrt(2 * math.pi)
 
 @dataclass(frozen=True)
 class Point:
-    """One observation: `value` at `features`; `at_least` marks a censored one, of which the true value is higher."""
+    """One observation: `value` at `features`; `at_least` marks a censored one, of which the true value is higher.
+
+    It is so many times as noisy as others as `noise` says.
+    """
 
     features: tuple[float, ...]
     value: float
     at_least: bool = False
+    noise: float = 1.0
 
 
 class LinearModel:
@@ -54,7 +58,7 @@ class LinearModel:
         censored = [p for p in points if p.at_least]
         self._fit(seen)
         for _ in range(_ROUNDS if censored else 0):
-            imputed = [Point(p.features, self._above(p)) for p in censored]
+            imputed = [Point(p.features, self._above(p), noise=p.noise) for p in censored]
             self._fit([*seen, *imputed])
 
     def predict(self, rows: npt.NDArray[np.float64]) -> tuple[Vector, Vector]:
@@ -65,7 +69,8 @@ class LinearModel:
     def _fit(self, points: Sequence[Point]) -> None:
         rows = np.array([p.features for p in points], float).reshape(len(points), len(self._prior))
         values = np.array([p.value for p in points], float)
-        weights = 1 / np.square(self._noise * np.maximum(values, 1.0))
+        noise = self._noise * np.array([p.noise for p in points], float)
+        weights = 1 / np.square(noise * np.maximum(values, 1.0))
         precision = self._precision + rows.T @ (weights[:, None] * rows)
         target = self._precision @ self._prior + rows.T @ (weights * values)
         self._covariance = np.linalg.inv(precision)

@@ -38,6 +38,7 @@ _WORKER_SPREAD_SHARE = 0.3  # or so much of the process it is forked from, of wh
 _THREAD_SPREAD = 0.6  # batches a thread: it holds what it makes, and what that is made of
 _BATCHES_SHARE = 0.1  # of what was seen, guessed to be batches, where nobody said how large a sample is
 _UNKNOWN_PROCESS_BYTES = 2.0**30
+_PAST_NOISE = 3.0  # times that of a trial of now: under other limits or versions a peak is nearly the same
 _NONE = -math.inf
 
 
@@ -57,10 +58,20 @@ class MemorySurrogate:
         limits: under which the trials ran.
         on_cpu: whether the train step itself takes host memory.
         trials: what has run.
+        past: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
     """
 
-    def __init__(self, description: Description, limits: Limits, *, on_cpu: bool, trials: Sequence[Trial] = ()) -> None:
-        self._description, self._limits, self._on_cpu = description, limits, on_cpu
+    def __init__(
+        self,
+        description: Description,
+        limits: Limits,
+        *,
+        on_cpu: bool,
+        trials: Sequence[Trial] = (),
+        past: Sequence[Trial] = (),
+    ) -> None:
+        self._description, self._limits, self._on_cpu, self._past = description, limits, on_cpu, frozenset(map(id, past))
+        trials = (*trials, *past)
         self._footprints = description.footprints
         self._noise = _OVERLAPPING_NOISE if on_cpu else _DEVICE_NOISE
         self._largest = max((t.config.batch_size or 1 for t in trials if t.measurement.outcome is Outcome.OK), default=1)
@@ -123,7 +134,7 @@ class MemorySurrogate:
         for trial in trials:
             m, features = trial.measurement, self._device_features(Columns.of([trial.config]))[0]
             if m.outcome is Outcome.OK and m.device_peak_bytes is not None:
-                points.append(Point(tuple(features), float(m.device_peak_bytes)))
+                points.append(Point(tuple(features), float(m.device_peak_bytes), noise=self._noise_of(trial)))
                 self._peaks.append((trial.config.batch_size or 1, float(m.device_peak_bytes)))
             elif m.outcome is Outcome.DEVICE_OOM and self._limits.device_bytes is not None:
                 points.append(Point(tuple(features), float(self._limits.device_bytes), at_least=True))
@@ -144,6 +155,9 @@ class MemorySurrogate:
         highest = max(p.value for p in points)
         steepest = max((p.value / (p.features[2] or 1.0) for p in points), default=0.0)
         return LinearModel((0.0, held, 0.0), (1.0, highest, steepest), points, self._noise, (0.0, 0.0, 0.0))
+
+    def _noise_of(self, trial: Trial) -> float:
+        return _PAST_NOISE if id(trial) in self._past else 1.0
 
     def _correction(self, points: Sequence[Point]) -> float:
         """The factor by which the estimate was wrong: 1 unless trials are further off than it should be.
@@ -176,7 +190,7 @@ class MemorySurrogate:
             m = trial.measurement
             features = tuple(self._host_features(Columns.of([trial.config]), m)[0])
             if m.outcome is Outcome.OK and m.host_peak_bytes is not None:
-                points.append(Point(features, float(m.host_peak_bytes)))
+                points.append(Point(features, float(m.host_peak_bytes), noise=self._noise_of(trial)))
             elif m.outcome is Outcome.HOST_OOM:
                 reached = max(self._limits.host_bytes, m.evidence.last_host_bytes or 0)
                 points.append(Point(features, float(reached), at_least=True))

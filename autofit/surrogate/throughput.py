@@ -32,6 +32,7 @@ _ROUND_ENOUGH = 6  # ... up to a multiple of 64
 _CROWDING = 0.005  # assumed: what each worker beyond the cores costs the input
 _DIFFERENCE = 1e-5  # of a parameter's logarithm, for a derivative
 _BANDWIDTH = 0.5e9  # bytes a second through a pool of processes: 0.12e9 was measured with large batches, the prior is broad
+_DRIFT = 0.2  # by how much a parameter's logarithm may have changed since an earlier tune
 _UNKNOWN = 5.0  # prior deviation of what the first trial fixes anyway, in logarithms
 
 
@@ -51,16 +52,25 @@ class ThroughputSurrogate:
         cores: CPU cores.
         sample_bytes: bytes a sample; 0 when unknown.
         on_cpu: whether the step takes the cores that the input needs.
+        past: what was known from an earlier tune of the same workload, under other limits or versions.
     """
 
-    def __init__(self, trials: Sequence[Trial], *, cores: int, sample_bytes: int, on_cpu: bool) -> None:
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        *,
+        cores: int,
+        sample_bytes: int,
+        on_cpu: bool,
+        past: ThroughputSurrogate | None = None,
+    ) -> None:
         self._at = Columns.of([t.config for t in trials])
         found = [t.measurement for t in trials]
         self._fit_rates = np.log([m.samples_per_second or math.nan for m in found])
         self._observed = np.concatenate([_logs(found, "compute"), _logs(found, "input"), self._fit_rates])
         self._known = np.isfinite(self._observed)
         self._noise = np.repeat((_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE), len(found))
-        self._prior, self._scale = self._priors(cores, sample_bytes, on_cpu)
+        self._prior, self._scale = past.as_prior() if past else self._priors(cores, sample_bytes, on_cpu)
         self._cores = cores
         from scipy.optimize import least_squares  # a third of a second to load: an answer that is known needs none of it
 
@@ -72,6 +82,10 @@ class ThroughputSurrogate:
         left = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0]).fit[0]
         noise = np.array([m.rate_noise for m in found])
         self._residual = Residual((_learnt(_AMPLITUDE, left),), (_places(self._at),), left, noise)
+
+    def as_prior(self) -> tuple[Vector, Vector]:
+        """Means and standard deviations of the parameters' logarithms, for a tune to come."""
+        return self._parameters, np.sqrt(np.diag(self._covariance) + _DRIFT**2)
 
     def predict(self, at: Columns) -> RatePrediction:
         """The real rate of configs."""

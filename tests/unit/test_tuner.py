@@ -488,3 +488,22 @@ def test_an_error_carries_what_was_seen(tmp_path):
     assert files.load(tmp_path / "result.json") == seen
     with pytest.raises(UsageError, match="holds no answer: nothing fits"):
         files.load_answer(tmp_path / "result.json")
+
+
+def test_a_similar_question_begins_with_what_is_known(tmp_path):
+    _, before = drain(tune(question(tmp_path, device_bytes=300 * MIB), FakeLauncher()))
+    cold, _ = drain(tune(question(tmp_path / "cold", device_bytes=200 * MIB), FakeLauncher()))
+    warm, record = drain(tune(question(tmp_path, device_bytes=200 * MIB), FakeLauncher()))
+    assert before.config.batch_size > record.config.batch_size
+    assert len(searched(warm)) < len(searched(cold))
+    assert searched(warm)[0].why.startswith("what an earlier tune of this workload would choose now")
+    assert any("trials of a similar tune" in event.text for event in warm if isinstance(event, Notice))
+    assert record.device_peak_bytes <= 200 * MIB
+    assert len([run for run in record.runs if run.stage == "chosen"]) == 3
+
+
+def test_another_model_or_machine_is_not_similar(tmp_path):
+    drain(tune(question(tmp_path), FakeLauncher()))
+    for changes in ({"workload_fingerprint": "y"}, {"machine": replace(MACHINE, cores=2)}):
+        events, _ = drain(tune(question(tmp_path, **changes), FakeLauncher()))
+        assert not [event.text for event in events if isinstance(event, Notice)]
