@@ -1,23 +1,31 @@
-"""YAML -> the same arguments that `tune()` takes; every error names file, line and key."""
+"""YAML -> the same arguments that `tune()` takes; every error names file, line, column and key."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from autofit import limits
+from autofit.document import Document, read
 from autofit.errors import ConfigError, UsageError
+from autofit.matrix import MatrixError, apply, paths, unfold
 from autofit.workload import Reference
+
+_MATRIX = "matrix"
+_OWN_KEYS = "x-"
 
 
 def _share(value: Any) -> Any:
     """`2%` or 0.02."""
     if isinstance(value, str) and value.strip().endswith("%"):
-        return float(value.strip()[:-1]) / 100
+        try:
+            return float(value.strip()[:-1]) / 100
+        except ValueError:
+            raise ValueError("write a percentage (2%) or a share (0.02)") from None
     return value
 
 
@@ -45,6 +53,10 @@ class Range(BaseModel):
 
 
 IntegerValues = Range | Annotated[list[int], Field(min_length=1)] | int
+_AS_SHARE = BeforeValidator(
+    _share,
+    json_schema_input_type=float | Annotated[str, Field(pattern=r"^\s*[0-9.]+\s*%\s*$|\$\{")],
+)
 Memory = Annotated[str | int, AfterValidator(_memory)]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$")]
 
@@ -96,8 +108,8 @@ class TuneFile(BaseModel):
     max_trials: Annotated[int, Field(ge=1)] = 12
     max_seconds: Annotated[float, Field(gt=0, strict=False)] | None = None
     max_trial_seconds: Annotated[float, Field(gt=0, strict=False)] = 180.0
-    tolerance: Annotated[float, BeforeValidator(_share), Field(ge=0, lt=1, strict=False)] = 0.02
-    risk: Annotated[float, BeforeValidator(_share), Field(gt=0, le=1, strict=False)] = 0.97
+    tolerance: Annotated[float, _AS_SHARE, Field(ge=0, lt=1, strict=False)] = 0.02
+    risk: Annotated[float, _AS_SHARE, Field(gt=0, le=1, strict=False)] = 0.97
     max_oom: Annotated[int, Field(ge=1)] = 2
     max_batch_size: Annotated[int, Field(ge=1)] | None = None
     effective_batch_size: Annotated[int, Field(ge=1)] | None = None
@@ -111,38 +123,58 @@ def load(path: str | Path) -> dict[str, Any]:
     """Read a tuning file into the arguments of `tune()`; functions become references relative to the file.
 
     Raises:
-        ConfigError: the file cannot be read, is not YAML, or says something that is not allowed.
+        ConfigError: the file cannot be read, is not YAML, says something that is not allowed, or describes a sweep.
     """
-    name = str(path)
+    document = read(path)
+    told = _mapping(document)
+    if _MATRIX in told:
+        raise document.error((_MATRIX,), f"this file describes a sweep; run: autofit sweep {document.name}")
+    return _arguments(document, told)
+
+
+def load_sweep(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Read a file with a `matrix` into (values by axis, arguments of `tune()`) for each cell; all are checked.
+
+    Raises:
+        ConfigError: as `load`; a cell says something that is not allowed; or there is no matrix.
+    """
+    document = read(path)
+    told = dict(_mapping(document))
+    if _MATRIX not in told:
+        raise document.error((), "has no matrix:, which names what a sweep varies; for one tune run: autofit tune")
+    matrix = told.pop(_MATRIX)
     try:
-        text = Path(path).read_text()
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        told = yaml.safe_load(text)
-    except OSError as error:
-        raise ConfigError(name, None, None, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(name, None, None, "is not a text file in UTF-8") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise ConfigError(name, mark.line + 1 if mark else None, None, f"is not YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(name, None, None, f"is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(told, dict) or root is None:
-        raise ConfigError(name, 1, None, "must be a mapping of keys to values, beginning with build_model: and data:")
-    try:
-        file = TuneFile.model_validate(told)
-    except ValidationError as error:
-        first = error.errors()[0]
-        keys = tuple(first["loc"])
-        raise ConfigError(name, _line(root, keys), _dotted(keys), _problem(first, told)) from None
-    for key in ("build_model", "data", "validation"):
-        reference = getattr(file, key)
-        if reference is not None:
-            try:
-                Reference(reference, str(Path(path).parent)).check()
-            except UsageError as error:
-                raise ConfigError(name, _line(root, (key,)), key, str(error)) from None
-    return _arguments(file, str(Path(path).resolve().parent))
+        cells = unfold(matrix)
+        changed = [apply(values, told) for values in cells]
+    except MatrixError as error:
+        raise document.error((_MATRIX, *error.keys), str(error)) from None
+    return [(values, _arguments(document, arguments, values)) for values, arguments in zip(cells, changed, strict=True)]
+
+
+def schema(descriptions: Mapping[str, str]) -> dict[str, Any]:
+    """JSON Schema (2020-12) of a tuning file, for editors; `descriptions` say what each key is for."""
+    made = TuneFile.model_json_schema()
+    made["properties"][_MATRIX] = {
+        "type": "object",
+        "description": descriptions.get(_MATRIX, ""),
+        "additionalProperties": {"type": "array", "minItems": 1},
+    }
+    for key, told in made["properties"].items():
+        told["description"] = descriptions.get(key, told.get("description", ""))
+    for part in (made, *made.get("$defs", {}).values()):
+        part["properties"] = {key: _or_variable(told) for key, told in part["properties"].items()}
+    made["patternProperties"] = {f"^{_OWN_KEYS}": {"description": "your own, for anchors; not read"}}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "autofit tuning file"}
+
+
+def _or_variable(told: dict[str, Any]) -> dict[str, Any]:
+    """A property's schema, or a text with an environment variable in it."""
+    kinds = [option.get("type") for option in told.get("anyOf", [told])]
+    if "string" in kinds or not {"integer", "number", "boolean"} & set(kinds):
+        return told
+    kept: dict[str, Any] = {key: told[key] for key in ("default", "description", "title") if key in told}
+    rest = {key: value for key, value in told.items() if key not in kept}
+    return {**kept, "anyOf": [*rest.get("anyOf", [rest]), {"type": "string", "pattern": r"\$\{"}]}
 
 
 def check(**arguments: Any) -> dict[str, Any]:
@@ -165,28 +197,38 @@ def check(**arguments: Any) -> dict[str, Any]:
     return {**checked, "space": file.space.values(), "baseline": file.baseline.model_dump(exclude_none=True)}
 
 
-def _arguments(file: TuneFile, folder: str) -> dict[str, Any]:
+def _mapping(document: Document) -> dict[str, Any]:
+    """The keys of a file, but for those that are the user's own."""
+    if not isinstance(document.value, dict):
+        raise document.error((), "must be a mapping of keys to values, beginning with build_model: and data:")
+    return {key: value for key, value in document.value.items() if not str(key).startswith(_OWN_KEYS)}
+
+
+def _arguments(document: Document, told: dict[str, Any], cell: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The arguments of `tune()` that a file gives, or one cell of its matrix."""
+
+    def error(keys: tuple[int | str, ...], problem: str) -> ConfigError:
+        shown = _dotted(keys)
+        for axis in cell or ():
+            if any(shown == path or shown.startswith(f"{path}.") or path.startswith(f"{shown}.") for path in paths(axis)):
+                return document.error((_MATRIX, axis), problem, f"{_MATRIX}.{axis}")
+        return document.error(keys, problem, shown)
+
+    try:
+        file = TuneFile.model_validate(told)
+    except ValidationError as caught:
+        first = caught.errors()[0]
+        raise error(tuple(first["loc"]), _problem(first, told)) from None
+    folder = Path(document.name).resolve().parent
     arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
     for key in ("build_model", "data", "validation"):
-        arguments[key] = None if arguments[key] is None else Reference(arguments[key], folder)
-    arguments["space"] = file.space.values()
-    arguments["baseline"] = file.baseline.model_dump(exclude_none=True)
-    return arguments
-
-
-def _line(node: yaml.Node, keys: tuple[int | str, ...]) -> int:
-    """The line (from 1) of the deepest key that the file has."""
-    line = node.start_mark.line + 1
-    for key in keys:
-        if isinstance(node, yaml.MappingNode):
-            found = next(((k, v) for k, v in node.value if k.value == str(key)), None)
-            if found is None:
-                break
-            line, node = found[0].start_mark.line + 1, found[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
-            node = node.value[key]
-            line = node.start_mark.line + 1
-    return line
+        if arguments[key] is not None:
+            arguments[key] = Reference(arguments[key], str(folder))
+            try:
+                arguments[key].check()
+            except UsageError as caught:
+                raise error((key,), str(caught)) from None
+    return {**arguments, "space": file.space.values(), "baseline": file.baseline.model_dump(exclude_none=True)}
 
 
 def _dotted(keys: tuple[int | str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 AutofitError                     exit code 1 unless said otherwise
 ├── UsageError                   2: the call, the file or a place named there is wrong
-│   ├── ConfigError              names file, line and key
+│   ├── ConfigError              names file, line, column and key
 │   ├── UnsupportedInputError    the data is of a kind that is not taken
 │   └── StorageError             trials cannot be stored or read there
 ├── UserCodeError                the user's own code raised; carries its traceback
@@ -40,13 +40,14 @@ class ConfigError(UsageError):
     Args:
         file: path of the file, as the user named it.
         line: line number, from 1; None where no line can be named (an unreadable file).
+        column: column number, from 1; None where none can be named.
         key: dotted path of the key; None where the file as a whole is meant.
         problem: what is wrong and what is allowed.
     """
 
-    def __init__(self, file: str, line: int | None, key: str | None, problem: str) -> None:
-        self.file, self.line, self.key, self.problem = file, line, key, problem
-        place = file if line is None else f"{file}:{line}"
+    def __init__(self, file: str, line: int | None, column: int | None, key: str | None, problem: str) -> None:
+        self.file, self.line, self.column, self.key, self.problem = file, line, column, key, problem
+        place = ":".join(str(part) for part in (file, line, column) if part is not None)
         super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
 
 
