@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autofit.api import Result, estimate, estimate_file, measure, tune, tune_file
+    from autofit.api import estimate, estimate_file, measure, sweep, sweep_file, tune, tune_file
     from autofit.errors import (
         AutofitError,
         ConfigError,
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
         UserCodeError,
     )
     from autofit.records import FitConfig, Limits, Measurement, Outcome, Trial
-    from autofit.results import Estimate
+    from autofit.results import Cell, Estimate
+    from autofit.returned import Result, SweepResult
     from autofit.sampler import FrontierSampler
 
 _HOMES = {
-    "autofit.api": ("Result", "estimate", "estimate_file", "measure", "tune", "tune_file"),
+    "autofit.api": ("estimate", "estimate_file", "measure", "sweep", "sweep_file", "tune", "tune_file"),
     "autofit.errors": (
         "AutofitError",
         "ConfigError",
@@ -45,13 +46,15 @@ _HOMES = {
         "UsageError",
         "UserCodeError",
     ),
-    "autofit.results": ("Estimate",),
+    "autofit.results": ("Cell", "Estimate"),
+    "autofit.returned": ("Result", "SweepResult"),
     "autofit.sampler": ("FrontierSampler",),
     "autofit.records": ("FitConfig", "Limits", "Measurement", "Outcome", "Trial"),
 }
 
 __all__ = [
     "AutofitError",
+    "Cell",
     "ConfigError",
     "DeviceBusyError",
     "Estimate",
@@ -64,6 +67,7 @@ __all__ = [
     "Outcome",
     "Result",
     "StorageError",
+    "SweepResult",
     "Trial",
     "TrialProcessError",
     "UnsupportedInputError",
@@ -72,6 +76,8 @@ __all__ = [
     "estimate",
     "estimate_file",
     "measure",
+    "sweep",
+    "sweep_file",
     "tune",
     "tune_file",
 ]

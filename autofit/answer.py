@@ -58,7 +58,8 @@ def unanswered(seen: Seen, error: AutofitError) -> Unanswered:
     """What a tune came to that ended with an error."""
     told = {**_fields(seen, seen.description), "problem": str(error)}
     if isinstance(error, NothingFitsError):
-        told |= {"memory": error.memory, "needed_bytes": error.needed_bytes, "at_least": error.at_least}
+        told |= {"memory": error.memory, "batch_size": error.batch_size}
+        told |= {"needed_bytes": error.needed_bytes, "at_least": error.at_least}
     return Unanswered(**told)
 
 
@@ -67,12 +68,13 @@ def _fields(seen: Seen, description: Description | None) -> dict[str, Any]:
     return {**told, "description": description}
 
 
-def keep(study: TuningStudy, q: Question, found: TuningRecord) -> None:
-    """Keep a record with the study, as the answer to this question."""
+def keep(study: TuningStudy, q: Question, found: TuningRecord | Unanswered) -> None:
+    """Keep a record with the study, as the answer to this question; that nothing fits is one, too."""
     study.note(history.RECORD, files.encode(found))
     study.note(history.ASKED, q.budget())
     study.note(history.RUNS, [])
-    study.tell({"chosen": str(found.config), "samples per second": found.samples_per_second})
+    chosen = "nothing fits" if isinstance(found, Unanswered) else str(found.config)
+    study.tell({"chosen": chosen, "samples per second": getattr(found, "samples_per_second", None)})
 
 
 def keep_runs(study: TuningStudy, runs: tuple[Run, ...]) -> None:
@@ -88,8 +90,8 @@ def kept_runs(study: TuningStudy) -> tuple[Run, ...]:
         return ()
 
 
-def kept(q: Question) -> TuningRecord | None:
-    """The answer of an earlier tune to the same question, if there is one that fits the limits as they are now.
+def kept(q: Question) -> TuningRecord | Unanswered | None:
+    """The answer of an earlier tune to the same question, if there is one that holds under the limits as they are now.
 
     Raises:
         StorageError: the storage cannot be read.
@@ -102,15 +104,29 @@ def kept(q: Question) -> TuningRecord | None:
     except ValidationError:
         return None
     if isinstance(found, Unanswered):
-        return None
+        now, then = (
+            limits.device_bytes if found.memory == "device" else limits.host_bytes for limits in (q.limits, found.limits)
+        )
+        return found if now is not None and then is not None and now <= then else None
     device, host = found.device_peak_bytes or 0, found.host_peak_bytes or 0
     fits = host <= q.limits.host_bytes and (q.limits.device_bytes is None or device <= q.limits.device_bytes)
     return found if fits else None
 
 
-def origin(found: TuningRecord) -> str:
+def nothing_fits(found: Unanswered) -> NothingFitsError:
+    """The error that an earlier tune ended with."""
+    limit = found.limits.device_bytes if found.memory == "device" else found.limits.host_bytes
+    error = NothingFitsError(
+        found.memory or "host", found.batch_size, found.needed_bytes or 0, limit or 0, at_least=found.at_least
+    )
+    error.seen = found
+    return error
+
+
+def origin(found: TuningRecord | Unanswered) -> str:
     """From when an answer is, and on what it was found."""
     when = f"{datetime.fromtimestamp(found.started_at):%Y-%m-%d %H:%M}"
-    versions = ", ".join(f"{name} {version}" for name, version in found.description.versions.items() if name in _NAMED)
-    place = f"{found.machine.host or 'this host'} ({found.device}, {versions})"
+    told = found.description.versions if found.description is not None else {}
+    versions = [f"{name} {version}" for name, version in told.items() if name in _NAMED]
+    place = f"{found.machine.host or 'this host'} ({', '.join([found.device, *versions])})"
     return f"answered from the tune of {when} on {place}; ask anew with --fresh"

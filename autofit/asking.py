@@ -39,14 +39,19 @@ def carry_out(
         DeviceBusyError: the calling process itself holds the GPU.
         AutofitError: what the loop raises.
     """
-    question, launch = _ask(workload, fresh, asked)
+    question, launch = ask(workload, fresh=fresh, asked=asked)
     shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
     with ProcessLauncher(workload, question.device, launch) as launcher, shown:
         return _collect(loop(question, launcher), shown)
 
 
-def _ask(workload: Workload, fresh: bool, asked: dict[str, Any]) -> tuple[Question, str]:
-    """Check the arguments and look at this machine: (question, how to launch)."""
+def ask(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> tuple[Question, str]:
+    """Check the arguments and look at this machine: (question, how to launch).
+
+    Raises:
+        UsageError: the arguments are wrong.
+        DeviceBusyError: the calling process itself holds the GPU.
+    """
     build_model = workload.build_model
     if not callable(build_model) and not isinstance(build_model, Reference):
         raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")

@@ -151,6 +151,15 @@ def load_sweep(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(values, _arguments(document, arguments, values)) for values, arguments in zip(cells, changed, strict=True)]
 
 
+def load_any(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Read a file with a `matrix` as `load_sweep` does, another as one cell without values.
+
+    Raises:
+        ConfigError: as `load` and `load_sweep`.
+    """
+    return load_sweep(path) if _MATRIX in _mapping(read(path)) else [({}, load(path))]
+
+
 def schema(descriptions: Mapping[str, str]) -> dict[str, Any]:
     """JSON Schema (2020-12) of a tuning file, for editors; `descriptions` say what each key is for."""
     made = TuneFile.model_json_schema()

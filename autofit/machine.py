@@ -119,7 +119,12 @@ def usable_cores() -> int:
 
 def visible_cores() -> int:
     """The CPU cores that the scheduler may put this process on, of which libraries start a thread each."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(usable_core_numbers())
+
+
+def usable_core_numbers() -> tuple[int, ...]:
+    """The numbers of these cores."""
+    return tuple(sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
 def _processor() -> str:

@@ -11,7 +11,6 @@ include:
 
 from __future__ import annotations
 
-import copy
 import difflib
 import itertools
 from collections.abc import Mapping, Sequence
@@ -74,18 +73,22 @@ def apply(values: Values, told: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         MatrixError: an axis leads through something that is no mapping.
     """
-    changed = copy.deepcopy(dict(told))
+    changed = dict(told)
     for axis, value in values.items():
         for path in paths(axis):
-            *outer, last = path.split(".")
-            place = changed
-            for part in outer:
-                inner = place.setdefault(part, {})
-                if not isinstance(inner, dict):
-                    raise MatrixError((axis,), f"{part} is {inner!r} here, which has no {last}")
-                place = inner
-            place[last] = value
+            changed = _with(changed, path.split("."), value, axis)
     return changed
+
+
+def _with(told: Mapping[str, Any], keys: Sequence[str], value: Any, axis: str) -> dict[str, Any]:
+    """A copy of nested mappings with a value of an axis set in it."""
+    first, *rest = keys
+    if not rest:
+        return {**told, first: value}
+    inner = told.get(first) or {}
+    if not isinstance(inner, Mapping):
+        raise MatrixError((axis,), f"{first} is {inner!r} here, which has no {rest[0]}")
+    return {**told, first: _with(inner, rest, value, axis)}
 
 
 def _list(matrix: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

@@ -114,12 +114,13 @@ class Seen:
 class Unanswered(Seen):
     """A tune that came to no answer: `problem` says why.
 
-    Where it was for memory, `memory` is "device" or "host", and `needed_bytes` what the smallest batch needs of it; that is
-    a lower bound where `at_least`.
+    Where it was for memory, `memory` is "device" or "host", and `needed_bytes` what the smallest batch, of `batch_size`,
+    needs of it; that is a lower bound where `at_least`.
     """
 
     problem: str
     memory: str | None = None
+    batch_size: int | None = None
     needed_bytes: int | None = None
     at_least: bool = False
 

@@ -48,9 +48,14 @@ class TuningStudy:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study.set_metric_names([_METRIC])
 
-    def forget(self) -> None:
-        """Begin anew: what is stored is not of this question."""
+    def begin_anew(self) -> None:
+        """Forget what is stored: it is not of this question."""
         self._open(fresh=True)
+
+    @storage.guarded
+    def remove(self) -> None:
+        """Forget that this was ever asked."""
+        optuna.delete_study(study_name=self._name, storage=self._backend)
 
     def ask_by(self, sampler: FrontierSampler) -> None:
         """Say what asks, and says when to stop; needed by all that proposes, predicts or adds."""

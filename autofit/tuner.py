@@ -27,7 +27,7 @@ from autofit.events import Activity, Described, Event, Notice, TrialEnded
 from autofit.proving import Prover
 from autofit.question import Question
 from autofit.records import Description, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
-from autofit.results import Seen, TuningRecord
+from autofit.results import Seen, TuningRecord, Unanswered
 from autofit.running import run_trial, user_error, why_not_described
 from autofit.sampler import FrontierSampler
 from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space, cost
@@ -53,12 +53,14 @@ def tune(question: Question, launcher: Launcher) -> Generator[Event, None, Tunin
     kept = answer.kept(question)
     if kept is not None:
         yield Notice(answer.origin(kept))
+        if isinstance(kept, Unanswered):
+            raise answer.nothing_fits(kept)
         return kept
     tuning = _Tuning(question, launcher)
     try:
         return (yield from tuning.run())
     except AutofitError as error:
-        error.seen = answer.unanswered(tuning.seen(), error)
+        error.seen = tuning.end(error)
         raise
     finally:
         tuning.close()
@@ -75,6 +77,8 @@ class _Tuning:
 
     def run(self) -> Generator[Event, None, TuningRecord]:
         q = self._question
+        study = self._study = TuningStudy(q.storage, q.fingerprint(), q.limits, fresh=q.fresh)
+        study.tell(q.told(self._started_at))
         description = self._description = yield from self._describe()
         self._describing_seconds = self._budget.seconds()
         count = description.sample_count
@@ -91,14 +95,13 @@ class _Tuning:
             space = replace(space, use_multiprocessing=(False,))
         baseline = q.baseline_in(space)
         self._check_smallest(description, space)
-        study = self._study = TuningStudy(q.storage, q.fingerprint(), q.limits, fresh=q.fresh)
         if study.noted(history.MODEL) not in (None, description.fingerprint):
-            study.forget()
+            study.begin_anew()
+            study.tell(q.told(self._started_at))
             yield Notice("the model or the form of its data is not what it was: trials of an earlier run are forgotten")
         study.note(history.MODEL, description.fingerprint)
         kin = f"{q.kin()} {description.parameter_count} {description.sample_bytes}"
         study.note(history.KIN, kin)
-        study.tell(q.told(self._started_at))
         past = study.relatives(kin)
         sampler = FrontierSampler(
             space,
@@ -130,6 +133,15 @@ class _Tuning:
         record = answer.record(q, self.seen(), description, recommendation, reason)
         answer.keep(study, q, record)
         return record
+
+    def end(self, error: AutofitError) -> Unanswered:
+        """What was seen by the time of an error; that nothing fits is kept as the answer, and no empty study is left."""
+        unanswered, study = answer.unanswered(self.seen(), error), self._study
+        if study is not None and isinstance(error, NothingFitsError):
+            answer.keep(study, self._question, unanswered)
+        elif study is not None and not study.trials():
+            study.remove()
+        return unanswered
 
     def seen(self) -> Seen:
         """What has been seen by now."""

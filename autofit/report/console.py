@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import TracebackType
 
@@ -54,6 +55,11 @@ class Progress:
     def trials_kept(self) -> int:
         """How many trials of the search are stored by now."""
         return sum(stage in ("kept", "search") for stage, _ in self._rows)
+
+    def title(self, text: str) -> None:
+        """Say what the events to come belong to."""
+        if not self._quiet:
+            self.console.print(f"\n[bold]{escape(text)}[/bold]", soft_wrap=True)
 
     def show(self, event: Event) -> None:
         """Take in one event."""
@@ -120,6 +126,23 @@ class Progress:
         mean = sum(searched) / len(searched)
         confirmed = len(self._rows) - len(searched)
         return mean * (max(0, self._max_trials - len(searched)) + max(1, _CONFIRMING_RUNS - confirmed))
+
+
+class Stoppable(Progress):
+    """Shows nothing, and ends what it is shown when told to: for a tune in a thread of its own."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__(quiet=True)
+        self._stop = stop
+
+    def show(self, event: Event) -> None:
+        """Take in one event.
+
+        Raises:
+            KeyboardInterrupt: the tune shall end.
+        """
+        if self._stop.is_set():
+            raise KeyboardInterrupt
 
 
 def summarise(record: TuningRecord, console: Console) -> None:

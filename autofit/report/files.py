@@ -49,9 +49,17 @@ def save(record: TuningRecord | Unanswered, path: str | os.PathLike[str]) -> Non
     Raises:
         UsageError: the file cannot be written.
     """
+    write(json.dumps(encode(record), indent=2) + "\n", path)
+
+
+def write(text: str, path: str | os.PathLike[str]) -> None:
+    """Write a file whole, or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     target = Path(path)
     written: Path | None = None
-    text = json.dumps(encode(record), indent=2) + "\n"
     try:
         with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
             written = Path(file.name)
@@ -82,12 +90,28 @@ def load(path: str | os.PathLike[str]) -> TuningRecord | Unanswered:
     Raises:
         UsageError: the file cannot be read, is no result, or is of another version.
     """
+    told = read(path)
+    if "cells" in told:
+        raise UsageError(f"{path}: is a sweep, not one result; see it with: autofit report {path}")
+    try:
+        return decode(told)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged") from None
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the JSON of a result or a sweep, of the version that this autofit writes.
+
+    Raises:
+        UsageError: the file cannot be read, is neither, or is of another version.
+    """
     try:
         told = json.loads(Path(path).read_text())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise UsageError(f"{path}: is not JSON ({error}); give a file that autofit tune --output wrote") from None
+        raise UsageError(f"{path}: is not JSON ({error}); give a file that autofit tune or sweep wrote") from None
     version = told.get("version") if isinstance(told, dict) else None
     if version != RESULT_VERSION:
         found = (
@@ -96,11 +120,8 @@ def load(path: str | os.PathLike[str]) -> TuningRecord | Unanswered:
             else f"a result of version {version}; this autofit reads {RESULT_VERSION}"
         )
         raise UsageError(f"{path}: is {found}")
-    try:
-        return decode(told)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged") from None
+    assert isinstance(told, dict), "it has a version"
+    return told
 
 
 def kwargs_as_json(record: TuningRecord) -> str:

@@ -1,0 +1,57 @@
+"""What a program gets back: records that can show, explain and save themselves."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+
+from autofit.report import advice, files, snippet, sweeps
+from autofit.results import SweepRecord, TuningRecord
+
+
+@dataclass(frozen=True)
+class Result(TuningRecord):
+    """The fastest config that fits, its proof, and every trial; see `TuningRecord` for the fields."""
+
+    @classmethod
+    def of(cls, record: TuningRecord) -> Result:
+        """The same, as what a program gets."""
+        return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
+
+    def snippet(self) -> str:
+        """Python lines that train with the chosen config."""
+        return snippet.render(self)
+
+    def advice(self) -> dict[str, str]:
+        """What the result means, in sentences: the bottleneck, the learning rate, the last batch of an epoch."""
+        return advice.advice(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as JSON; `autofit show` and `autofit kwargs` read it.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        files.save(self, path)
+
+
+@dataclass(frozen=True)
+class SweepResult(SweepRecord):
+    """A sweep: a `Cell` for each combination, with its values and its whole result; see `SweepRecord` for the fields."""
+
+    @classmethod
+    def of(cls, record: SweepRecord) -> SweepResult:
+        """The same, as what a program gets."""
+        return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
+
+    def csv(self) -> str:
+        """The table as CSV: a line for each cell."""
+        return sweeps.as_csv(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sweep as JSON, and its table as CSV beside it; `autofit report` and `autofit show` read the JSON.
+
+        Raises:
+            UsageError: they cannot be written.
+        """
+        sweeps.save(self, path)
