@@ -15,7 +15,7 @@ from autofit.errors import UsageError
 from autofit.estimation import estimate as run_estimate
 from autofit.measurement import measure as run_measure
 from autofit.records import FitConfig, Trial
-from autofit.report import advice, files, snippet
+from autofit.report import advice, files, html, snippet
 from autofit.report.console import Progress
 from autofit.results import Estimate, TuningRecord
 from autofit.tuner import tune as run_loop
@@ -44,6 +44,18 @@ class Result(TuningRecord):
             UsageError: the file cannot be written.
         """
         files.save(self, path)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as one HTML page, which opens from disk and loads nothing.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        html.save(self, path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, its margins, the lines to paste and the trials."""
+        return html.compact(self)
 
 
 def tune(

@@ -14,8 +14,8 @@ from rich.console import Console
 from autofit import api, diagnosis
 from autofit.errors import AutofitError, UsageError
 from autofit.report import doctor as checkup
-from autofit.report import estimate as report
-from autofit.report import files, snippet
+from autofit.report import estimate as estimates
+from autofit.report import files, html, snippet
 from autofit.report.console import Progress, print_trials, summarise
 
 _INTERRUPTED = 130
@@ -112,18 +112,18 @@ def estimate(
     sys.path.insert(0, "")
     try:
         sizes = _batch_sizes(batch_size)
-        if plot is not None and plot.suffix not in report.PLOT_FORMATS:
-            raise UsageError(f"--plot: {plot} must end in {' or '.join(report.PLOT_FORMATS)}")
+        if plot is not None and plot.suffix not in estimates.PLOT_FORMATS:
+            raise UsageError(f"--plot: {plot} must end in {' or '.join(estimates.PLOT_FORMATS)}")
         if plot is not None and not plot.parent.is_dir():
             raise UsageError(f"--plot: there is no folder {plot.parent}; make it first")
         shown = Progress(Console(stderr=True, highlight=False), quiet=as_json)
         found = api.estimate_file(file, batch_size=sizes, progress=shown)
         if as_json:
-            typer.echo(report.as_json(found))
+            typer.echo(estimates.as_json(found))
         else:
-            report.print_estimate(found, Console(highlight=False))
+            estimates.print_estimate(found, Console(highlight=False))
         if plot is not None:
-            report.plot(found, plot)
+            estimates.plot(found, plot)
             typer.echo(f"drawn to {plot}", err=True)
     except AutofitError as error:
         _fail(error)
@@ -190,6 +190,26 @@ def doctor(
         console.print(f"\n{checkup.summarise(findings)}")
     if checkup.has_problem(findings):
         raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    result: Annotated[Path, typer.Argument(help="A file that autofit tune --output wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page to write; beside the result, as .html, if not given.")
+    ] = None,
+) -> None:
+    """Draw a result as one HTML page: the answer, its plots, every trial. It opens from disk and loads nothing."""
+    page = result.with_suffix(".html") if output is None else output
+    try:
+        if page.is_dir():
+            raise UsageError(f"--output: {page} is a folder; name a file in it")
+        if page.resolve() == result.resolve():
+            raise UsageError(f"--output: {page} is the result itself; name another file")
+        html.save(files.load(result), page)
+    except AutofitError as error:
+        _fail(error)
+    typer.echo(f"written to {page}")
 
 
 def _fail(error: AutofitError) -> NoReturn:
