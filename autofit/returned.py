@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 
-from autofit.report import advice, files, snippet, sweeps
+from autofit.report import advice, files, html, snippet, sweeps
 from autofit.results import SweepRecord, TuningRecord
 
 
@@ -34,6 +34,18 @@ class Result(TuningRecord):
         """
         files.save(self, path)
 
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as one HTML page, which opens from disk and loads nothing.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        html.save(self, path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, its margins, the lines to paste and the trials."""
+        return html.compact(self)
+
 
 @dataclass(frozen=True)
 class SweepResult(SweepRecord):
@@ -55,3 +67,15 @@ class SweepResult(SweepRecord):
             UsageError: they cannot be written.
         """
         sweeps.save(self, path)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the sweep as one HTML page, which opens from disk and loads nothing.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        html.save(self, path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table of cells."""
+        return html.compact(self)

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from autofit import history as past
 from autofit.cli import ending
+from autofit.errors import UsageError
 from autofit.question import PREFIX
 from autofit.report import doctor as checkup
-from autofit.report import files, history, snippet
+from autofit.report import files, history, html, snippet, sweeps
 from autofit.report.console import print_trials, summarise
 
 _Result = Annotated[Path, typer.Argument(help="A file that autofit tune --output wrote.")]
@@ -49,6 +50,22 @@ def kwargs(
     }
     with ending.told():
         typer.echo(writers[form](files.load_answer(result)))
+
+
+def report(
+    result: Annotated[Path, typer.Argument(help="A file that autofit tune --output or autofit sweep wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page to write; beside the result, as .html, if not given.")
+    ] = None,
+) -> None:
+    """Draw a result or a sweep as one HTML page: the answer, its plots, every trial. It opens from disk, loads nothing."""
+    page = result.with_suffix(".html") if output is None else output
+    with ending.told():
+        ending.check_place("--output", page)
+        if page.resolve() == result.resolve():
+            raise UsageError(f"--output: {page} is the result itself; name another file")
+        html.save(sweeps.load(result), page)
+        typer.echo(f"written to {page}")
 
 
 def list_history(
@@ -98,4 +115,10 @@ def doctor(
         raise typer.Exit(1)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"show": show, "kwargs": kwargs, "history": list_history, "doctor": doctor}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "show": show,
+    "kwargs": kwargs,
+    "report": report,
+    "history": list_history,
+    "doctor": doctor,
+}

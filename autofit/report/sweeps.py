@@ -31,15 +31,16 @@ def axes_of(record: SweepRecord) -> tuple[str, ...]:
 
 
 def short_names(axes: tuple[str, ...]) -> dict[str, str]:
-    """For each axis the last part of its argument, or the whole where two would be called alike."""
-    short = {axis: axis.split(",", maxsplit=1)[0].rpartition(".")[2].strip() for axis in axes}
+    """For each axis the last part of what it sets, or the whole where two would be called alike."""
+    last = {axis: [name.rpartition(".")[2].strip() for name in axis.split(",")] for axis in axes}
+    short = {axis: " = ".join(dict.fromkeys(names)) for axis, names in last.items()}
     return {axis: name if list(short.values()).count(name) == 1 else axis for axis, name in short.items()}
 
 
 def told(values: Mapping[str, Any]) -> str:
     """The values of a cell in a line."""
     names = short_names(tuple(values))
-    return ", ".join(f"{names[axis]} {value}" for axis, value in values.items())
+    return ", ".join(f"{names[axis]} {value}" for axis, value in values.items()) or "the only cell"
 
 
 def print_sweep(record: SweepRecord, console: Console) -> None:

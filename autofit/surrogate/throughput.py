@@ -99,6 +99,11 @@ class ThroughputSurrogate:
         variance = np.einsum("ij,jk,ik->i", steps, self._covariance, steps) + np.square(by_step) + np.square(left)
         return RatePrediction(base.fit[0] + mean, np.sqrt(variance))
 
+    def ceilings(self, at: Columns) -> tuple[Vector, Vector]:
+        """Natural logarithms of samples per second of the step alone, and of the input alone."""
+        rates = self._log_rates(at, self._step_off(at)[0])
+        return rates.step[0], rates.inputs[0]
+
     def _fit_step_residual(self) -> Residual | None:
         """What the step's form leaves over: batches that suit the hardware and those that do not."""
         observed = self._observed[: len(self._at)]

@@ -7,7 +7,7 @@ import pytest
 
 import autofit
 
-HEAVY = ("tensorflow", "keras", "optuna", "rich", "matplotlib")
+HEAVY = ("tensorflow", "keras", "optuna", "rich", "matplotlib", "plotly", "jinja2")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,111 @@
+"use strict";
+(() => {
+  const NARROW = 560; // pixels of a plot below which it is drawn for a phone
+  const PRINTED = 700; // pixels: the width of A4 within its margins
+  const FLATTER = 0.85; // two plots and what is said of them fit a page
+  // Only what works here: plotly's own choice of buttons has one that sends the data to its makers.
+  const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];
+  const config = { displaylogo: false, responsive: true, modeBarButtons: buttons };
+
+  // The layout of a figure at a width: on a phone legends take rows of their own, and a finger scrolls the page.
+  const fitted = (figure, width) => {
+    const layout = JSON.parse(JSON.stringify(figure.layout));
+    if (width >= NARROW) return layout;
+    const named = figure.data.filter((trace) => trace.name && trace.showlegend !== false).length;
+    if (named > 1) layout.height += 12 * named;
+    layout.font.size = 12;
+    layout.legend.font.size = 11;
+    layout.margin = { ...layout.margin, l: 48, r: 12 };
+    layout.dragmode = false;
+    if (layout.meta) layout.xaxis.range = layout.meta.narrow_range;
+    return layout;
+  };
+
+  const draw = async () => {
+    const figures = JSON.parse(document.getElementById("figures").textContent);
+    const places = [...document.querySelectorAll("[data-plot]")];
+    for (const place of places) {
+      const figure = figures[place.dataset.plot];
+      const narrow = place.clientWidth < NARROW;
+      place.style.minHeight = "";
+      place.classList.add("unsnapped");
+      await Plotly.newPlot(place, figure.data, fitted(figure, place.clientWidth), { ...config, displayModeBar: narrow ? false : "hover" });
+    }
+    for (const place of places) { // pictures for print: as wide as the paper, whatever the screen is
+      const figure = figures[place.dataset.plot];
+      const rows = figure.layout.yaxis.type === "category"; // its rows need their height
+      const size = { width: PRINTED, height: figure.layout.height * (rows ? 1 : FLATTER) };
+      const picture = document.createElement("img");
+      picture.className = "plot-print";
+      picture.alt = place.getAttribute("aria-label");
+      picture.src = await Plotly.toImage({ data: figure.data, layout: figure.layout }, { format: "svg", ...size });
+      place.after(picture);
+      place.classList.remove("unsnapped");
+    }
+    document.documentElement.dataset.drawn = "yes";
+  };
+
+  const value = (row, column) => {
+    const cell = row.cells[column];
+    if (cell.dataset.order !== undefined) return Number(cell.dataset.order);
+    const text = cell.textContent.trim();
+    return text === "–" || text === "" ? null : text;
+  };
+
+  // What there is nothing of stands last, whichever way the column is sorted.
+  const compare = (a, b, way) => {
+    if (a === null || b === null) return (a === null) - (b === null);
+    if (typeof a === "number" && typeof b === "number") return way * (a - b);
+    return way * String(a).localeCompare(String(b), undefined, { numeric: true });
+  };
+
+  const sortable = (table) => {
+    const body = table.tBodies[0];
+    const headers = [...table.tHead.rows[0].cells];
+    headers.forEach((header, column) => {
+      const button = header.querySelector("button");
+      if (!button) return;
+      button.addEventListener("click", () => {
+        const way = header.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+        headers.forEach((other) => other.hasAttribute("aria-sort") && other.setAttribute("aria-sort", "none"));
+        header.setAttribute("aria-sort", way === 1 ? "ascending" : "descending");
+        const rows = [...body.children].filter((row) => row.classList.contains("row"));
+        const pairs = rows.map((row) => [row, row.nextElementSibling, value(row, column)]);
+        pairs.sort((a, b) => compare(a[2], b[2], way));
+        pairs.forEach(([row, detail]) => body.append(row, detail));
+      });
+    });
+    for (const row of [...body.children].filter((child) => child.classList.contains("row"))) {
+      const button = row.querySelector(".opener button");
+      const detail = row.nextElementSibling;
+      row.addEventListener("click", () => {
+        if (window.getSelection().toString()) return; // text is being marked
+        detail.hidden = !detail.hidden;
+        button.setAttribute("aria-expanded", String(!detail.hidden));
+        const scroll = table.closest(".scroll");
+        detail.querySelector(".inside").style.setProperty("--inside", `${scroll.clientWidth - 12}px`);
+      });
+    }
+  };
+
+  const copies = (button) => {
+    const code = button.closest(".snippet").querySelector("code");
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+      } catch { // some browsers keep the clipboard from pages opened from disk
+        window.getSelection().selectAllChildren(code);
+        document.execCommand("copy");
+        window.getSelection().removeAllRanges();
+      }
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 1500);
+    });
+  };
+
+  document.querySelectorAll("table.sortable").forEach(sortable);
+  document.querySelectorAll(".copy").forEach(copies);
+  if (window.Plotly) draw();
+  else document.documentElement.dataset.drawn = "yes";
+})();

@@ -1,0 +1,144 @@
+"""The report in a real browser: it draws, sorts and opens, asks nobody for anything, and fits a desk and a phone."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from autofit.records import Outcome
+from autofit.report import html
+from autofit.results import Cell, SweepRecord
+from autofit.tuner import tune
+from tests.fakes import MACHINE, MIB, FakeLauncher, drain, question
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+LOG = ("loading pictures", "a line that is far longer than any phone is wide: " + 40 * "0123456789 ")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium of the system, else the one that playwright has downloaded."""
+    found = next((path for path in map(shutil.which, BROWSERS) if path), None)
+    with playwright.sync_playwright() as running:
+        try:
+            opened = running.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"no Chromium can be started here: {error}")
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    asked = question(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, max_trials=10)
+    found = drain(tune(asked, FakeLauncher(cliff=64)))[1]
+    first = found.trials[0]
+    evidence = replace(first.measurement.evidence, log_tail=LOG)
+    return replace(
+        found, trials=(replace(first, measurement=replace(first.measurement, evidence=evidence)), *found.trials[1:])
+    )
+
+
+@pytest.fixture
+def opened(browser, record, tmp_path):
+    """Open a page at a width; afterwards nothing may have gone wrong in it, and nothing been asked for."""
+    said, pages = [], []
+
+    def show(width, shown=record):
+        path = tmp_path / "report.html"
+        html.save(shown, path)
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        pages.append(page)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: request.url.startswith(("data:", "blob:")) or asked.append(request.url))
+        asked = []
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-drawn=yes]", timeout=15_000)
+        assert asked == [path.as_uri()]
+        return page
+
+    yield show
+    for page in pages:
+        page.close()
+    assert said == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_plot_is_drawn_and_the_page_is_no_wider_than_the_screen(opened, width):
+    page = opened(width)
+    plots = page.query_selector_all("[data-plot]")
+    assert len(plots) == 9
+    for plot in plots:
+        drawn = plot.query_selector_all(".main-svg .trace, .main-svg .heatmaplayer image, .main-svg .points path")
+        assert drawn, plot.get_attribute("data-plot")
+        assert plot.bounding_box()["width"] <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_no_button_of_a_plot_sends_its_data_away(opened):
+    buttons = opened(1280).query_selector_all("[data-plot] .modebar-btn")
+    assert {button.get_attribute("data-title").lower() for button in buttons} == {
+        "download plot as a png", "zoom", "pan", "zoom in", "zoom out", "reset axes",
+    }  # fmt: skip
+
+
+def test_a_header_sorts_by_number_up_and_down_with_what_is_missing_last(opened, record):
+    page = opened(1280)
+
+    def rates():
+        cells = page.query_selector_all("#trials tr.row td[data-name='samples/s']")
+        return [float(cell.get_attribute("data-order")) if cell.get_attribute("data-order") else None for cell in cells]
+
+    measured = [t.measurement for t in (*record.trials, *(run.trial for run in record.runs))]
+    known = sorted(m.samples_per_second for m in measured if m.samples_per_second is not None)
+    missing = [None] * sum(m.outcome is not Outcome.OK for m in measured)
+    assert missing
+    header = page.query_selector("#trials th[data-name='samples/s']")
+    header.query_selector("button").click()
+    assert rates() == [*known, *missing]
+    assert header.get_attribute("aria-sort") == "ascending"
+    header.query_selector("button").press("Enter")
+    assert rates() == [*reversed(known), *missing]
+    assert header.get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_click_on_a_row_shows_its_log_and_another_hides_it(opened, width):
+    page = opened(width)
+    row = page.locator("#trials tr.row").first
+    detail = page.locator("#trials tr.detail").first
+    assert not detail.is_visible()
+    row.click()
+    assert detail.is_visible()
+    assert detail.locator(".log").inner_text().startswith("loading pictures")
+    assert row.locator("button").get_attribute("aria-expanded") == "true"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    row.locator("button").press("Enter")
+    assert not detail.is_visible()
+    assert row.locator("button").get_attribute("aria-expanded") == "false"
+
+
+def test_on_paper_pictures_stand_for_the_plots_and_logs_stay_hidden(opened):
+    page = opened(390)
+    page.locator("#trials tr.row").first.click()
+    page.emulate_media(media="print")
+    assert not page.locator("[data-plot]").first.is_visible()
+    pictures = page.query_selector_all("img.plot-print")
+    assert len(pictures) == 9
+    assert all(picture.is_visible() and picture.evaluate("image => image.naturalWidth") > 0 for picture in pictures)
+    assert not page.locator("#trials tr.detail").first.is_visible()
+
+
+def test_a_sweeps_cell_opens_to_its_answer_and_the_trials_in_it_open_too(opened, record):
+    cells = (Cell({"width": 8}, record), Cell({"width": 16}, None, "ValueError: no"))
+    page = opened(390, SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=6.0, started_at=1e9))
+    assert len(page.query_selector_all("[data-plot] .main-svg .points path")) > 0
+    page.locator("#cells .cells > tbody > tr.row").first.click()
+    assert page.locator("#cell-1 .snippet").is_visible()
+    page.locator("#cell-1 tr.row").first.click()
+    assert page.locator("#cell-1-trial-1").is_visible()
+    assert page.locator("#cell-1").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
