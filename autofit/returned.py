@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from dataclasses import dataclass, fields
+from types import ModuleType
 
-from autofit.report import advice, files, html, snippet, sweeps
+from autofit.report import advice, files, snippet, sweeps
 from autofit.results import SweepRecord, TuningRecord
 
 
@@ -40,11 +42,11 @@ class Result(TuningRecord):
         Raises:
             UsageError: the file cannot be written.
         """
-        html.save(self, path)
+        _pages().save(self, path)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the answer, its margins, the lines to paste and the trials."""
-        return html.compact(self)
+        return str(_pages().compact(self))
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,13 @@ class SweepResult(SweepRecord):
         Raises:
             UsageError: the file cannot be written.
         """
-        html.save(self, path)
+        _pages().save(self, path)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the table of cells."""
-        return html.compact(self)
+        return str(_pages().compact(self))
+
+
+def _pages() -> ModuleType:
+    """What draws pages; loaded when one is wanted, since it would make the start of everything slower."""
+    return importlib.import_module("autofit.report.html")

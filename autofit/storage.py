@@ -20,7 +20,8 @@ _ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
 _OPENING_ERRORS = (*_ERRORS, ImportError, ValueError, RuntimeError)
 _SQLITE, _JOURNAL = "sqlite:///", "journal:"
 _PATIENCE_SECONDS = 60  # for another process that writes to the same SQLite file
-_DRIVERS = {"psycopg2": "postgresql", "pymysql": "mysql", "MySQLdb": "mysql"}
+_SCHEMES = {"postgresql://": "postgresql+psycopg://", "mysql://": "mysql+pymysql://"}  # with the drivers of the extras
+_EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
 
 Returned = TypeVar("Returned")
 Arguments = ParamSpec("Arguments")
@@ -34,6 +35,9 @@ def default_storage() -> str:
 def url_of(storage: str | None) -> str:
     """The URL of a storage as users name it: a URL, the path of an SQLite file, or None for the default."""
     url = storage or default_storage()
+    for scheme, with_driver in _SCHEMES.items():
+        if url.startswith(scheme):
+            return with_driver + url.removeprefix(scheme)
     return url if "://" in url or url.startswith(_JOURNAL) else f"{_SQLITE}{Path(url).expanduser()}"
 
 
@@ -106,11 +110,9 @@ def guarded(method: Callable[Arguments, Returned]) -> Callable[Arguments, Return
 
 
 def _error(error: Exception, url: str = "") -> StorageError:
-    driver = _DRIVERS.get(getattr(error, "name", None) or "")
-    if isinstance(error, ImportError) and driver:
-        return StorageError(
-            f"the trials cannot be stored: {url.partition('://')[0]} needs: pip install 'autofit[{driver}]'"
-        )
+    extra = _EXTRAS.get(url.partition("://")[0])
+    if isinstance(error, ImportError) and extra:
+        return StorageError(f"the trials cannot be stored: {extra} needs its driver: pip install 'autofit[{extra}]'")
     if isinstance(error, ArgumentError):
         return StorageError(
             f"the trials cannot be stored: {url!r} is no storage; write sqlite:///FILE, postgresql://USER@HOST/DATABASE or "

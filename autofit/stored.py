@@ -11,6 +11,14 @@ from pydantic import TypeAdapter
 from autofit.records import DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Outcome, Trial
 
 MEASUREMENT, WHY = "measurement", "why"
+_SHOWN = (
+    "compute_samples_per_second",
+    "input_samples_per_second",
+    "device_peak_bytes",
+    "host_peak_bytes",
+    "queued_batches",
+    "seconds",
+)
 SPENT = (TrialState.COMPLETE, TrialState.PRUNED)
 _MEASUREMENTS = TypeAdapter(Measurement)
 _OVER = 0.05  # by how much an OOM is counted over the limit when no reading says so
@@ -18,8 +26,11 @@ _UNLIMITED = -1.0
 
 
 def attributes(trial: Trial) -> dict[str, Any]:
-    """The user attributes that keep a trial's measurement, and why it was tried."""
-    return {WHY: trial.why, MEASUREMENT: asdict(trial.measurement)}
+    """The user attributes that keep why a trial was tried and its measurement; what people look for first, by itself."""
+    m = trial.measurement
+    told = {"outcome": m.outcome.value, "reason": m.evidence.reason}
+    told |= {name: value for name in _SHOWN if (value := getattr(m, name)) is not None}
+    return {WHY: trial.why, **told, MEASUREMENT: asdict(m)}
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:

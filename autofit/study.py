@@ -94,7 +94,7 @@ class TuningStudy:
             distributions=self._sampler.distributions,
             state=state,
             value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
-            user_attrs=stored.attributes(trial),
+            user_attrs={**stored.attributes(trial), **{f"constraint {name}": value for name, value in constraints.items()}},
             system_attrs={"constraints": list(constraints.values())},  # where optuna-dashboard (0.21) looks for them
         )
         for name, value in constraints.items():

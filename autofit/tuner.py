@@ -102,7 +102,7 @@ class _Tuning:
         study.note(history.MODEL, description.fingerprint)
         kin = f"{q.kin()} {description.parameter_count} {description.sample_bytes}"
         study.note(history.KIN, kin)
-        past = study.relatives(kin)
+        past = () if q.fresh else study.relatives(kin)
         sampler = FrontierSampler(
             space,
             baseline=baseline,
@@ -119,10 +119,8 @@ class _Tuning:
         known = study.trials()
         yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
         if past:
-            yield Notice(
-                f"begins with what {len(past)} trials of a similar tune say (other limits, versions or space); "
-                "what it chooses is confirmed anew"
-            )
+            trials = "trial of a similar tune says" if len(past) == 1 else "trials of a similar tune say"
+            yield Notice(f"begins with what {len(past)} {trials} (other limits or versions); all of it is confirmed anew")
         for text in description.notices:
             yield Notice(text)
         prover = self._prover = Prover(q, study, self._budget, self._measured, self._spec)

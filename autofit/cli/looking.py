@@ -16,7 +16,7 @@ from autofit.cli import ending
 from autofit.errors import UsageError
 from autofit.question import PREFIX
 from autofit.report import doctor as checkup
-from autofit.report import files, history, html, snippet, sweeps
+from autofit.report import files, history, snippet, sweeps
 from autofit.report.console import print_trials, summarise
 
 _Result = Annotated[Path, typer.Argument(help="A file that autofit tune --output wrote.")]
@@ -59,6 +59,8 @@ def report(
     ] = None,
 ) -> None:
     """Draw a result or a sweep as one HTML page: the answer, its plots, every trial. It opens from disk, loads nothing."""
+    from autofit.report import html  # only here: it makes the start of every command slower
+
     page = result.with_suffix(".html") if output is None else output
     with ending.told():
         ending.check_place("--output", page)

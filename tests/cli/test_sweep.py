@@ -1,0 +1,63 @@
+"""A sweep, killed twice and resumed: no trial lost or run twice, and the table whole."""
+
+import csv
+import io
+import signal
+import subprocess
+
+import optuna
+import pytest
+
+from tests.cli.test_cli import AUTOFIT, WORKLOAD
+
+SWEEP = (
+    WORKLOAD + "Cases\n"
+    "data_kwargs: {seconds: 0.01, length: 40}\nstorage: trials.db\nmax_trials: 1\nbaseline: {batch_size: 32}\n"
+    "space: {batch_size: [32], workers: [1], max_queue_size: [4], use_multiprocessing: [false]}\n"
+    "matrix: {model_kwargs.filters: [4, 8], exclude: [{model_kwargs.filters: 4}], include: [{model_kwargs.fail: true}]}\n"
+)
+
+
+def kept(folder):
+    """Trials by study."""
+    storage = f"sqlite:///{folder}/trials.db"
+    return [len(optuna.load_study(study_name=n, storage=storage).trials) for n in optuna.get_all_study_names(storage)]
+
+
+def start(folder, *arguments):
+    return subprocess.Popen(
+        [AUTOFIT, "sweep", "sweep.yaml", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    for until in (": ok, ", "chosen: "):
+        process = start(tmp_path)
+        assert any(until in line for line in process.stdout)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert kept(tmp_path) == [1]
+    ended = start(tmp_path)
+    told = ended.communicate(timeout=200)[0]
+    assert ended.returncode == 0, told
+    assert "1 trial of an earlier run is kept" in told
+    assert kept(tmp_path) == [1]
+    assert told.count("chosen: batch 32") == 3  # the one that had run before the second kill is taken over
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
+    cells = [(row["model_kwargs.filters"], row["outcome"], row["trials"]) for row in rows]
+    assert cells == [("8", "ok", "1"), ("", "failed", "0")]
+    assert "RuntimeError: the model cannot be built" in rows[1]["problem"]
+    assert "2 cells: 1 ok, 1 failed" in told
+    again = start(tmp_path, "--quiet", "--output", "again.json")
+    again.communicate(timeout=100)
+    assert again.returncode == 0
+    assert next(csv.DictReader(io.StringIO((tmp_path / "again.csv").read_text()))) == rows[0]
+    assert kept(tmp_path) == [1]
