@@ -17,6 +17,8 @@ _NOT_WAITING = 0.95  # TensorFlow's profiler calls a step that waits under 5 % o
 _AT_CEILING = 0.85
 _ONE_IN_TEN = -1.28  # standard deviations: a chance below that is not worth another run
 _MOST_RIVALS = 2
+_SURPRISE = 0.15  # in logarithms: a reading above what was confirmed by less is what the best of several noisy ones is
+_SURE = 2.0  # standard deviations
 
 
 def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ...]:
@@ -46,7 +48,7 @@ def choose(
     A config of which any trial failed is out, and so is what a known OOM condemns, though it may have run before.
     `rates` are what is thought of configs, samples per second, where that is better than their one reading.
     """
-    there = _eligible(trials, limits)
+    there = eligible(trials, limits)
     if not there:
         return None
     known = [(rates or {}).get(trial.config, trial.measurement.samples_per_second or 0) for trial in there]
@@ -74,12 +76,33 @@ def finalists(
         m, d = thoughts[trial.config]
         return (m - mean - math.log1p(tolerance)) / math.hypot(d, deviation)
 
-    others = {t.config: t for t in _eligible(trials, limits) if t.config in thoughts and t.config != chosen.config}
+    others = {t.config: t for t in eligible(trials, limits) if t.config in thoughts and t.config != chosen.config}
     rivals = sorted((t for t in others.values() if chance(t) > _ONE_IN_TEN), key=chance, reverse=True)
     return (*rivals[:_MOST_RIVALS], chosen)
 
 
-def _eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
+def overlooked(
+    trials: Sequence[Trial], limits: Limits, config: FitConfig, samples_per_second: float, noise: float
+) -> Trial | None:
+    """The trial that read far more than what the choice was confirmed at; None where noise may explain it.
+
+    Args:
+        trials: all of them.
+        limits: what fits.
+        config: the choice.
+        samples_per_second: what it was confirmed at.
+        noise: the relative standard deviation of that.
+    """
+    found: list[tuple[float, Trial]] = []
+    for trial in eligible(trials, limits):
+        more = math.log((trial.measurement.samples_per_second or 1.0) / samples_per_second)
+        if trial.config != config and more > max(_SURPRISE, _SURE * math.hypot(noise, trial.measurement.rate_noise)):
+            found.append((more, trial))
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
+    """The trials that may be chosen: no run of their config failed, and no known OOM condemns it."""
     out = {trial.config for trial in trials if not trial.fits(limits)}
     at = Columns.of([trial.config for trial in trials])
     lost = np.zeros(len(at), bool)

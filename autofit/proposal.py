@@ -50,7 +50,8 @@ _Readings = tuple[tuple[FitConfig, float | None], ...]
 class Proposal:
     """A config to try, why, and what is expected of it.
 
-    `gain` is the rate expected over the best so far, less one; shares are upper bounds of memory over the limits.
+    `gain` is the rate expected over the best so far, less one, and `change` says what is other than in that; shares are
+    upper bounds of memory over the limits, `likely_share` is what is expected of the higher one.
     """
 
     config: FitConfig
@@ -58,17 +59,21 @@ class Proposal:
     gain: float | None = None
     device_share: float = 0.0
     host_share: float = 0.0
+    likely_share: float = 0.0
+    change: str = ""
 
     def __str__(self) -> str:
         """Why this config, in words."""
-        memory = max(self.device_share, self.host_share)
+        share = max(self.device_share, self.host_share)
+        name = "device" if self.device_share >= self.host_share else "host"
+        memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
         reasons = {
             "recall": "what an earlier tune of this workload would choose now",
             "probe": "to see how time and memory grow",
             "step": "a step towards what promises more",
             "propose": f"predicted {self.gain or 0.0:+.0%}",
         }
-        return reasons[self.phase] + (f", memory at most {memory:.0%} of the limit" if memory else "")
+        return f"{self.change}: {reasons[self.phase]}{memory}" if self.change else f"{reasons[self.phase]}{memory}"
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,14 @@ class Proposer:
             return Decision(stop_reason=found, left=self.reach.configs_at(allowed.left))
         place, phase, gain = found
         device, host = float(allowed.device[place]), float(allowed.host[place])
-        return Decision(Proposal(self.reach.configs[place], phase, gain, device, host))
+        config, best = self.reach.configs[place], self._best(ran)
+        change = "" if best is None else difference(config, best)
+        return Decision(Proposal(config, phase, gain, device, host, float(allowed.likely[place]), change))
+
+    def _best(self, ran: Sequence[Trial]) -> FitConfig | None:
+        """The config with the highest reading among those that fit."""
+        fitted = [t for t in ran if t.fits(self._limits)]
+        return max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0).config if fitted else None
 
     def _next(self, ran: Sequence[Trial], allowed: Allowed) -> tuple[int, str, float | None] | str:
         """The place of the next config, its phase and its gain; or why there is none. `ran` are trials with a rate."""
@@ -249,6 +261,22 @@ class Proposer:
         nearest = min((float(distance[place[t.config]]) for t in ran if t.config in place), default=math.inf)
         step = int(np.argmin(np.where(left, distance, np.inf)))
         return step if distance[step] < nearest - _STEP else None
+
+
+def difference(config: FitConfig, other: FitConfig) -> str:
+    """What a config has other than another, in a few words."""
+    words = []
+    for knob, name, less, more in (
+        ("batch_size", "batch", "smaller", "larger"),
+        ("workers", "workers", "fewer", "more"),
+        ("max_queue_size", "queue", "shorter", "longer"),
+    ):
+        own, its = getattr(config, knob), getattr(other, knob)
+        if own is not None and its is not None and own != its and (knob != "max_queue_size" or config.has_queue):
+            words.append(f"{more if own > its else less} {name}")
+    if config.has_queue and config.use_multiprocessing != other.use_multiprocessing:
+        words.append("processes" if config.use_multiprocessing else "threads")
+    return ", ".join(words)
 
 
 def expected_improvement(predicted: RatePrediction, best: float) -> Vector:

@@ -6,18 +6,20 @@ What ran here is kept with the study as it ends, so that a tune that is killed n
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 from autofit import answer, frontier
 from autofit.budget import CONFIRM_SECONDS, Budget
 from autofit.confirmation import Demoted, confirm, race
-from autofit.events import Activity, Event
+from autofit.events import Activity, Event, Notice, TrialEnded
 from autofit.question import Question
 from autofit.records import INPUT_BOUND, Description, FitConfig, Measurement, Outcome, Trial, TrialSpec
 from autofit.results import Recommendation, Run
 from autofit.running import user_error
 from autofit.study import TuningStudy
+from autofit.units import format_rate
 
 RunSpec = Callable[[TrialSpec, Activity], Generator[Event, None, Measurement]]
 SpecOf = Callable[[FitConfig, Sequence[Trial]], TrialSpec]
@@ -48,7 +50,7 @@ class Prover:
         Raises:
             UserCodeError: the user's code raised.
         """
-        q, study = self._question, self._study
+        study = self._study
         while True:
             count = len(study.trials())
             chosen = yield from self._choose()
@@ -56,7 +58,24 @@ class Prover:
                 if len(study.trials()) > count:
                     continue
                 return None
-            verdict = yield from confirm(
+            proof = functools.partial(self._confirmed, description, baseline, may_win=may_win)
+            verdict = yield from proof(chosen)
+            if isinstance(verdict, Demoted):
+                study.add(verdict.trial)
+                continue
+            rival = yield from self._rival(verdict)
+            second = verdict if rival is None else (yield from proof(rival))
+            if isinstance(second, Demoted):
+                study.add(second.trial)
+                return verdict
+            return max(verdict, second, key=lambda found: found.samples_per_second)
+
+    def _confirmed(
+        self, description: Description, baseline: FitConfig, chosen: Trial, *, may_win: bool
+    ) -> Generator[Event, None, Recommendation | Demoted]:
+        q = self._question
+        return (
+            yield from confirm(
                 chosen,
                 baseline,
                 functools.partial(self._confirming_run, chosen),
@@ -65,9 +84,22 @@ class Prover:
                 tolerance=q.tolerance,
                 may_shrink="batch_size" in description.validation_knobs or q.usage.validation_form == "arrays",
             )
-            if isinstance(verdict, Recommendation):
-                return verdict
-            study.add(verdict.trial)
+        )
+
+    def _rival(self, verdict: Recommendation) -> Generator[Event, None, Trial | None]:
+        """A config that read far more than the choice was confirmed at, and does so again: the choice was a mistake."""
+        q, trials, rate = self._question, self._study.trials(), verdict.samples_per_second
+        rival = frontier.overlooked(trials, q.limits, verdict.config, rate, (verdict.spread or 0.0) / 2)
+        if rival is None or not self._budget.allows_race(trials, 1):
+            return None
+        yield Notice(f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial: that runs again")
+        again = yield from self._racing_run(trials, rival.config, Activity("comparing again", rival.config))
+        yield TrialEnded(Trial(rival.config, again), "finalist")
+        if again.outcome is not Outcome.OK:
+            self._study.add(Trial(rival.config, again))
+            return None
+        both = math.sqrt((again.samples_per_second or 0.0) * (rival.measurement.samples_per_second or 0.0))
+        return rival if both > (1 + q.tolerance) * rate else None
 
     def _choose(self) -> Generator[Event, None, Trial | None]:
         """The trial to confirm, after a race where noise leaves it open; None when none is left, or a finalist failed."""

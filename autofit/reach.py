@@ -22,7 +22,8 @@ class Allowed:
     """What may be tried of all configs, in their order.
 
     `open` are neither tried nor condemned, `expected` of these are expected to fit, and `left` may be tried now: their
-    upper bounds fit, too, and they are within reach. `device` and `host` are the upper bounds over the limits.
+    upper bounds fit, too, and they are within reach. `device` and `host` are the upper bounds over the limits, `likely` is
+    what is expected of the one whose bound is higher.
     """
 
     open: Mask
@@ -30,6 +31,7 @@ class Allowed:
     left: Mask
     device: Vector
     host: Vector
+    likely: Vector
 
     @property
     def share(self) -> Vector:
@@ -76,7 +78,8 @@ class Reach:
                 open_[self.place[trial.config]] = False
             open_ &= ~condemned(self.at, trial.config, trial.measurement.outcome)
         left = open_ & (np.maximum(*upper) <= self._risk) & self._near(trials)
-        return Allowed(open_, open_ & (np.maximum(*expected) <= self._risk), left, *upper)
+        likely = np.where(upper[0] >= upper[1], expected[0], expected[1])
+        return Allowed(open_, open_ & (np.maximum(*expected) <= self._risk), left, *upper, likely)
 
     def configs_at(self, mask: Mask) -> tuple[FitConfig, ...]:
         """The configs that a mask names."""

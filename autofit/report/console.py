@@ -15,6 +15,7 @@ from rich.text import Text
 from autofit.events import Activity, Described, Event, Notice, TrialEnded
 from autofit.records import FitConfig, Limits, Outcome, Trial
 from autofit.report.advice import advice
+from autofit.report.notebook import NotebookView
 from autofit.report.snippet import baseline_gain, render
 from autofit.results import TuningRecord
 from autofit.units import format_bytes, format_rate, format_seconds
@@ -26,12 +27,14 @@ _STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "mag
 
 
 class Progress:
-    """Shows events as they come: a live table on a terminal, plain lines elsewhere, nothing when quiet."""
+    """Shows events as they come: a live table on a terminal or in a notebook, plain lines elsewhere, nothing when quiet."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or Console(highlight=False)
         self._quiet = quiet
         self._live: Live | None = None
+        self._view: NotebookView | None = None
+        self._lines: list[str] = []  # what a notebook shows above the table
         self._limits: Limits | None = None
         self._rows: list[tuple[str, Trial]] = []
         self._activity = Activity("starting")
@@ -39,7 +42,10 @@ class Progress:
         self._deadline: float | None = None
 
     def __enter__(self) -> Progress:
-        if self.console.is_terminal and not self._quiet:
+        self._rows, self._activity, self._deadline = [], Activity("starting"), None
+        if self.console.is_jupyter and not self._quiet:
+            self._view = NotebookView()
+        elif self.console.is_terminal and not self._quiet:
             self._live = Live(
                 console=self.console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND, transient=False
             )
@@ -47,8 +53,11 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._activity = Activity("")
+        if self._view is not None:
+            self._view.draw(self._draw(), at_once=True)
+            self._view, self._lines = None, []
         if self._live is not None:
-            self._activity = Activity("")
             self._live.stop()
 
     @property
@@ -71,9 +80,12 @@ class Progress:
         elif isinstance(event, Notice):
             self._print(event.text)
         else:
-            if event.doing != self._activity.doing and event.config is None:
-                self._say(event.doing)
+            if event.doing != self._activity.doing and (event.config is None or event.why):
+                left = self._left() if event.why else ""
+                self._say(f"{event.doing}{left}: {event.why}" if event.why else event.doing)
             self._activity = event
+        if self._view is not None:
+            self._view.draw(self._draw(), at_once=isinstance(event, TrialEnded))
 
     def _described(self, event: Described) -> None:
         self._limits, self._max_trials = event.limits, event.max_trials
@@ -96,25 +108,32 @@ class Progress:
             self._print(line)
 
     def _say(self, line: str) -> None:
-        if self._live is None:
+        if self._live is None and self._view is None:
             self._print(line)
 
     def _print(self, line: str) -> None:
-        if not self._quiet:
+        if self._view is not None:
+            self._lines.append(line)
+        elif not self._quiet:
             self.console.print(escape(line), soft_wrap=self._live is None)
 
     def _draw(self) -> RenderableType:
-        parts: list[RenderableType] = [_table(self._rows, self._limits)] if self._rows else []
+        parts: list[RenderableType] = [Text(line) for line in self._lines]
+        if self._rows:
+            parts.append(_table(self._rows, self._limits))
         if self._activity.doing:
             now = self._activity
             line = Text(f"now: {now.doing}", style="bold")
             details = ", ".join(part for part in (str(now.config or ""), now.phase) if part)
-            left = self._seconds_left()
             parts.append(line)
-            parts.append(Text(f"     {details}" + (f"  (about {format_seconds(left)} left)" if left else ""), style="dim"))
+            parts.append(Text(f"     {details}{self._left()}", style="dim"))
             if now.why:
                 parts.append(Text(f"     why: {now.why}", style="dim"))
         return Group(*parts)
+
+    def _left(self) -> str:
+        left = self._seconds_left()
+        return f" (about {format_seconds(left)} left)" if left else ""
 
     def _seconds_left(self) -> float | None:
         """What is left of the time allowed, or of the trials allowed at the pace so far."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.columns import Columns
-from autofit.proposal import Proposal, Proposer
+from autofit.proposal import Proposal, Proposer, difference
 from autofit.records import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
 from autofit.space import build_space, condemned
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB
@@ -170,3 +170,25 @@ def test_a_crash_teaches_nothing_but_not_to_try_it_again(outcome):
     following = proposed(proposer(), [gone]).config
     assert following != gone.config
     assert gone.config not in left(proposer(), [gone])
+
+
+@pytest.mark.parametrize(
+    ("config", "other", "told"),
+    [
+        (FitConfig(64, 1, 10, False), FitConfig(32, 1, 10, False), "larger batch"),
+        (FitConfig(16, 4, 10, False), FitConfig(32, 2, 10, False), "smaller batch, more workers"),
+        (FitConfig(32, 2, 4, False), FitConfig(32, 4, 10, False), "fewer workers, shorter queue"),
+        (FitConfig(32, 1, 4, False), FitConfig(32, 4, 10, False), "fewer workers"),
+        (FitConfig(32, 4, 10, True), FitConfig(32, 4, 10, False), "processes"),
+        (FitConfig(64), FitConfig(32), "larger batch"),
+        (FitConfig(32), FitConfig(32), ""),
+    ],
+)
+def test_what_a_config_has_other_than_the_best_is_said(config, other, told):
+    assert difference(config, other) == told
+
+
+def test_a_proposal_says_what_why_and_how_near_the_limit():
+    proposal = Proposal(FitConfig(64), "propose", 0.123, 0.74, 0.2, 0.71, "larger batch")
+    assert str(proposal) == "larger batch: predicted +12%, device memory 71% ± 3% of the limit"
+    assert str(Proposal(FitConfig(64), "probe")) == "to see how time and memory grow"

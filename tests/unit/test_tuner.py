@@ -6,10 +6,22 @@ from dataclasses import replace
 
 import pytest
 
+from autofit import frontier
 from autofit.columns import Columns
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.events import Activity, Described, Notice, TrialEnded
-from autofit.records import Description, Device, Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, TrialSpec
+from autofit.records import (
+    Description,
+    Device,
+    Evidence,
+    FitConfig,
+    Footprint,
+    Limits,
+    Measurement,
+    Outcome,
+    Trial,
+    TrialSpec,
+)
 from autofit.report import files, snippet
 from autofit.results import Usage
 from autofit.space import build_space, condemned
@@ -163,6 +175,7 @@ def test_a_model_that_has_changed_behind_the_same_sources_forgets_its_trials(tmp
     assert any("are forgotten" in e.text for e in events if isinstance(e, Notice))
 
 
+LOOSE = Limits(None, 8192 * MIB)
 GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
 
 
@@ -507,3 +520,42 @@ def test_another_model_or_machine_is_not_similar(tmp_path):
     for changes in ({"workload_fingerprint": "y"}, {"machine": replace(MACHINE, cores=2)}):
         events, _ = drain(tune(question(tmp_path, **changes), FakeLauncher()))
         assert not [event.text for event in events if isinstance(event, Notice)]
+
+
+class Disappointing(FakeLauncher):
+    """What is chosen first runs at a third of its speed when it is confirmed, as after a reading that was noise."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+
+    def run(self, spec):
+        measured = yield from super().run(spec)
+        if spec.role != "describe" and spec.config == self.config and self.seen(spec) > 1:
+            return replace(measured, samples_per_second=measured.samples_per_second / 3)
+        return measured
+
+    def seen(self, spec):
+        return sum(s.config == spec.config for s in self.specs if s.role != "describe")
+
+
+def test_a_choice_that_disappoints_gives_way_to_what_read_far_more(tmp_path):
+    _, first = drain(tune(question(tmp_path / "a", max_trials=12), FakeLauncher()))
+    events, second = drain(tune(question(tmp_path / "b", max_trials=12), Disappointing(first.config)))
+    assert second.config != first.config
+    assert second.samples_per_second > 0.8 * first.samples_per_second
+    told = [event.text for event in events if isinstance(event, Notice)]
+    raced = [run for run in second.runs if run.stage == "finalist"]
+    assert any("far below another trial" in text for text in told) or raced
+    assert [run.trial.config for run in second.runs if run.stage == "chosen"][-1] == second.config
+
+
+def test_a_confirmed_rate_that_noise_explains_is_left_alone():
+    def trial(batch, rate, spread):
+        ok = FakeLauncher().measure(TrialSpec("measure", FitConfig(batch, 1, 10, False), LOOSE, 9.0))
+        return Trial(FitConfig(batch, 1, 10, False), replace(ok, samples_per_second=rate, spread=spread))
+
+    trials = [trial(32, 1000.0, 0.02), trial(64, 1130.0, 0.02), trial(128, 1400.0, 0.5)]
+    chosen = trials[0].config
+    assert frontier.overlooked(trials, LOOSE, chosen, 1000.0, 0.02) is None
+    assert frontier.overlooked(trials, LOOSE, chosen, 700.0, 0.02) in trials[1:]

@@ -1,0 +1,45 @@
+"""In a real kernel: progress is one output that is drawn anew, and a result shows itself."""
+
+import re
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+
+PROGRESS = """
+import pathlib, tempfile
+from autofit.report.console import Progress
+from autofit.returned import Result
+from autofit.tuner import tune
+from tests.fakes import FakeLauncher, MIB, question
+
+def run():
+    with Progress() as progress:
+        events = tune(question(pathlib.Path(tempfile.mkdtemp()), device_bytes=150 * MIB), FakeLauncher(cliff=64))
+        while True:
+            try:
+                progress.show(next(events))
+            except StopIteration as end:
+                return Result.of(end.value)
+
+result = run()
+"""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the kernel's own libraries
+def test_progress_and_result_show_in_a_notebook(tmp_path):
+    cells = [nbformat.v4.new_code_cell(PROGRESS), nbformat.v4.new_code_cell("result")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
+    printed, shown = (cell.outputs for cell in notebook.cells)
+    (progress,) = (output for output in printed if output.output_type != "stream")  # tqdm warns that ipywidgets is missing
+    text = re.sub(r"<[^>]+>", "", progress.data["text/html"])
+    assert "1,000 parameters" in text
+    assert re.search(r"#\s+batch\s+workers\s+queue\s+outcome", text)
+    assert len(re.findall(r"\bchosen\b", text)) == 3
+    assert "now:" not in text
+    (answer,) = shown
+    assert "model.fit(" in answer.data["text/html"]
+    assert "<script" not in answer.data["text/html"]
