@@ -11,8 +11,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.trial import FrozenTrial
 
 from autofit import stored
+from autofit.decision import Decision
 from autofit.machine import usable_cores
-from autofit.proposal import Decision, Proposer
+from autofit.proposal import Proposer
 from autofit.records import Description, FitConfig, Limits, Trial
 from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space
 

@@ -11,7 +11,7 @@ import optuna
 from optuna.trial import TrialState
 
 from autofit import history, storage, stored
-from autofit.proposal import Decision
+from autofit.decision import Decision
 from autofit.records import FitConfig, Limits, Trial
 from autofit.sampler import FrontierSampler
 

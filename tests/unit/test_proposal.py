@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.columns import Columns
-from autofit.proposal import Proposal, Proposer, difference
+from autofit.decision import Proposal, difference
+from autofit.proposal import Proposer
 from autofit.records import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
 from autofit.space import build_space, condemned
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB
