@@ -162,9 +162,13 @@ def test_when_nothing_fits_it_says_what_is_needed(autofit, tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "told"),
     [
-        (WORKLOAD + "Cases\nmax_trial: 3\n", [], "tune.yaml:3: max_trial: there is no such key; did you mean max_trials?"),
-        (WORKLOAD + "Casses\n", [], "tune.yaml:2: data: "),
-        (WORKLOAD + "Cases\nhost_memory: much\n", [], "tune.yaml:3: host_memory: 'much' is not allowed"),
+        (
+            WORKLOAD + "Cases\nmax_trial: 3\n",
+            [],
+            "tune.yaml:3:1: max_trial: there is no such key; did you mean max_trials?",
+        ),
+        (WORKLOAD + "Casses\n", [], "tune.yaml:2:1: data: "),
+        (WORKLOAD + "Cases\nhost_memory: much\n", [], "tune.yaml:3:1: host_memory: 'much' is not allowed"),
         (WORKLOAD + "Cases\n", ["--storage", "nosuchdb://x"], "the trials cannot be stored: "),
         (WORKLOAD + "Cases\n", ["--launch", "rocket"], "launch: 'rocket' is not allowed"),
         (WORKLOAD + "Cases\n", ["--output", "no/such/result.json"], "there is no folder no/such"),
@@ -242,7 +246,8 @@ def test_functions_of_main_work_without_a_file_and_the_kwargs_train(tmp_path):
 
 
 def test_help_says_what_each_command_does(autofit):
-    for command in ([], ["tune"], ["show"], ["kwargs"]):
+    commands = ("tune", "sweep", "estimate", "check", "schema", "show", "kwargs", "report", "history", "doctor")
+    for command in ([], *([name] for name in commands)):
         done = autofit(*command, "--help")
         assert done.returncode == 0
         assert "Usage: autofit" in done.stdout

@@ -14,7 +14,7 @@ from autofit.errors import UnsupportedInputError
 from autofit.inputs import check
 from autofit.records import FitConfig, Limits, TrialSpec
 from autofit.report import snippet
-from autofit.results import Recommendation, Speedup
+from autofit.results import Recommendation, Seen, Speedup
 from autofit.space import build_space
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload import Workload
@@ -44,7 +44,17 @@ class Tuned:
     def snippet(self, config):
         """The lines to paste for a config."""
         chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, "ok"), True)
-        return snippet.render(answer.record(self.question, (), self.description, chosen, "settled", 1.0))
+        q = self.question
+        seen = Seen(
+            limits=q.limits,
+            machine=q.machine,
+            device=q.device_name,
+            description=self.description,
+            trials=(),
+            seconds=1.0,
+            usage=q.usage,
+        )
+        return snippet.render(answer.record(q, seen, self.description, chosen, "settled"))
 
     def run(self, config, before=""):
         """Run them in a fresh interpreter; returns what was written down."""
