@@ -190,6 +190,7 @@ def test_tf_keras_takes_the_other_kinds_as_keras_3_does(tuned, factory):
     assert ran["updates"] == 512 // 64 if factory is w.make_arrays else ran["made"] == w.BATCHES
 
 
+@pytest.mark.quiet
 @needs_tf_keras
 @pytest.mark.parametrize("role", ["measure", "confirm"])
 def test_the_tail_of_an_epoch_of_tf_keras_is_not_in_the_figures(launcher, role):
@@ -244,6 +245,7 @@ class ReadOnly(w.Dataset):
         super().__setattr__(name, value)
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("factory", [w.make_tfdata, w.make_batches])
 @pytest.mark.parametrize("role", ["measure", "confirm"])
 def test_trials_of_other_kinds_measure_what_their_producers_make(launcher, factory, role):
