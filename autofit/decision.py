@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from autofit.records import FitConfig
 
+_PLAIN_GAIN = 0.005  # what is predicted to gain less is tried for what is not known of it
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -28,11 +30,14 @@ class Proposal:
         share = max(self.device_share, self.host_share)
         name = "device" if self.device_share >= self.host_share else "host"
         memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
+        gain = self.gain or 0.0
         reasons = {
             "recall": "what an earlier tune of this workload would choose now",
             "probe": "to see how time and memory grow",
             "step": "a step towards what promises more",
-            "propose": f"predicted {self.gain or 0.0:+.0%}",
+            "propose": f"predicted {gain:+.0%}"
+            if gain >= _PLAIN_GAIN
+            else f"unsure, may be faster (predicted {gain:+.0%})",
         }
         return f"{self.change}: {reasons[self.phase]}{memory}" if self.change else f"{reasons[self.phase]}{memory}"
 

@@ -62,9 +62,11 @@ def rates(record: SweepRecord) -> Plot:
 
 def rows(record: SweepRecord) -> list[dict[str, Field]]:
     """The cells as rows of a table."""
-    names = sweeps.short_names(sweeps.axes_of(record))
+    found = [_found(cell) for cell in record.cells]
+    names = {axis: axis if name in found[0] else name for axis, name in sweeps.short_names(sweeps.axes_of(record)).items()}
     return [
-        {**{name: _value(cell.values.get(axis)) for axis, name in names.items()}, **_found(cell)} for cell in record.cells
+        {**{name: _value(cell.values.get(axis)) for axis, name in names.items()}, **row}
+        for cell, row in zip(record.cells, found, strict=True)
     ]
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from autofit.cli import app
 from autofit.errors import AutofitError, UsageError
 from autofit.records import Evidence, FitConfig, Measurement, Outcome, Trial
-from autofit.report import files, html, maps, plots, snippet, timeline
+from autofit.report import cells, files, html, maps, plots, snippet, timeline
 from autofit.results import Cell, FrontierPoint, Run, SweepRecord
 from autofit.returned import Result
 from autofit.tuner import tune
@@ -375,3 +375,11 @@ def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, arguments, told):
     assert done.exit_code == 2
     assert told in done.output
     assert (tmp_path / "other.json").read_text() == "[]"
+
+
+def test_an_axis_that_is_called_as_a_column_keeps_its_whole_name():
+    cell = Cell({"data_kwargs.seconds": 0.5, "model_kwargs.width": 8}, None, "your code failed")
+    (row,) = cells.rows(SweepRecord(title="s", cells=(cell,), machine=MACHINE, seconds=1.0, started_at=0.0))
+    assert row["data_kwargs.seconds"].text == "0.5"
+    assert row["width"].text == "8"
+    assert row["seconds"].text == "–"

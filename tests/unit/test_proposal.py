@@ -192,4 +192,5 @@ def test_what_a_config_has_other_than_the_best_is_said(config, other, told):
 def test_a_proposal_says_what_why_and_how_near_the_limit():
     proposal = Proposal(FitConfig(64), "propose", 0.123, 0.74, 0.2, 0.71, "larger batch")
     assert str(proposal) == "larger batch: predicted +12%, device memory 71% ± 3% of the limit"
+    assert str(Proposal(FitConfig(64), "propose", -0.04)) == "unsure, may be faster (predicted -4%)"
     assert str(Proposal(FitConfig(64), "probe")) == "to see how time and memory grow"
