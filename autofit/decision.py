@@ -31,11 +31,12 @@ class Proposal:
         name = "device" if self.device_share >= self.host_share else "host"
         memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
         gain = self.gain or 0.0
+        promise = f"predicted {gain:+.0%}" if gain >= _PLAIN_GAIN else f"unsure, may be faster (predicted {gain:+.0%})"
         reasons = {
             "recall": "what an earlier tune of this workload would choose now",
             "probe": "to see how time and memory grow",
             "step": "a step towards what promises more",
-            "propose": f"predicted {gain:+.0%}"
+            "propose": promise,
             if gain >= _PLAIN_GAIN
             else f"unsure, may be faster (predicted {gain:+.0%})",
         }
