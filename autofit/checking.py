@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autofit import history
+from autofit import places
 from autofit.asking import ask
 from autofit.errors import UsageError, UserCodeError
 from autofit.inputs import knobs_of
+from autofit.remembering import noted
 from autofit.trial.job import user_traceback
 from autofit.units import format_bytes
 from autofit.workload import Reference, Workload
@@ -45,7 +46,7 @@ def check(workload: Workload, asked: Mapping[str, Any]) -> dict[str, str]:
         knobs = knobs_of(part, kwargs)
         if callable(part):
             _bind(key, part, {**dict.fromkeys(knobs.values()), **kwargs})
-        taken = ", ".join(knobs) or "no knob itself"
+        taken = ", ".join(knobs) or "none of the knobs (which leaves the batch size of arrays, and nothing of other data)"
         found[key] = f"{getattr(question.usage, key)} takes {taken}"
         unknown = [knob for knob in question.space if knob not in knobs and callable(part) and knobs]
         if key == "data" and unknown:
@@ -54,9 +55,10 @@ def check(workload: Workload, asked: Mapping[str, Any]) -> dict[str, str]:
     limits = "no limit of its own" if device is None else format_bytes(device)
     found["device"] = f"{question.device_name}, {limits}"
     found["host"] = f"{format_bytes(question.limits.host_bytes)} of {format_bytes(question.machine.memory_bytes)}"
-    kept = history.noted(question.storage, question.fingerprint())
+    kept = noted(question)
     known = "not asked before" if kept is None else "asked before; trials are kept"
-    found["answer"] = "known" if kept is not None and kept.get(history.ASKED) == question.budget() else known
+    known = "known" if kept is not None and kept.get(places.ASKED) == question.budget() else known
+    found["answer"] = f"{known} ({places.url_of(question.storage)})"
     return found
 
 

@@ -37,8 +37,6 @@ class Proposal:
             "probe": "to see how time and memory grow",
             "step": "a step towards what promises more",
             "propose": promise,
-            if gain >= _PLAIN_GAIN
-            else f"unsure, may be faster (predicted {gain:+.0%})",
         }
         return f"{self.change}: {reasons[self.phase]}{memory}" if self.change else f"{reasons[self.phase]}{memory}"
 

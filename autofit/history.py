@@ -8,12 +8,9 @@ from typing import Any
 import optuna
 from optuna.storages import BaseStorage
 
-from autofit import storage, stored
+from autofit import places, storage, stored
 from autofit.records import Limits, Outcome, Trial
 from autofit.results import PastTune
-
-RECORD, ASKED, RUNS, KIN, MODEL = (f"autofit:{key}" for key in ("record", "asked", "runs", "kin", "model"))
-"""Under which a study keeps its answer, what was asked for it, runs after the search, kinship, and the described model."""
 
 
 def noted(where: str | None, name: str) -> Mapping[str, Any] | None:
@@ -22,7 +19,7 @@ def noted(where: str | None, name: str) -> Mapping[str, Any] | None:
     Raises:
         StorageError: the storage cannot be read.
     """
-    if not storage.is_there(where):
+    if not places.is_there(where):
         return None
     with storage.opened(where) as backend:
         try:
@@ -36,7 +33,7 @@ def relatives(backend: BaseStorage, name: str, kin: str) -> tuple[Trial, ...]:
     others = [
         study
         for study in backend.get_all_studies()
-        if study.study_name != name and backend.get_study_system_attrs(study._study_id).get(KIN) == kin
+        if study.study_name != name and backend.get_study_system_attrs(study._study_id).get(places.KIN) == kin
     ]
     for study in sorted(others, key=lambda study: study._study_id, reverse=True):
         kept = backend.get_all_trials(study._study_id, deepcopy=False, states=stored.SPENT)
@@ -53,7 +50,7 @@ def past_tunes(where: str | None, prefix: str) -> tuple[PastTune, ...]:
     Raises:
         StorageError: the storage cannot be read.
     """
-    if not storage.is_there(where):
+    if not places.is_there(where):
         return ()
     with storage.opened(where) as backend:
         found = [_past_tune(backend, study) for study in backend.get_all_studies() if study.study_name.startswith(prefix)]
@@ -73,7 +70,7 @@ def forget(where: str | None, names: tuple[str, ...]) -> None:
 
 def _past_tune(backend: BaseStorage, study: Any) -> PastTune:
     told = study.user_attrs
-    record = backend.get_study_system_attrs(study._study_id).get(RECORD) or {}
+    record = backend.get_study_system_attrs(study._study_id).get(places.RECORD) or {}
     states = [trial.state for trial in backend.get_all_trials(study._study_id, deepcopy=False)]
     return PastTune(
         name=study.study_name,

@@ -9,36 +9,20 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import optuna
-import platformdirs
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autofit.errors import StorageError
+from autofit.places import JOURNAL, SQLITE, url_of
 
 _ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
 _OPENING_ERRORS = (*_ERRORS, ImportError, ValueError, RuntimeError)
-_SQLITE, _JOURNAL = "sqlite:///", "journal:"
 _PATIENCE_SECONDS = 60  # for another process that writes to the same SQLite file
-_SCHEMES = {"postgresql://": "postgresql+psycopg://", "mysql://": "mysql+pymysql://"}  # with the drivers of the extras
 _EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
 
 Returned = TypeVar("Returned")
 Arguments = ParamSpec("Arguments")
-
-
-def default_storage() -> str:
-    """The URL of the SQLite file in which trials are kept when nothing else is said."""
-    return f"{_SQLITE}{platformdirs.user_data_path('autofit') / 'trials.sqlite3'}"
-
-
-def url_of(storage: str | None) -> str:
-    """The URL of a storage as users name it: a URL, the path of an SQLite file, or None for the default."""
-    url = storage or default_storage()
-    for scheme, with_driver in _SCHEMES.items():
-        if url.startswith(scheme):
-            return with_driver + url.removeprefix(scheme)
-    return url if "://" in url or url.startswith(_JOURNAL) else f"{_SQLITE}{Path(url).expanduser()}"
 
 
 def open_storage(storage: str | None) -> BaseStorage:
@@ -54,23 +38,16 @@ def open_storage(storage: str | None) -> BaseStorage:
     url = url_of(storage)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        for prefix in (_SQLITE, _JOURNAL):
+        for prefix in (SQLITE, JOURNAL):
             if url.startswith(prefix):
                 Path(url.removeprefix(prefix)).expanduser().parent.mkdir(parents=True, exist_ok=True)
-        if url.startswith(_JOURNAL):
-            file = str(Path(url.removeprefix(_JOURNAL)).expanduser())
+        if url.startswith(JOURNAL):
+            file = str(Path(url.removeprefix(JOURNAL)).expanduser())
             return JournalStorage(JournalFileBackend(file))
-        patience = {"connect_args": {"timeout": _PATIENCE_SECONDS}} if url.startswith(_SQLITE) else None
+        patience = {"connect_args": {"timeout": _PATIENCE_SECONDS}} if url.startswith(SQLITE) else None
         return RDBStorage(url, engine_kwargs=patience)
     except _OPENING_ERRORS as error:
         raise _error(error, url) from None
-
-
-def is_there(storage: str | None) -> bool:
-    """Whether a storage may hold something: False for a file that does not exist."""
-    url = url_of(storage)
-    files = [url.removeprefix(prefix) for prefix in (_SQLITE, _JOURNAL) if url.startswith(prefix)]
-    return all(Path(file).expanduser().exists() for file in files)
 
 
 def close(backend: BaseStorage) -> None:

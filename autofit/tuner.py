@@ -20,7 +20,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from autofit import answer, history
+from autofit import answer, places
 from autofit.budget import SEARCH_SECONDS, Budget
 from autofit.errors import AutofitError, NothingFitsError, NoTrialFinishedError
 from autofit.events import Activity, Described, Event, Notice, TrialEnded
@@ -50,12 +50,6 @@ def tune(question: Question, launcher: Launcher) -> Generator[Event, None, Tunin
         UsageError: the space or the baseline does not suit the data.
         StorageError: the trials cannot be stored.
     """
-    kept = answer.kept(question)
-    if kept is not None:
-        yield Notice(answer.origin(kept))
-        if isinstance(kept, Unanswered):
-            raise answer.nothing_fits(kept)
-        return kept
     tuning = _Tuning(question, launcher)
     try:
         return (yield from tuning.run())
@@ -95,13 +89,13 @@ class _Tuning:
             space = replace(space, use_multiprocessing=(False,))
         baseline = q.baseline_in(space)
         self._check_smallest(description, space)
-        if study.noted(history.MODEL) not in (None, description.fingerprint):
+        if study.noted(places.MODEL) not in (None, description.fingerprint):
             study.begin_anew()
             study.tell(q.told(self._started_at))
             yield Notice("the model or the form of its data is not what it was: trials of an earlier run are forgotten")
-        study.note(history.MODEL, description.fingerprint)
+        study.note(places.MODEL, description.fingerprint)
         kin = f"{q.kin()} {description.parameter_count} {description.sample_bytes}"
-        study.note(history.KIN, kin)
+        study.note(places.KIN, kin)
         past = () if q.fresh else study.relatives(kin)
         sampler = FrontierSampler(
             space,

@@ -10,9 +10,9 @@ from typing import Any
 from autofit import config
 from autofit.asking import carry_out
 from autofit.checking import check
+from autofit.remembering import tune as run_loop
 from autofit.report.console import Progress
 from autofit.returned import Result
-from autofit.tuner import tune as run_loop
 from autofit.workload import Reference, Workload
 
 

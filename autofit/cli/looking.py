@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from autofit import history as past
+from autofit import places
 from autofit.cli import ending
 from autofit.errors import UsageError
 from autofit.question import PREFIX
@@ -81,6 +81,8 @@ def list_history(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List what was tuned before, latest first: when, what, on what, and the answer; --prune forgets."""
+    from autofit import history as past  # only here: it loads Optuna
+
     console = Console(highlight=False)
     with ending.told():
         tunes = past.past_tunes(storage, PREFIX)
@@ -92,7 +94,7 @@ def list_history(
         if as_json:
             typer.echo(history.as_json(tunes))
         elif prune is None:
-            history.print_history(tunes, console)
+            history.print_history(tunes, places.url_of(storage), console)
 
 
 def doctor(

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from autofit import devices, machine, storage
+from autofit import devices, machine, places
 from autofit.backends.sight import Look, NoSight
 from autofit.diagnosis import accelerators, attempt, folders, memory, processes, software
 from autofit.errors import AutofitError
@@ -50,7 +50,7 @@ def diagnose() -> Iterator[Finding | Activity]:
         yield from _memory()
         yield from _processes()
         yield folders.check_temporary(folders.temporary())
-        yield folders.check_storage(folders.read(folders.folder_of(storage.default_storage())))
+        yield folders.check_storage(folders.read(folders.folder_of(places.default_storage())))
         yield Activity("importing TensorFlow, to see what it sees")
         sight = look.result(_IMPORT_SECONDS)
     yield from accelerators.seen(sight, visible, os.environ)

@@ -20,10 +20,10 @@ from autofit.units import format_rate
 _UNIT_SECONDS = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
-def print_history(tunes: Sequence[PastTune], console: Console) -> None:
-    """Print three lines for each: when and what; on what; the answer."""
+def print_history(tunes: Sequence[PastTune], place: str, console: Console) -> None:
+    """Print three lines for each: when and what; on what; the answer. `place` is where they are kept."""
     if not tunes:
-        console.print("nothing was tuned yet")
+        console.print(f"nothing was tuned yet that is kept in {place}", soft_wrap=True)
     for tune in tunes:
         when = f"{datetime.fromtimestamp(tune.started_at):%Y-%m-%d %H:%M}"
         console.print(Text.assemble((when, "bold"), f"  {tune.title}"))

@@ -26,6 +26,13 @@ def test_the_driver_loads_no_backend():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_known_answer_waits_for_no_heavy_library():
+    heavy = ("optuna", "sqlalchemy", "scipy", "plotly", "matplotlib")
+    program = f"import autofit.cli, sys; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_every_public_name_is_there_and_says_what_it_is():
     for name in autofit.__all__:
         assert getattr(autofit, name).__doc__, name

@@ -5,19 +5,19 @@ import sqlite3
 import pytest
 from optuna.storages import JournalStorage, RDBStorage
 
-from autofit import history, storage
+from autofit import history, places, storage
 from autofit.errors import StorageError, UsageError
 from autofit.question import PREFIX
+from autofit.remembering import tune
 from autofit.report import history as report
 from autofit.results import PastTune
-from autofit.tuner import tune
 from tests.fakes import FakeLauncher, drain, question
 
 
 @pytest.mark.parametrize("where", ["sqlite:///{}/t.db", "{}/t.db", "journal:{}/t.log", "sqlite:///{}/new/folder/t.db"])
 def test_a_tune_is_kept_and_answered_in_any_storage(tmp_path, where):
     asked = {"storage": where.format(tmp_path)}
-    assert not storage.is_there(asked["storage"])
+    assert not places.is_there(asked["storage"])
     _, first = drain(tune(question(tmp_path, **asked), FakeLauncher()))
     again = FakeLauncher()
     assert drain(tune(question(tmp_path, **asked), again))[1] == first
@@ -33,7 +33,7 @@ def test_a_url_says_which_storage_is_opened(tmp_path):
     for where, kind in ((f"journal:{tmp_path}/t.log", JournalStorage), (f"{tmp_path}/t.db", RDBStorage)):
         with storage.opened(where) as backend:
             assert isinstance(backend, kind)
-    assert storage.url_of("postgresql://me@host/db") == "postgresql+psycopg://me@host/db"
+    assert places.url_of("postgresql://me@host/db") == "postgresql+psycopg://me@host/db"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,18 @@ def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
     assert trial.user_attrs["device_peak_bytes"] == first.measurement.device_peak_bytes
     assert trial.user_attrs["why"] == first.why
     assert study.user_attrs["chosen"] == str(record.config)
+
+
+def test_what_is_kept_is_read_quickly_and_as_optuna_reads_it(tmp_path):
+    asked = question(tmp_path)
+    drain(tune(asked, FakeLauncher()))
+    quick = places.read_quickly(asked.storage, asked.fingerprint())
+    assert quick == history.noted(asked.storage, asked.fingerprint())
+    assert places.RECORD in quick
+    assert places.read_quickly(asked.storage, "autofit-another") is None
+    assert places.read_quickly(f"journal:{tmp_path}/t.log", "x") is None
+    (tmp_path / "no.db").write_text("no database")
+    assert places.read_quickly(f"{tmp_path}/no.db", "x") is None
 
 
 def past(name, age_seconds, now=1_000_000_000.0):

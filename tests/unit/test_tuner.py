@@ -22,10 +22,10 @@ from autofit.records import (
     Trial,
     TrialSpec,
 )
+from autofit.remembering import tune
 from autofit.report import files, snippet
 from autofit.results import Usage
 from autofit.space import build_space, condemned
-from autofit.tuner import tune
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MACHINE, MIB, FakeLauncher, drain, question
 
 FIRST = FitConfig(8, 1, 10, False)

@@ -1,0 +1,97 @@
+"""Answer from what is kept, or ask: the loop of `tuner`, loaded only where a question has no answer yet."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from autofit import places
+from autofit.errors import NothingFitsError
+from autofit.events import Event, Notice
+from autofit.question import Question
+from autofit.report import files
+from autofit.results import TuningRecord, Unanswered
+from autofit.trial.launcher import Launcher
+
+_NAMED = ("tensorflow", "keras")
+
+
+def tune(question: Question, launcher: Launcher) -> Generator[Event, None, TuningRecord]:
+    """Find the fastest config that fits, and prove it; or say again what was found before.
+
+    Raises:
+        NothingFitsError: not even the smallest batch fits, now or in an earlier tune under no smaller limits.
+        AutofitError: as `tuner.tune`.
+    """
+    found = kept(question)
+    if isinstance(found, TuningRecord):
+        yield Notice(origin(found))
+        return found
+    if found is not None:
+        yield Notice(origin(found))
+        raise _nothing_fits(found)
+    from autofit import tuner  # loads Optuna and SciPy: a second that a known answer need not wait for
+
+    return (yield from tuner.tune(question, launcher))
+
+
+def noted(question: Question) -> Mapping[str, Any] | None:
+    """What is kept with a question's study; None where it was not asked before.
+
+    Raises:
+        StorageError: the storage cannot be read.
+    """
+    where, name = question.storage, question.fingerprint()
+    if not places.is_there(where):
+        return None
+    found = places.read_quickly(where, name)
+    if found is not None:
+        return found
+    from autofit import history  # loads Optuna
+
+    return history.noted(where, name)
+
+
+def kept(q: Question) -> TuningRecord | Unanswered | None:
+    """The answer of an earlier tune to the same question, if there is one that holds under the limits as they are now.
+
+    Raises:
+        StorageError: the storage cannot be read.
+    """
+    told = None if q.fresh else noted(q)
+    if told is None or told.get(places.ASKED) != q.budget():
+        return None
+    try:
+        found = files.decode(told.get(places.RECORD))
+    except ValidationError:
+        return None
+    if isinstance(found, Unanswered):
+        now, then = (
+            limits.device_bytes if found.memory == "device" else limits.host_bytes for limits in (q.limits, found.limits)
+        )
+        return found if now is not None and then is not None and now <= then else None
+    device, host = found.device_peak_bytes or 0, found.host_peak_bytes or 0
+    fits = host <= q.limits.host_bytes and (q.limits.device_bytes is None or device <= q.limits.device_bytes)
+    return found if fits else None
+
+
+def origin(found: TuningRecord | Unanswered) -> str:
+    """From when an answer is, and on what it was found."""
+    when = f"{datetime.fromtimestamp(found.started_at):%Y-%m-%d %H:%M}"
+    told = found.description.versions if found.description is not None else {}
+    versions = [f"{name} {version}" for name, version in told.items() if name in _NAMED]
+    place = f"{found.machine.host or 'this host'} ({', '.join([found.device, *versions])})"
+    return f"answered from the tune of {when} on {place}; ask anew with --fresh"
+
+
+def _nothing_fits(found: Unanswered) -> NothingFitsError:
+    """The error that an earlier tune ended with."""
+    limit = found.limits.device_bytes if found.memory == "device" else found.limits.host_bytes
+    error = NothingFitsError(
+        found.memory or "host", found.batch_size, found.needed_bytes or 0, limit or 0, at_least=found.at_least
+    )
+    error.seen = found
+    return error
