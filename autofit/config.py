@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from autofit import limits
 from autofit.document import Document, read
 from autofit.errors import ConfigError, UsageError
+from autofit.inputs import NAMES
 from autofit.matrix import MatrixError, apply, paths, unfold
 from autofit.workload import Reference
 
@@ -160,6 +161,14 @@ def load_any(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return load_sweep(path) if _MATRIX in _mapping(read(path)) else [({}, load(path))]
 
 
+def placed(path: str | Path, error: UsageError) -> UsageError:
+    """An error that names a key of a file, with the key's place in it; any other as it is."""
+    key, _, problem = str(error).partition(": ")
+    if isinstance(error, ConfigError) or key.partition(".")[0] not in TuneFile.model_fields:
+        return error
+    return read(path).error(tuple(key.split(".")), problem, key)
+
+
 def schema(descriptions: Mapping[str, str]) -> dict[str, Any]:
     """JSON Schema (2020-12) of a tuning file, for editors; `descriptions` say what each key is for."""
     made = TuneFile.model_json_schema()
@@ -251,10 +260,13 @@ def _problem(error: Any, told: dict[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         models: dict[int | str, type[BaseModel]] = {"space": Space, "baseline": Baseline}
         allowed = list(models.get(keys[0], TuneFile).model_fields) if len(keys) > 1 else list(TuneFile.model_fields)
-        near = difflib.get_close_matches(str(keys[-1]), allowed, 1)
-        hint = f"; did you mean {near[0]}?" if near else "."
+        named = [knob for knob, names in NAMES.items() if keys[-1] in names]  # as a tf.data factory may call it
+        near = named or difflib.get_close_matches(str(keys[-1]), allowed, 1)
+        hint = f"; did you mean {near[0]}?" if near and near[0] in allowed else "."
         return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
     if keys[0] == "space" and len(keys) > 1:
+        if "min is larger than max" in error["msg"]:
+            return f"{told['space'][keys[1]]!r} is not allowed: min is larger than max"
         return f"{told['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
     if error["type"] == "missing":
         return "is missing; write path/to/file.py:function or package.module:function"

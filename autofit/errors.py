@@ -65,7 +65,8 @@ class UserCodeError(AutofitError):
 
     def __init__(self, doing: str, traceback: str) -> None:
         self.doing, self.traceback = doing, traceback
-        super().__init__(f"your code failed while {doing}:\n\n{traceback.rstrip()}")
+        when = f"while {doing}" if doing.partition(" ")[0].endswith("ing") else f"in the phase: {doing}"
+        super().__init__(f"your code failed {when}:\n\n{traceback.rstrip()}")
 
 
 class DeviceBusyError(AutofitError):
@@ -112,10 +113,11 @@ class NothingFitsError(AutofitError):
         self.needed_bytes, self.limit_bytes, self.at_least = needed_bytes, limit_bytes, at_least
         what = f"a batch of {batch_size}" if batch_size is not None else "the workload"
         needs = f"more than {format_bytes(needed_bytes)}" if at_least else format_bytes(needed_bytes)
+        smaller = ", allow a smaller batch_size in the space" if batch_size is not None and batch_size > 1 else ""
         by = " (estimated from the model; nothing was trained)" if estimated else ""
         super().__init__(
             f"nothing fits: {what} needs {needs} of {memory} memory{by}, the limit is {format_bytes(limit_bytes)}. "
-            f"Raise {memory}_memory, allow a smaller batch_size in the space, or make the model or its input smaller."
+            f"Raise {memory}_memory{smaller}, or make the model or its input smaller."
         )
 
 

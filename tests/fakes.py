@@ -97,7 +97,7 @@ def question(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
         "device": None,
         "limits": Limits(device_bytes, host_bytes),
         "limits_asked": (str(device_bytes), str(host_bytes)),
-        "storage": f"sqlite:///{tmp_path / 'trials.db'}",
+        "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
         "max_trials": 6,
     }
     return Question(**asked | changes)

@@ -10,6 +10,7 @@ from typing import Any
 from autofit import config
 from autofit.asking import carry_out
 from autofit.checking import check
+from autofit.errors import UsageError
 from autofit.remembering import tune as run_loop
 from autofit.report.console import Progress
 from autofit.returned import Result
@@ -139,11 +140,17 @@ def tune_file(path: str | os.PathLike[str], **overrides: Any) -> Result:
         ConfigError: the file says something that is not allowed; names file, line, column and key.
         AutofitError: as `tune`.
     """
-    return tune(**{**config.load(os.fspath(path)), **overrides})
+    told = config.load(os.fspath(path))
+    try:
+        return tune(**{**told, **overrides})
+    except UsageError as error:
+        raise config.placed(os.fspath(path), error) from None
 
 
-def check_file(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, str]]]:
+def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dict[str, Any], dict[str, str]]]:
     """See whether what a YAML file describes could be tuned: import its functions, call none of them.
+
+    `overrides` are arguments of `tune` that take precedence.
 
     Returns:
         For the tune, or each cell of the sweep: its values by axis, and what was found, in words.
@@ -157,5 +164,8 @@ def check_file(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[
     found = []
     for values, told in config.load_any(os.fspath(path)):
         workload = Workload(**{name: told.pop(name) for name in parts})
-        found.append((values, check(workload, told)))
+        try:
+            found.append((values, check(workload, {**told, **overrides})))
+        except UsageError as error:
+            raise config.placed(os.fspath(path), error) from None
     return found

@@ -9,7 +9,7 @@ import typer
 
 from autofit.cli import asking, looking
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
 for name, command in {**asking.COMMANDS, **looking.COMMANDS}.items():
     app.command(name)(command)
 

@@ -104,6 +104,8 @@ def sweep(
         swept.save(output)
 
     def kept() -> str:
+        if not ended:
+            return "every process is ended. Finished trials are kept: the same command, without --fresh, goes on."
         return (
             f"every process is ended. {ended} finished {'cell is' if ended == 1 else 'cells are'} in {output}: "
             "the same command, without --fresh, goes on from there."
@@ -153,7 +155,7 @@ def estimate(
             typer.echo(f"drawn to {plot}", err=True)
 
 
-def check(file: _File) -> None:
+def check(file: _File, storage: _Storage = None) -> None:
     """Check FILE: every key, every name in it, limits and device; functions are imported, none is called.
 
     Of a sweep every cell is checked.
@@ -161,7 +163,7 @@ def check(file: _File) -> None:
     sys.path.insert(0, "")
     console = Console(highlight=False)
     with ending.told():
-        cells = api.check_file(file)
+        cells = api.check_file(file, **_given(storage=storage))
         for number, (values, found) in enumerate(cells, 1):
             if values:
                 console.print(f"cell {number} of {len(cells)}: {sweeps.told(values)}", style="bold", markup=False)

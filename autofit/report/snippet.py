@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,18 +21,21 @@ _LINE_CHARACTERS = 60  # short enough to stand indented, twice, on 80 columns
 def usage_of(workload: Workload) -> Usage:
     """How the user would write the workload's functions in code."""
     imports: list[str] = []
-    arguments = ", ".join(f"{key}={value!r}" for key, value in workload.model_kwargs.items())
+    build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
+    data, data_kwargs = _unwrapped(workload.data, workload.data_kwargs)
+    held_back, validation_kwargs = _unwrapped(workload.validation, workload.validation_kwargs)
+    arguments = ", ".join(f"{key}={value!r}" for key, value in model_kwargs.items())
     validation = None
     if workload.validation is not None:
         otherwise = "make_validation" if _form(workload.validation) == "factory" else "validation"
-        validation = _name(workload.validation, otherwise, imports)
+        validation = _name(held_back, otherwise, imports)
     return Usage(
-        model=f"{_name(workload.build_model, 'build_model', imports)}({arguments})",
-        data=_name(workload.data, "make_data" if _form(workload.data) == "factory" else "data", imports),
-        data_kwargs=dict(workload.data_kwargs),
+        model=f"{_name(build, 'build_model', imports)}({arguments})",
+        data=_name(data, "make_data" if _form(workload.data) == "factory" else "data", imports),
+        data_kwargs=data_kwargs,
         data_form=_form(workload.data),
         validation=validation,
-        validation_kwargs=dict(workload.validation_kwargs),
+        validation_kwargs=validation_kwargs,
         validation_form=_form(workload.validation),
         imports=tuple(imports),
         dtype_policy=workload.dtype_policy,
@@ -106,6 +110,18 @@ def _form(data: Any) -> str:
     if callable(data) or isinstance(data, Reference):
         return "factory"
     return "object" if readymade.is_pydataset(data) else "arrays"
+
+
+def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """What a `functools.partial` calls, and all the arguments that it is given by name; anything else is itself."""
+    if not isinstance(part, functools.partial):
+        return part, dict(kwargs)
+    try:
+        given = inspect.signature(part.func).bind_partial(*part.args, **part.keywords).arguments
+    except (TypeError, ValueError):
+        return part, dict(kwargs)
+    own = {name: value for name, value in given.items() if name not in part.keywords and name != "kwargs"}
+    return part.func, {**own, **part.keywords, **kwargs}
 
 
 def _name(function: Any, otherwise: str, imports: list[str]) -> str:

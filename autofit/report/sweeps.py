@@ -67,9 +67,7 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
     console.print(table)
     for cell in record.cells:
         if cell.problem:
-            first = cell.problem.strip().splitlines()
-            line = first[0] if len(first) == 1 else f"{first[0]} {first[-1]}"
-            console.print(f"\n{told(cell.values)}: {line}", markup=False, soft_wrap=False)
+            console.print(f"\n{told(cell.values)}: {_in_a_line(cell.problem)}", markup=False, soft_wrap=False)
     outcomes = [cell.outcome for cell in record.cells]
     tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in _STYLES if outcome in outcomes]
     console.print(f"\n{len(record.cells)} cells: {', '.join(tally)}; {format_seconds(record.seconds)} in this run")
@@ -79,7 +77,13 @@ def came_to(cell: Cell) -> str:
     """What a cell came to, in a line."""
     if isinstance(cell.found, TuningRecord):
         return f"fastest: {cell.found.config}, {format_rate(cell.found.samples_per_second)} samples/s"
-    return f"{cell.outcome}: {cell.problem.strip().splitlines()[0]}"
+    return f"{cell.outcome}: {_in_a_line(cell.problem)}"
+
+
+def _in_a_line(problem: str) -> str:
+    """A problem without its traceback: how it begins and what it comes to."""
+    lines = problem.strip().splitlines()
+    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1].strip()}"
 
 
 def print_checked(found: Mapping[str, str], console: Console) -> None:
@@ -108,7 +112,7 @@ def as_csv(record: SweepRecord) -> str:
 
 def _row(cell: Cell) -> dict[str, Any]:
     found = cell.found
-    row: dict[str, Any] = {"outcome": cell.outcome, "problem": cell.problem.strip()}
+    row: dict[str, Any] = {"outcome": cell.outcome, "problem": _in_a_line(cell.problem) if cell.problem else ""}
     if found is not None:
         row |= {"trials": len(found.trials), "seconds": round(found.seconds, 1)}
     if isinstance(found, TuningRecord):

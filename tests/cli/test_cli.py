@@ -252,3 +252,21 @@ def test_help_says_what_each_command_does(autofit):
         assert done.returncode == 0
         assert "Usage: autofit" in done.stdout
     assert "130 interrupted" in autofit("--help").stdout
+
+
+def test_ctrl_c_while_the_command_loads_is_no_crash(tmp_path):
+    write(tmp_path, WORKLOAD + "Cases\n" + SMALL)
+    process = subprocess.Popen(
+        [AUTOFIT, "tune", "tune.yaml"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # as in start_slow_tune
+    )
+    wait_for(lambda: "site-packages" in Path(f"/proc/{process.pid}/maps").read_text(), seconds=10)  # it loads libraries
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    assert "Interrupted; " in told

@@ -65,7 +65,7 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         ("build_model: nowhere.py:f\ndata: model.py:Photos\n", 1, "build_model", "there is no file"),
         ("build_model: model.py:f\ndata: model.py:Photos\n", 1, "build_model", "it defines Photos, build_model"),
         ("build_model: model.py\ndata: model.py:Photos\n", 1, "build_model", "neither path/to/file.py:function"),
-        (GOOD + "space:\n  batch_size: {min: 9, max: 8}\n", 4, "space.batch_size", "write a value"),
+        (GOOD + "space:\n  batch_size: {min: 9, max: 8}\n", 4, "space.batch_size", "min is larger than max"),
         (GOOD + "space:\n  workers: []\n", 4, "space.workers", "write a value"),
         (GOOD + "host_memory: much\n", 3, "host_memory", "is not an amount of memory; write a percentage"),
         (GOOD + "launch: rocket\n", 3, "launch", "'auto', 'fork' or 'plain'"),

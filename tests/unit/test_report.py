@@ -1,3 +1,4 @@
+import functools
 import io
 import json
 import re
@@ -14,6 +15,7 @@ from autofit.report import advice, files, snippet
 from autofit.report.console import Progress, print_trials, summarise
 from autofit.results import Usage
 from autofit.tuner import tune
+from autofit.workload import Workload
 from tests.fakes import MIB, FakeLauncher, drain, question
 
 USAGE = Usage(
@@ -225,3 +227,14 @@ def test_kwargs_that_json_does_not_know_do_not_lose_the_result(tuned, tmp_path):
     asked = replace(tuned[1], usage=replace(USAGE, data_kwargs={"augment": len, "scale": {1, 2}}))
     files.save(asked, tmp_path / "result.json")
     assert files.load(tmp_path / "result.json").usage.data_kwargs["augment"] == "<built-in function len>"
+
+
+def test_a_partial_is_written_as_the_call_that_it_stands_for():
+    from tests import workloads
+
+    data = functools.partial(workloads.Cases, seconds=0.02, length=40)
+    usage = snippet.usage_of(Workload(functools.partial(workloads.build_model, 16), data, data, {"xla": True}))
+    assert usage.model == "build_model(filters=16, xla=True)"
+    assert (usage.data, usage.data_kwargs) == ("Cases", {"seconds": 0.02, "length": 40})
+    assert (usage.validation, usage.validation_kwargs) == ("Cases", {"seconds": 0.02, "length": 40})
+    assert usage.imports == ("from tests.workloads import Cases, build_model",)

@@ -57,8 +57,9 @@ def test_a_file_that_is_no_database_is_said(tmp_path):
 
 
 def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
-    _, record = drain(tune(question(tmp_path, device_bytes=2**28), FakeLauncher()))
-    with storage.opened(f"{tmp_path}/trials.db") as backend:
+    where = f"sqlite:///{tmp_path}/t.db"
+    _, record = drain(tune(question(tmp_path, storage=where, device_bytes=2**28), FakeLauncher()))
+    with storage.opened(where) as backend:
         (study,) = backend.get_all_studies()
         trial = backend.get_all_trials(study._study_id)[0]
         assert backend.get_study_system_attrs(study._study_id)["study:metric_names"] == ["samples per second"]
@@ -73,7 +74,7 @@ def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
 
 
 def test_what_is_kept_is_read_quickly_and_as_optuna_reads_it(tmp_path):
-    asked = question(tmp_path)
+    asked = question(tmp_path, storage=f"{tmp_path}/t.db")
     drain(tune(asked, FakeLauncher()))
     quick = places.read_quickly(asked.storage, asked.fingerprint())
     assert quick == history.noted(asked.storage, asked.fingerprint())
