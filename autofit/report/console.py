@@ -82,7 +82,7 @@ class Progress:
         else:
             if event.doing != self._activity.doing and (event.config is None or event.why):
                 left = self._left() if event.why else ""
-                self._say(f"{event.doing}{left}: {event.why}" if event.why else event.doing)
+                self._say(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing)
             self._activity = event
         if self._view is not None:
             self._view.draw(self._draw(), at_once=isinstance(event, TrialEnded))
