@@ -262,7 +262,7 @@ def test_ctrl_c_while_the_command_loads_is_no_crash(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # as in start_slow_tune
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # no thread runs here
     )
     wait_for(lambda: "site-packages" in Path(f"/proc/{process.pid}/maps").read_text(), seconds=10)  # it loads libraries
     process.send_signal(signal.SIGINT)
