@@ -11,8 +11,29 @@ from autofit.report import advice, files, snippet, sweeps
 from autofit.results import SweepRecord, TuningRecord
 
 
+def _pages() -> ModuleType:
+    """What draws pages; loaded when one is wanted, since it would make the start of everything slower."""
+    return importlib.import_module("autofit.report.html")
+
+
+class _Drawn:
+    """What can be shown as a page."""
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write it as one HTML page, which opens from disk and loads nothing.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        _pages().save(self, path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, its margins, the lines to paste and the trials; a sweep's table of cells."""
+        return str(_pages().compact(self))
+
+
 @dataclass(frozen=True)
-class Result(TuningRecord):
+class Result(_Drawn, TuningRecord):
     """The fastest config that fits, its proof, and every trial; see `TuningRecord` for the fields."""
 
     @classmethod
@@ -36,21 +57,9 @@ class Result(TuningRecord):
         """
         files.save(self, path)
 
-    def report(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as one HTML page, which opens from disk and loads nothing.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
-        _pages().save(self, path)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the answer, its margins, the lines to paste and the trials."""
-        return str(_pages().compact(self))
-
 
 @dataclass(frozen=True)
-class SweepResult(SweepRecord):
+class SweepResult(_Drawn, SweepRecord):
     """A sweep: a `Cell` for each combination, with its values and its whole result; see `SweepRecord` for the fields."""
 
     @classmethod
@@ -69,20 +78,3 @@ class SweepResult(SweepRecord):
             UsageError: they cannot be written.
         """
         sweeps.save(self, path)
-
-    def report(self, path: str | os.PathLike[str]) -> None:
-        """Write the sweep as one HTML page, which opens from disk and loads nothing.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
-        _pages().save(self, path)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the table of cells."""
-        return str(_pages().compact(self))
-
-
-def _pages() -> ModuleType:
-    """What draws pages; loaded when one is wanted, since it would make the start of everything slower."""
-    return importlib.import_module("autofit.report.html")

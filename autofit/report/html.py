@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +88,21 @@ def _tune(record: TuningRecord | Unanswered) -> dict[str, Any]:
         "title": f"autofit: {record.config}" if isinstance(record, TuningRecord) else "autofit: no answer",
         "plots": shown,
         "said": {plot.title: plot.caption for plot in drawn if plot.figure is None},
-        "wide": _wide(shown),
+        "wide": wide([plot.name for plot in shown]),
         "alternatives": content.alternatives(record, choices) if len(choices) > 1 else [],
         "machine": content.machine(record.machine, record),
         "cells": [],
     }
 
 
-def _wide(shown: list[Plot]) -> set[str]:
-    """The plots that take the page's whole width: those that need it, and one more where the others make no pairs."""
-    halves = [plot.name for plot in shown if plot.name not in _WIDE]
-    return {*_WIDE, *(["frontier"] if len(halves) % 2 else [])}
+def wide(shown: Sequence[str]) -> set[str]:
+    """The plots that take the page's whole width: those that need it, and any that would stand alone in a row of two."""
+    found = set(_WIDE)
+    for needs_width, run in itertools.groupby(shown, _WIDE.__contains__):
+        names = list(run)
+        if not needs_width and len(names) % 2:
+            found.add("frontier" if "frontier" in names[::2] else names[-1])
+    return found
 
 
 def _answer(record: TuningRecord | Unanswered) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -383,3 +384,13 @@ def test_an_axis_that_is_called_as_a_column_keeps_its_whole_name():
     assert row["data_kwargs.seconds"].text == "0.5"
     assert row["width"].text == "8"
     assert row["seconds"].text == "–"
+
+
+def test_no_plot_stands_alone_in_a_row_of_two():
+    halves = ["memory-device", "memory-host", "frontier", "workers-threads", "workers-processes"]
+    names = ["throughput", *halves, "pareto", "timeline", "phases"]
+    for count in range(1, len(names) + 1):
+        for shown in itertools.combinations(names, count):
+            wide = html.wide(shown)
+            rows = "".join("W" if name in wide else "h" for name in shown)
+            assert "h" not in rows.replace("hh", ""), shown
