@@ -1,6 +1,7 @@
 """Workloads for tests that run for real: what a trial meets is decided by the batch size."""
 
 import ctypes
+import functools
 import os
 import signal
 import time
@@ -33,6 +34,13 @@ def build_model(filters=8, fail=False, steps_per_execution=1, apart=False, xla=F
         ]
     )
     model.compile(optimizer="adam", loss="mse", steps_per_execution=steps_per_execution, jit_compile=xla)
+    return model
+
+
+def build_with_partial_loss():
+    """A network whose loss has no name and no config."""
+    model = build_model()
+    model.compile(optimizer="sgd", loss=functools.partial(keras.losses.huber, delta=2.0))
     return model
 
 

@@ -113,7 +113,10 @@ def _model_fingerprint(model: Any, batch: list[Any]) -> str:
         architecture = model.to_json()
     except Exception:  # a custom layer without get_config: what it is made of must do
         architecture = repr([(type(layer).__qualname__, [tuple(w.shape) for w in layer.weights]) for layer in model.layers])
-    compiled = repr(model.get_compile_config())
+    try:
+        compiled = repr(model.get_compile_config())
+    except Exception:  # a loss without get_config, or a lambda whose source is out of reach
+        compiled = repr([type(part).__qualname__ for part in (model.optimizer, model.loss)])
     form = repr([(a.shape[1:], str(a.dtype)) for a in batch])
     weights = repr([(tuple(v.shape), str(v.dtype)) for v in model.variables])
     return hashlib.sha256("\n".join((architecture, compiled, form, weights)).encode()).hexdigest()[:16]

@@ -38,6 +38,11 @@ def test_a_description_says_what_the_workload_is(slow, play):
     assert 8 * weights <= described.optimizer_bytes <= 8 * weights + 64
 
 
+def test_a_loss_that_cannot_be_written_down_is_trained_with(turn, play):
+    launcher = turn(build_model=w.build_with_partial_loss)
+    assert isinstance(play(launcher, role="describe"), Description)
+
+
 @pytest.mark.parametrize("knobs", [(1, 10, False), (3, 4, False), (2, 4, True)])
 def test_a_pipeline_that_sleeps_is_the_bottleneck_and_its_rate_is_known(slow, play, knobs):
     measurement = play(slow, FitConfig(16, *knobs), measure_seconds=1.5)
