@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ from autofit import limits
 from autofit.document import Document, read
 from autofit.errors import ConfigError, UsageError
 from autofit.inputs import NAMES
-from autofit.matrix import MatrixError, apply, paths, unfold
+from autofit.matrix import INCLUDE, MatrixError, apply, paths, unfold
 from autofit.workload import Reference
 
 _MATRIX = "matrix"
@@ -107,8 +107,8 @@ class TuneFile(BaseModel):
     host_memory: Memory = "80%"
     space: Space = Space()
     max_trials: Annotated[int, Field(ge=1)] = 12
-    max_seconds: Annotated[float, Field(gt=0, strict=False)] | None = None
-    max_trial_seconds: Annotated[float, Field(gt=0, strict=False)] = 180.0
+    max_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
+    max_trial_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] = 180.0
     tolerance: Annotated[float, _AS_SHARE, Field(ge=0, lt=1, strict=False)] = 0.02
     risk: Annotated[float, _AS_SHARE, Field(gt=0, le=1, strict=False)] = 0.97
     max_oom: Annotated[int, Field(ge=1)] = 2
@@ -161,10 +161,11 @@ def load_any(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return load_sweep(path) if _MATRIX in _mapping(read(path)) else [({}, load(path))]
 
 
-def placed(path: str | Path, error: UsageError) -> UsageError:
-    """An error that names a key of a file, with the key's place in it; any other as it is."""
+def placed(path: str | Path, error: UsageError, overrides: Collection[str] = ()) -> UsageError:
+    """An error that names a key of a file, with the key's place in it; any other, or one of an override, as it is."""
     key, _, problem = str(error).partition(": ")
-    if isinstance(error, ConfigError) or key.partition(".")[0] not in TuneFile.model_fields:
+    name = key.partition(".")[0]
+    if isinstance(error, ConfigError) or name not in TuneFile.model_fields or name in overrides:
         return error
     return read(path).error(tuple(key.split(".")), problem, key)
 
@@ -229,7 +230,9 @@ def _arguments(document: Document, told: dict[str, Any], cell: Mapping[str, Any]
         shown = _dotted(keys)
         for axis in cell or ():
             if any(shown == path or shown.startswith(f"{path}.") or path.startswith(f"{shown}.") for path in paths(axis)):
-                return document.error((_MATRIX, axis), problem, f"{_MATRIX}.{axis}")
+                included = document.value[_MATRIX].get(INCLUDE) or []
+                inside = (INCLUDE, included.index(cell)) if cell in included else ()
+                return document.error((_MATRIX, *inside, axis), problem, ".".join((_MATRIX, *inside[:1], axis)))
         return document.error(keys, problem, shown)
 
     try:

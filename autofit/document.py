@@ -20,6 +20,7 @@ from autofit.errors import ConfigError
 _MOST_BYTES = 2**20  # a hundred times what a long file has
 _MOST_VALUES = 100_000  # with aliases unfolded; a few lines of them can stand for billions
 _VARIABLE = re.compile(r"\$(\$?)\{(?:(\w+)(?::-([^}]*))?)?([^}]*)(\}?)")
+_UNREADABLE = (ValueError, KeyError, AttributeError)  # a date that no calendar has; !!bool maybe; !!timestamp soon
 _YAML_TABS = "found character '\\t' that cannot start any token"
 
 
@@ -88,12 +89,13 @@ def _document(name: str, text: str) -> Document:
     if _count(root, {}) > _MOST_VALUES:
         raise ConfigError(name, 1, 1, None, f"its aliases unfold to more than {_MOST_VALUES:,} values")
     _check_keys(name, root)
-    _put_in_variables(name, root, loader)
+    _put_in_variables(name, root, loader, set())
     try:
         return Document(name, loader.construct_document(root), root)
-    except ValueError as error:  # a date that the calendar does not have
+    except _UNREADABLE as error:
         node = _unreadable(root, set()) or root
-        raise ConfigError(name, *_place(node.start_mark), None, f"{node.value} is not allowed: {error}") from None
+        why = str(error) if isinstance(error, ValueError) else f"it cannot be read as {node.tag.rpartition(':')[2]}"
+        raise ConfigError(name, *_place(node.start_mark), None, f"{node.value} is not allowed: {why}") from None
 
 
 def _unreadable(node: yaml.Node, seen: set[int]) -> yaml.Node | None:
@@ -101,7 +103,7 @@ def _unreadable(node: yaml.Node, seen: set[int]) -> yaml.Node | None:
     if isinstance(node, yaml.ScalarNode):
         try:
             yaml.SafeLoader("").construct_object(node)
-        except ValueError:
+        except _UNREADABLE:
             return node
         return None
     if id(node) in seen:
@@ -139,13 +141,17 @@ def _check_keys(name: str, node: yaml.Node) -> None:
         _check_keys(name, value)
 
 
-def _put_in_variables(name: str, node: yaml.Node, loader: yaml.SafeLoader) -> None:
+def _put_in_variables(name: str, node: yaml.Node, loader: yaml.SafeLoader, done: set[int]) -> None:
+    """Put environment variables into the values below a node; into one that aliases share, once."""
+    if id(node) in done:
+        return
+    done.add(id(node))
     if isinstance(node, yaml.MappingNode):
         for _, value in node.value:
-            _put_in_variables(name, value, loader)
+            _put_in_variables(name, value, loader, done)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _put_in_variables(name, item, loader)
+            _put_in_variables(name, item, loader, done)
     elif isinstance(node, yaml.ScalarNode) and "${" in node.value:
         try:
             node.value = expand(node.value, os.environ)

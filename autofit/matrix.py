@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_INCLUDE, _EXCLUDE = "include", "exclude"
+INCLUDE, _EXCLUDE = "include", "exclude"
 _MOST_CELLS = 10_000
 
 Values = dict[str, Any]
@@ -44,26 +45,27 @@ def unfold(matrix: Any) -> list[Values]:
     """
     if not isinstance(matrix, Mapping):
         raise MatrixError((), "must name what is varied, as model_kwargs.width: [8, 16, 32]")
-    axes = {str(axis): values for axis, values in matrix.items() if axis not in (_INCLUDE, _EXCLUDE)}
+    axes = {str(axis): values for axis, values in matrix.items() if axis not in (INCLUDE, _EXCLUDE)}
     for axis, values in axes.items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise MatrixError((axis,), f"{values!r} is not allowed; write a list of values, as [8, 16, 32]")
         if any(values.count(value) > 1 for value in values):
             raise MatrixError((axis,), f"{values!r} has a value twice")
+    count = math.prod(len(values) for values in axes.values())
+    if count > _MOST_CELLS:
+        raise MatrixError((), f"gives {count:,} cells, each a tune of some minutes; {_MOST_CELLS:,} are the most")
     cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())] if axes else []
     for number, named in enumerate(_list(matrix, _EXCLUDE)):
         kept = [cell for cell in cells if any(axis not in cell or cell[axis] != value for axis, value in named.items())]
         if len(kept) == len(cells):
             raise MatrixError((_EXCLUDE, number), f"no cell has {_told(named)}; allowed here: {', '.join(axes)}")
         cells = kept
-    for number, named in enumerate(_list(matrix, _INCLUDE)):
+    for number, named in enumerate(_list(matrix, INCLUDE)):
         if dict(named) in cells:
-            raise MatrixError((_INCLUDE, number), f"the cell {_told(named)} is there already")
+            raise MatrixError((INCLUDE, number), f"the cell {_told(named)} is there already")
         cells.append(dict(named))
     if not cells:
         raise MatrixError((), "gives no cell; name an axis, as model_kwargs.width: [8, 16, 32]")
-    if len(cells) > _MOST_CELLS:
-        raise MatrixError((), f"gives {len(cells):,} cells, each a tune of some minutes; {_MOST_CELLS:,} are the most")
     return cells
 
 
@@ -95,7 +97,7 @@ def _list(matrix: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     found = matrix.get(key, [])
     if not isinstance(found, list) or not all(isinstance(named, Mapping) and named for named in found):
         raise MatrixError((key,), "must be a list of cells, as - {model_kwargs.width: 8}")
-    axes = [str(axis) for axis in matrix if axis not in (_INCLUDE, _EXCLUDE)]
+    axes = [str(axis) for axis in matrix if axis not in (INCLUDE, _EXCLUDE)]
     for number, named in enumerate(found):
         for axis in named if key == _EXCLUDE else ():
             if axis not in axes:

@@ -7,6 +7,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from autofit import config, devices, machine, sweeping
@@ -17,7 +18,9 @@ from autofit.events import Notice
 from autofit.report import sweeps
 from autofit.report.console import Progress, Stoppable
 from autofit.returned import Result, SweepResult
-from autofit.workload import Reference
+from autofit.workload import Reference, Workload
+
+_UNCHECKED = {field.name for field in fields(Workload)} | {"fresh", "progress"}  # what a file says otherwise, or not
 
 
 def sweep(
@@ -106,6 +109,8 @@ def _sweep(
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
+    for _, told in cells:
+        config.check(**{name: value for name, value in told.items() if name not in _UNCHECKED})
     lanes = sweeping.lanes_of(jobs, devices.nvidia_devices(), machine.usable_core_numbers())
     shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
     swept: SweepResult | None = None

@@ -144,7 +144,7 @@ def tune_file(path: str | os.PathLike[str], **overrides: Any) -> Result:
     try:
         return tune(**{**told, **overrides})
     except UsageError as error:
-        raise config.placed(os.fspath(path), error) from None
+        raise config.placed(os.fspath(path), error, overrides) from None
 
 
 def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dict[str, Any], dict[str, str]]]:
@@ -167,5 +167,5 @@ def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dic
         try:
             found.append((values, check(workload, {**told, **overrides})))
         except UsageError as error:
-            raise config.placed(os.fspath(path), error) from None
+            raise config.placed(os.fspath(path), error, overrides) from None
     return found

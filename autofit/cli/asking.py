@@ -112,7 +112,8 @@ def sweep(
         )
 
     with ending.told(kept):
-        ending.check_place("--output", output)
+        for path in (output, sweeps.csv_path(output)):
+            ending.check_place("--output", path)
         swept = api.sweep_file(
             file,
             jobs=_jobs(jobs),

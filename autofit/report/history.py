@@ -52,7 +52,7 @@ def matching(tunes: Sequence[PastTune], which: str) -> tuple[str, ...]:
     if age:
         before = time.time() - int(age[1]) * _UNIT_SECONDS[age[2]]
         return tuple(tune.name for tune in tunes if tune.started_at < before)
-    named = tuple(tune.name for tune in tunes if tune.name.startswith(which))
+    named = tuple(tune.name for tune in tunes if which and tune.name.startswith(which))
     if len(named) != 1:
         problem = "is the beginning of several names" if named else "is neither an age (30d), the name of a tune, nor all"
         raise UsageError(f"--prune: {which!r} {problem}; names are listed by: autofit history")

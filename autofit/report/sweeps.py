@@ -136,13 +136,21 @@ def save(record: SweepRecord, path: str | os.PathLike[str]) -> None:
         {**told, "outcome": cell.outcome, "found": None if cell.found is None else files.encode(cell.found)}
         for told, cell in zip(whole["cells"], record.cells, strict=True)
     ]
+    table = csv_path(path)
     files.write(json.dumps(whole, indent=2) + "\n", path)
-    files.write(as_csv(record), csv_path(path))
+    files.write(as_csv(record), table)
 
 
 def csv_path(path: str | os.PathLike[str]) -> Path:
-    """Where the CSV of a sweep stands beside its JSON."""
-    return Path(path).with_suffix(".csv")
+    """Where the CSV of a sweep stands beside its JSON.
+
+    Raises:
+        UsageError: the JSON stands there.
+    """
+    beside = Path(path).with_suffix(".csv")
+    if beside == Path(path):
+        raise UsageError(f"{path} is where the table goes; name the JSON file, as {beside.with_suffix('.json')}")
+    return beside
 
 
 def load(path: str | os.PathLike[str]) -> SweepRecord | TuningRecord | Unanswered:

@@ -55,6 +55,9 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         (GOOD + "max_trial: 3\n", 3, "max_trial", "did you mean max_trials"),
         (GOOD + "max_trials: many\n", 3, "max_trials", "'many' is not allowed: input should be a valid integer"),
         (GOOD + "max_trials: 0\n", 3, "max_trials", "greater than or equal to 1"),
+        (GOOD + "max_seconds: .inf\n", 3, "max_seconds", "inf is not allowed: input should be a finite number"),
+        (GOOD + "jit_compile: !!bool maybe\n", 3, None, "maybe is not allowed: it cannot be read as bool"),
+        (GOOD + "data_kwargs: {from: !!timestamp soon}\n", 3, None, "soon is not allowed: it cannot be read as timestamp"),
         (GOOD + "tolerance: 2 percent\n", 3, "tolerance", "valid number"),
         (GOOD + "tolerance: x%\n", 3, "tolerance", "'x%' is not allowed"),
         (GOOD + "space:\n  batch_size: {min: 8}\n", 4, "space.batch_size", "{min: 8, max: 1024}"),
@@ -178,6 +181,11 @@ def test_anchors_and_keys_of_ones_own_say_things_once(write):
     arguments = config.load(write(text))
     assert arguments["data_kwargs"] == {"folder": "photos", "part": "training"}
     assert arguments["validation_kwargs"] == {"folder": "photos", "part": "validation"}
+
+
+def test_a_value_that_aliases_share_is_expanded_once(write):
+    text = GOOD + 'x-plain: &plain "$${FOLDER}"\ndata_kwargs: {folder: *plain, part: *plain}\n'
+    assert config.load(write(text))["data_kwargs"] == {"folder": "${FOLDER}", "part": "${FOLDER}"}
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):

@@ -50,6 +50,7 @@ def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
         ({"a": [1], "exclude": [{"a": 1}]}, (), "gives no cell"),
         ({"a": [1], "include": [{"a": 1}]}, ("include", 0), "is there already"),
         ({"a": list(range(200)), "b": list(range(200))}, (), "gives 40,000 cells"),
+        ({letter: list(range(100)) for letter in "abcdefgh"}, (), "gives 10,000,000,000,000,000 cells"),
     ],
 )
 def test_what_is_wrong_with_a_matrix_is_said(matrix, keys, told):
@@ -84,6 +85,12 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):  # noqa: F811
         ("matrix:\n  data.folder: [8]\n", 4, "matrix.data.folder", "data is 'model.py:Photos' here, which has no folder"),
         ("matrix:\n  build_model: [model.py:f]\n", 4, "matrix.build_model", "does not define f"),
         ("matrix:\n  space.wrokers: [[1], [2]]\n", 4, "matrix.space.wrokers", "did you mean workers"),
+        (
+            "matrix:\n  max_trials: [2]\n  include:\n    - {max_trials: 3}\n    - {max_trials: none}\n",
+            7,
+            "matrix.include.max_trials",
+            "'none' is not allowed",
+        ),
         ("matrix:\n  a: [1]\n  exclude:\n    - {a: 2}\n", 6, "matrix.exclude.0", "no cell has a = 2"),
     ],
 )
