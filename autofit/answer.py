@@ -14,6 +14,7 @@ from autofit.question import Question
 from autofit.records import Description
 from autofit.report import files
 from autofit.results import Recommendation, Run, Seen, TuningRecord, Unanswered
+from autofit.stored import METRIC
 from autofit.study import TuningStudy
 
 _RUN_LISTS = TypeAdapter(tuple[Run, ...])
@@ -68,11 +69,10 @@ def _fields(seen: Seen, description: Description | None) -> dict[str, Any]:
 
 def keep(study: TuningStudy, q: Question, found: TuningRecord | Unanswered) -> None:
     """Keep a record with the study, as the answer to this question; that nothing fits is one, too."""
-    study.note(places.RECORD, files.encode(found))
-    study.note(places.ASKED, q.budget())
+    study.note(q.answer_key(), files.encode(found))
     study.note(places.RUNS, [])
     chosen = "nothing fits" if isinstance(found, Unanswered) else str(found.config)
-    study.tell({"chosen": chosen, "samples per second": getattr(found, "samples_per_second", None)})
+    study.tell({"chosen": chosen, METRIC: getattr(found, "samples_per_second", None)})
 
 
 def keep_runs(study: TuningStudy, runs: tuple[Run, ...]) -> None:

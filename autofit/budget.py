@@ -31,15 +31,18 @@ class Budget:
         """Seconds spent so far."""
         return time.monotonic() - self._started
 
-    def spent(self, trials: Sequence[Trial]) -> str | None:
-        """Why no further trial of the search is allowed, or None; seconds are kept for the confirmation."""
+    def spent(self, trials: Sequence[Trial], kept: int = 0) -> str | None:
+        """Why no further trial of the search is allowed, or None; seconds are kept for the confirmation.
+
+        Of the trials so many are `kept` of an earlier tune: what made them time out or crash may have been mended since.
+        """
         q = self._question
         nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
         if len(trials) >= q.max_trials + (_RETREATS if nothing_fits_yet else 0):
             return f"all {q.max_trials} trials are spent"
-        outcomes = {trial.measurement.outcome for trial in trials}
-        if len(trials) >= _HOPELESS and outcomes <= {Outcome.TIMEOUT, Outcome.CRASHED}:
-            return f"the first {len(trials)} trials all timed out or crashed"
+        outcomes = [trial.measurement.outcome for trial in trials[kept:]]
+        if len(outcomes) >= _HOPELESS and set(outcomes) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
+            return f"the first {len(outcomes)} trials all timed out or crashed"
         if q.max_seconds is not None and trials:
             seconds = [trial.measurement.seconds for trial in trials if trial.measurement.outcome is Outcome.OK]
             mean = sum(seconds) / len(seconds) if seconds else 0.0

@@ -35,7 +35,6 @@ def check(workload: Workload, asked: Mapping[str, Any]) -> dict[str, str]:
         DeviceBusyError: the calling process itself holds the GPU.
     """
     question, _ = ask(workload, fresh=False, asked=dict(asked))
-    os.environ.update(_QUIET)
     build = _resolved("build_model", workload.build_model)
     _bind("build_model", build, workload.model_kwargs)
     found = {"model": question.usage.model}
@@ -57,21 +56,27 @@ def check(workload: Workload, asked: Mapping[str, Any]) -> dict[str, str]:
     found["host"] = f"{format_bytes(question.limits.host_bytes)} of {format_bytes(question.machine.memory_bytes)}"
     kept = noted(question)
     known = "not asked before" if kept is None else "asked before; trials are kept"
-    known = "known" if kept is not None and kept.get(places.ASKED) == question.budget() else known
+    known = "known" if kept is not None and question.answer_key() in kept else known
     found["answer"] = f"{known} ({places.url_of(question.storage)})"
     return found
 
 
 @contextlib.contextmanager
 def _unheard() -> Iterator[None]:
-    """Keep what libraries write to standard error while they are imported from the terminal."""
+    """Keep what libraries write to standard error while they are imported from the terminal, and them from the GPU."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    kept, before = os.dup(2), {name: os.environ.get(name) for name in _QUIET}
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
+    os.environ.update(_QUIET)
     try:
         yield
     finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,12 +66,17 @@ def forget(where: str | None, names: tuple[str, ...]) -> None:
     """
     with storage.opened(where) as backend:
         for name in names:
-            backend.delete_study(backend.get_study_id_from_name(name))
+            forget_study(backend, name)
+
+
+def forget_study(backend: BaseStorage, name: str) -> None:
+    """Delete a study, if it is there."""
+    with contextlib.suppress(KeyError):
+        backend.delete_study(backend.get_study_id_from_name(name))
 
 
 def _past_tune(backend: BaseStorage, study: Any) -> PastTune:
     told = study.user_attrs
-    record = backend.get_study_system_attrs(study._study_id).get(places.RECORD) or {}
     states = [trial.state for trial in backend.get_all_trials(study._study_id, deepcopy=False)]
     return PastTune(
         name=study.study_name,
@@ -81,5 +87,5 @@ def _past_tune(backend: BaseStorage, study: Any) -> PastTune:
         limits=told.get("limits", ""),
         trials=sum(state is not optuna.trial.TrialState.FAIL for state in states),
         config=told.get("chosen", ""),
-        samples_per_second=record.get("samples_per_second"),
+        samples_per_second=told.get(stored.METRIC),
     )

@@ -11,8 +11,9 @@ from typing import Any
 
 import platformdirs
 
-RECORD, ASKED, RUNS, KIN, MODEL = (f"autofit:{key}" for key in ("record", "asked", "runs", "kin", "model"))
-"""Under which a study keeps its answer, what was asked for it, runs after the search, kinship, and the described model."""
+RECORD, RUNS, KIN, MODEL = (f"autofit:{key}" for key in ("record", "runs", "kin", "model"))
+"""Under which a study keeps its answers (one for each budget, which the key goes on to name), runs after the search,
+kinship, and the described model."""
 
 SQLITE, JOURNAL = "sqlite:///", "journal:"
 _SCHEMES = {"postgresql://": "postgresql+psycopg://", "mysql://": "mysql+pymysql://"}  # with the drivers of the extras
@@ -39,8 +40,14 @@ def url_of(storage: str | None) -> str:
 def is_there(storage: str | None) -> bool:
     """Whether a storage may hold something: False for a file that does not exist."""
     url = url_of(storage)
-    files = [url.removeprefix(prefix) for prefix in (SQLITE, JOURNAL) if url.startswith(prefix)]
-    return all(Path(file).expanduser().exists() for file in files)
+    file = file_of(url)
+    return file is None or file.exists()
+
+
+def file_of(url: str) -> Path | None:
+    """The file of a storage that is one."""
+    prefix = next((prefix for prefix in (SQLITE, JOURNAL) if url.startswith(prefix)), None)
+    return None if prefix is None else Path(url.removeprefix(prefix).partition("?")[0]).expanduser()
 
 
 def read_quickly(storage: str | None, name: str) -> Mapping[str, Any] | None:
@@ -49,8 +56,8 @@ def read_quickly(storage: str | None, name: str) -> Mapping[str, Any] | None:
     Optuna takes a second to load and to open it, which a known answer need not wait for.
     """
     url = url_of(storage)
-    file = Path(url.removeprefix(SQLITE))
-    if not url.startswith(SQLITE) or not file.is_file():
+    file = file_of(url)
+    if file is None or not url.startswith(SQLITE) or not file.is_file():
         return None
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autofit import places
 from autofit.records import Device, FitConfig, Limits, Machine
 from autofit.results import Usage
 from autofit.space import KERAS_DEFAULTS, SearchSpace
@@ -90,10 +91,10 @@ class Question:
         hardware += [self.device.name, self.device.total_bytes] if self.device else [self.machine.processor]
         return {"workload": self.workload_fingerprint, "hardware": hardware}
 
-    def budget(self) -> dict[str, Any]:
-        """What may change without making it another question, though it may have another answer."""
+    def answer_key(self) -> str:
+        """Under which the answer is kept: the budget may change without making it another question, but has its answer."""
         names = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "risk", "max_oom", "sample_count")
-        return {name: getattr(self, name) for name in names}
+        return f"{places.RECORD}:{_hash({name: getattr(self, name) for name in names})}"
 
 
 def _hash(parts: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,11 +13,14 @@ from autofit import places
 from autofit.errors import NothingFitsError
 from autofit.events import Event, Notice
 from autofit.question import Question
+from autofit.records import Limits, Outcome
 from autofit.report import files
 from autofit.results import TuningRecord, Unanswered
 from autofit.trial.launcher import Launcher
 
 _NAMED = ("tensorflow", "keras")
+_MORE = 1.05  # times a limit: more may have another answer, if the limit had a part in it
+_NEAR = 0.5  # of a limit: a search that came nearer may have been held back by it
 
 
 def tune(question: Question, launcher: Launcher) -> Generator[Event, None, TuningRecord]:
@@ -62,10 +66,8 @@ def kept(q: Question) -> TuningRecord | Unanswered | None:
         StorageError: the storage cannot be read.
     """
     told = None if q.fresh else noted(q)
-    if told is None or told.get(places.ASKED) != q.budget():
-        return None
     try:
-        found = files.decode(told.get(places.RECORD))
+        found = files.decode((told or {}).get(q.answer_key()))
     except ValidationError:
         return None
     if isinstance(found, Unanswered):
@@ -73,9 +75,23 @@ def kept(q: Question) -> TuningRecord | Unanswered | None:
             limits.device_bytes if found.memory == "device" else limits.host_bytes for limits in (q.limits, found.limits)
         )
         return found if now is not None and then is not None and now <= then else None
-    device, host = found.device_peak_bytes or 0, found.host_peak_bytes or 0
-    fits = host <= q.limits.host_bytes and (q.limits.device_bytes is None or device <= q.limits.device_bytes)
-    return found if fits else None
+    return replace(found, usage=q.usage) if _holds(found, q.limits) else None
+
+
+def _holds(found: TuningRecord, now: Limits) -> bool:
+    """Whether an answer fits the limits as they are now, and they are not so much wider that a larger batch might win."""
+    then, ended = found.limits, [trial.measurement for trial in found.trials]
+    device = now.device_bytes is None or (found.device_peak_bytes or 0) <= now.device_bytes
+    if not device or (found.host_peak_bytes or 0) > now.host_bytes:
+        return False
+    held_back = []
+    if now.device_bytes is not None and then.device_bytes is not None and now.device_bytes > _MORE * then.device_bytes:
+        near = _NEAR * then.device_bytes
+        held_back += [m.outcome is Outcome.DEVICE_OOM or (m.device_peak_bytes or 0) > near for m in ended]
+    if now.host_bytes > _MORE * then.host_bytes:
+        near = _NEAR * then.host_bytes
+        held_back += [m.outcome is Outcome.HOST_OOM or (m.host_peak_bytes or 0) > near for m in ended]
+    return not any(held_back)
 
 
 def origin(found: TuningRecord | Unanswered) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import optuna
@@ -14,12 +14,19 @@ from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autofit.errors import StorageError
-from autofit.places import JOURNAL, SQLITE, url_of
+from autofit.places import JOURNAL, SQLITE, file_of, url_of
 
-_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
+_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError, KeyError)
 _OPENING_ERRORS = (*_ERRORS, ImportError, ValueError, RuntimeError)
 _PATIENCE_SECONDS = 60  # for another process that writes to the same SQLite file
+_MADE_MEANWHILE = ("already exists", "unique constraint", "duplicate key")
+_OPENINGS, _OPENING_SECONDS = 10, 0.2
 _EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
+
+GONE = (
+    "what this tune had stored is gone: it was forgotten meanwhile (autofit history --prune, or a tune of the same with "
+    "--fresh); start it once more"
+)
 
 Returned = TypeVar("Returned")
 Arguments = ParamSpec("Arguments")
@@ -38,16 +45,26 @@ def open_storage(storage: str | None) -> BaseStorage:
     url = url_of(storage)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        for prefix in (SQLITE, JOURNAL):
-            if url.startswith(prefix):
-                Path(url.removeprefix(prefix)).expanduser().parent.mkdir(parents=True, exist_ok=True)
-        if url.startswith(JOURNAL):
-            file = str(Path(url.removeprefix(JOURNAL)).expanduser())
-            return JournalStorage(JournalFileBackend(file))
-        patience = {"connect_args": {"timeout": _PATIENCE_SECONDS}} if url.startswith(SQLITE) else None
-        return RDBStorage(url, engine_kwargs=patience)
+        file = file_of(url)
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if url.startswith(JOURNAL):
+                return JournalStorage(JournalFileBackend(str(file)))
+        return _open_database(url)
     except _OPENING_ERRORS as error:
         raise _error(error, url) from None
+
+
+def _open_database(url: str, openings: int = _OPENINGS) -> BaseStorage:
+    """Open it, and make its tables where there are none; where another process makes them just now, look again."""
+    patience = {"connect_args": {"timeout": _PATIENCE_SECONDS}} if url.startswith(SQLITE) else {"pool_pre_ping": True}
+    try:
+        return RDBStorage(url, engine_kwargs=patience)
+    except SQLAlchemyError as error:
+        if openings == 1 or not any(sign in str(error).lower() for sign in _MADE_MEANWHILE):
+            raise
+        time.sleep(_OPENING_SECONDS)
+        return _open_database(url, openings - 1)
 
 
 def close(backend: BaseStorage) -> None:
@@ -95,6 +112,8 @@ def _error(error: Exception, url: str = "") -> StorageError:
             f"the trials cannot be stored: {url!r} is no storage; write sqlite:///FILE, postgresql://USER@HOST/DATABASE or "
             "journal:FILE"
         )
+    if isinstance(error, KeyError):
+        return StorageError(GONE)
     told = str(error).strip().splitlines()
     reason = told[0] if told else type(error).__name__
     return StorageError(f"the trials cannot be stored: {reason}; give a writable place as storage")

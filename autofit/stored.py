@@ -10,7 +10,10 @@ from pydantic import TypeAdapter
 
 from autofit.records import DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Outcome, Trial
 
-MEASUREMENT, WHY = "measurement", "why"
+METRIC = "samples per second"
+"""What a study maximises, and what its answer reached."""
+
+MEASUREMENT, WHY, LIMITS = "measurement", "why", "limits"
 _SHOWN = (
     "compute_samples_per_second",
     "input_samples_per_second",
@@ -23,14 +26,32 @@ SPENT = (TrialState.COMPLETE, TrialState.PRUNED)
 _MEASUREMENTS = TypeAdapter(Measurement)
 _OVER = 0.05  # by how much an OOM is counted over the limit when no reading says so
 _UNLIMITED = -1.0
+_GROWN = 1.02  # times a limit: what is free on a device varies by as much from one hour to the next
 
 
-def attributes(trial: Trial) -> dict[str, Any]:
-    """The user attributes that keep why a trial was tried and its measurement; what people look for first, by itself."""
+def attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
+    """The user attributes that keep why a trial was tried, its limits and its measurement; what people look for first, by
+    itself.
+    """
     m = trial.measurement
     told = {"outcome": m.outcome.value, "reason": m.evidence.reason}
     told |= {name: value for name in _SHOWN if (value := getattr(m, name)) is not None}
-    return {WHY: trial.why, **told, MEASUREMENT: asdict(m)}
+    return {WHY: trial.why, **told, LIMITS: asdict(limits), MEASUREMENT: asdict(m)}
+
+
+def still_holds(kept: FrozenTrial, limits: Limits, max_seconds: float) -> bool:
+    """Whether a trial would end now as it did: not where it ran out of less memory, or time (s), than it would have now."""
+    if MEASUREMENT not in kept.user_attrs:
+        return True
+    measurement = _MEASUREMENTS.validate_python(kept.user_attrs[MEASUREMENT])
+    outcome, then = measurement.outcome, kept.user_attrs.get(LIMITS)
+    if outcome is Outcome.TIMEOUT:
+        return measurement.seconds >= max_seconds
+    if not outcome.is_oom or then is None:
+        return True
+    key = "device_bytes" if outcome is Outcome.DEVICE_OOM else "host_bytes"
+    had, has = then[key], getattr(limits, key)
+    return had is None or (has is not None and has <= _GROWN * had)
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -12,10 +13,9 @@ from optuna.trial import TrialState
 
 from autofit import history, storage, stored
 from autofit.decision import Decision
+from autofit.errors import StorageError
 from autofit.records import FitConfig, Limits, Trial
 from autofit.sampler import FrontierSampler
-
-_METRIC = "samples per second"
 
 
 class TuningStudy:
@@ -25,28 +25,34 @@ class TuningStudy:
         where: an Optuna storage URL, `journal:FILE`, or the path of an SQLite file.
         name: the study's name: the fingerprint of the question.
         limits: the limits that the constraints are measured in.
+        max_trial_seconds: how long a trial may take; one that was ended sooner does not count.
         fresh: forget what is stored under this name.
 
     Raises:
         StorageError: the storage cannot be opened; every method raises it, too, when the storage fails.
     """
 
-    def __init__(self, where: str | None, name: str, limits: Limits, *, fresh: bool = False) -> None:
-        self._limits, self._name = limits, name
+    def __init__(
+        self, where: str | None, name: str, limits: Limits, max_trial_seconds: float = math.inf, *, fresh: bool = False
+    ) -> None:
+        self._limits, self._name, self._max_trial_seconds = limits, name, max_trial_seconds
         self._backend = storage.open_storage(where)
         self._open(fresh=fresh)
 
     @storage.guarded
     def _open(self, *, fresh: bool) -> None:
         self._known: dict[int, Trial] = {}
-        if fresh and self._name in optuna.get_all_study_names(self._backend):
-            optuna.delete_study(study_name=self._name, storage=self._backend)
+        if fresh:
+            history.forget_study(self._backend, self._name)
         self._study = optuna.create_study(
             storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self._study.set_metric_names([_METRIC])
+            self._study.set_metric_names([stored.METRIC])
+        before = self._study.get_trials(deepcopy=False, states=stored.SPENT)
+        given = self._limits, self._max_trial_seconds
+        self._overtaken = {kept.number for kept in before if not stored.still_holds(kept, *given)}
 
     def begin_anew(self) -> None:
         """Forget what is stored: it is not of this question."""
@@ -55,7 +61,7 @@ class TuningStudy:
     @storage.guarded
     def remove(self) -> None:
         """Forget that this was ever asked."""
-        optuna.delete_study(study_name=self._name, storage=self._backend)
+        history.forget_study(self._backend, self._name)
 
     def ask_by(self, sampler: FrontierSampler) -> None:
         """Say what asks, and says when to stop; needed by all that proposes, predicts or adds."""
@@ -69,7 +75,8 @@ class TuningStudy:
     def ask(self) -> FitConfig:
         """A config that the sampler draws, from a copy of the study: here a trial is kept when it has ended, not before."""
         copy = optuna.create_study(direction="maximize", sampler=self._sampler)
-        copy.add_trials(self._study.get_trials(deepcopy=False, states=stored.SPENT))
+        kept = self._study.get_trials(deepcopy=False, states=stored.SPENT)
+        copy.add_trials([trial for trial in kept if trial.number not in self._overtaken])
         return FitConfig.of(copy.ask(self._sampler.distributions).params)
 
     def rates(self) -> dict[FitConfig, tuple[float, float]]:
@@ -87,6 +94,7 @@ class TuningStudy:
         An OOM is a complete trial that breaks a constraint, so that samplers learn from it; a timeout or a crash is a
         pruned one, never tried again; the user's error is a failed one, and will be.
         """
+        self._see_that_it_is_there()
         state = stored.state_of(trial.measurement)
         constraints = stored.constraints_of(trial.measurement, self._limits)
         frozen = optuna.trial.create_trial(
@@ -94,7 +102,10 @@ class TuningStudy:
             distributions=self._sampler.distributions,
             state=state,
             value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
-            user_attrs={**stored.attributes(trial), **{f"constraint {name}": value for name, value in constraints.items()}},
+            user_attrs={
+                **stored.attributes(trial, self._limits),
+                **{f"constraint {name}": value for name, value in constraints.items()},
+            },
             system_attrs={"constraints": list(constraints.values())},  # where optuna-dashboard (0.21) looks for them
         )
         for name, value in constraints.items():
@@ -104,11 +115,22 @@ class TuningStudy:
 
     @storage.guarded
     def trials(self) -> tuple[Trial, ...]:
-        """All trials that ended, oldest first."""
+        """All trials that ended, oldest first, but for those of an earlier tune that had less than there is now."""
+        self._see_that_it_is_there()
         for kept in self._study.get_trials(deepcopy=False, states=stored.SPENT):
-            if kept.number not in self._known and stored.MEASUREMENT in kept.user_attrs:
+            if kept.number not in {*self._known, *self._overtaken} and stored.MEASUREMENT in kept.user_attrs:
                 self._known[kept.number] = stored.trial_of(kept, self._limits)
         return tuple(self._known[number] for number in sorted(self._known))
+
+    @property
+    def overtaken(self) -> int:
+        """How many trials of an earlier tune do not count, since they ran out of less memory or time than there is now."""
+        return len(self._overtaken)
+
+    def _see_that_it_is_there(self) -> None:
+        """SQLite gives the number of a study that was forgotten to the next one, which may be of another question."""
+        if self._backend.get_study_name_from_id(self._study._study_id) != self._name:
+            raise StorageError(storage.GONE)
 
     @storage.guarded
     def relatives(self, kin: str) -> tuple[Trial, ...]:

@@ -68,10 +68,11 @@ class _Tuning:
         self._description: Description | None = None
         self._describing_seconds, self._started_at = 0.0, time.time()
         self._prover: Prover | None = None
+        self._kept = 0  # trials of an earlier tune of the same question
 
     def run(self) -> Generator[Event, None, TuningRecord]:
         q = self._question
-        study = self._study = TuningStudy(q.storage, q.fingerprint(), q.limits, fresh=q.fresh)
+        study = self._study = TuningStudy(q.storage, q.fingerprint(), q.limits, q.max_trial_seconds, fresh=q.fresh)
         study.tell(q.told(self._started_at))
         description = self._description = yield from self._describe()
         self._describing_seconds = self._budget.seconds()
@@ -111,10 +112,14 @@ class _Tuning:
         )
         study.ask_by(sampler)
         known = study.trials()
+        self._kept = len(known)
         yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
         if past:
             trials = "trial of a similar tune says" if len(past) == 1 else "trials of a similar tune say"
             yield Notice(f"begins with what {len(past)} {trials} (other limits or versions); all of it is confirmed anew")
+        if study.overtaken:
+            trials = "1 trial" if study.overtaken == 1 else f"{study.overtaken} trials"
+            yield Notice(f"{trials} of an earlier run had less memory or time than there is now, and do not count")
         for text in description.notices:
             yield Notice(text)
         prover = self._prover = Prover(q, study, self._budget, self._measured, self._spec)
@@ -190,7 +195,7 @@ class _Tuning:
             if decision.fallback is not None and not said:
                 said = True
                 yield Notice(decision.fallback)
-            reason = decision.stop_reason or self._budget.spent(trials)
+            reason = decision.stop_reason or self._budget.spent(trials, self._kept)
             if reason is not None:
                 return reason
             config = decision.proposal.config if decision.proposal else study.ask()
@@ -228,7 +233,10 @@ class _Tuning:
             tally = {o.value: sum(t.measurement.outcome is o for t in trials) for o in Outcome}
             counts = ", ".join(f"{count} {name}" for name, count in tally.items() if count)
             last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
-            return NoTrialFinishedError(f"no trial ran to its end ({counts or 'none was started'}); the last one: {last}")
+            kept = f"; {self._kept} of them earlier, which --fresh forgets" if self._kept else ""
+            return NoTrialFinishedError(
+                f"no trial ran to its end ({counts or 'none was started'}{kept}); the last one: {last}"
+            )
         return (yield from self._what_it_needs(min(ooms, key=lambda trial: cost(trial.config))))
 
     def _what_it_needs(self, smallest: Trial) -> Generator[Event, None, NothingFitsError]:

@@ -1,6 +1,7 @@
 """The commands in this process: what they say of files, schemas and past tunes; no trial is run."""
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -124,6 +125,15 @@ def test_check_looks_at_every_cell_of_a_sweep(folder):
     assert re.findall(r"cell \d of 2: width \d", done.stdout) == ["cell 1 of 2: width 4", "cell 2 of 2: width 8"]
 
 
+def test_check_hides_the_gpu_from_what_it_imports_alone(folder, monkeypatch):
+    (folder / "model.py").write_text("import os\n\nSEEN = os.environ['CUDA_VISIBLE_DEVICES']\n" + MODEL)
+    (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert RUN.invoke(app, ["check", "sweep.yaml"]).exit_code == 0
+    assert sys.modules["model"].SEEN == ""
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+
+
 def test_the_schema_takes_what_is_right_and_refuses_what_is_not(folder):
     schema = json.loads(RUN.invoke(app, ["schema"]).stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -158,6 +168,10 @@ def test_the_schema_takes_what_is_right_and_refuses_what_is_not(folder):
         (["sweep", "sweep.yaml", "--jobs", "many"], "--jobs: 'many' is not allowed"),
         (["sweep", "sweep.yaml", "--jobs", "64"], "64 cells cannot be measured at the same time"),
         (["sweep", "sweep.yaml", "--output", "no/such.json"], "there is no folder no"),
+        (["sweep", "sweep.yaml", "--output", "table.csv"], "is where the table goes; name the JSON file, as table.json"),
+        (["sweep", "sweep.yaml", "--launch", "rocket"], "autofit: launch: 'rocket' is not allowed"),
+        (["tune", "tune.yaml", "--launch", "rocket"], "autofit: launch: 'rocket' is not allowed"),
+        (["history", "--prune", "", "--storage", "none.db"], "is neither an age (30d)"),
         (["history", "--prune", "yesterday", "--storage", "none.db"], "is neither an age (30d)"),
         (["report", "tune.yaml"], "is not JSON"),
         (["report", "none.json"], "cannot be read"),

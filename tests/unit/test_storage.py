@@ -1,6 +1,7 @@
 """Any Optuna storage; past tunes in it."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from optuna.storages import JournalStorage, RDBStorage
@@ -34,6 +35,25 @@ def test_a_url_says_which_storage_is_opened(tmp_path):
         with storage.opened(where) as backend:
             assert isinstance(backend, kind)
     assert places.url_of("postgresql://me@host/db") == "postgresql+psycopg://me@host/db"
+
+
+def test_processes_that_make_a_storage_at_the_same_time_all_get_it(tmp_path):
+    def names(file):
+        with storage.opened(f"sqlite:///{file}") as backend:
+            return backend.get_all_studies()
+
+    with ThreadPoolExecutor(4) as pool:
+        for n in range(3):
+            assert list(pool.map(names, [tmp_path / f"{n}.db"] * 4)) == [[]] * 4
+
+
+def test_a_url_with_options_is_of_the_file_before_them(tmp_path):
+    where = f"sqlite:///{tmp_path}/t.db?timeout=5"
+    assert not places.is_there(where)
+    asked = question(tmp_path, storage=where)
+    drain(tune(asked, FakeLauncher()))
+    assert places.is_there(where)
+    assert asked.answer_key() in places.read_quickly(where, asked.fingerprint())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +98,7 @@ def test_what_is_kept_is_read_quickly_and_as_optuna_reads_it(tmp_path):
     drain(tune(asked, FakeLauncher()))
     quick = places.read_quickly(asked.storage, asked.fingerprint())
     assert quick == history.noted(asked.storage, asked.fingerprint())
-    assert places.RECORD in quick
+    assert asked.answer_key() in quick
     assert places.read_quickly(asked.storage, "autofit-another") is None
     assert places.read_quickly(f"journal:{tmp_path}/t.log", "x") is None
     (tmp_path / "no.db").write_text("no database")

@@ -1,0 +1,84 @@
+"""What is kept from tune to tune: when an answer stands, and which trials still count."""
+
+import pytest
+
+from autofit import history
+from autofit.errors import NothingFitsError, NoTrialFinishedError, StorageError
+from autofit.events import Notice
+from autofit.records import Evidence, Limits, Measurement, Outcome
+from autofit.remembering import tune
+from autofit.results import Usage
+from tests.fakes import MIB, FakeLauncher, drain, question
+
+BUSY, FREE = {"limits": Limits(80 * MIB, 8192 * MIB)}, {"limits": Limits(4096 * MIB, 8192 * MIB)}
+SHARES = {"limits_asked": ("90%", "80%"), "max_trials": 10}
+
+
+def test_an_answer_that_the_limit_held_back_is_not_given_again_when_there_is_more(tmp_path):
+    held_back = drain(tune(question(tmp_path, **SHARES, **BUSY), FakeLauncher()))[1]
+    little_more = {"limits": Limits(82 * MIB, 8192 * MIB)}
+    same = drain(tune(question(tmp_path, **SHARES, **little_more), FakeLauncher()))[1]
+    assert same.started_at == held_back.started_at
+    free = drain(tune(question(tmp_path, **SHARES, **FREE), FakeLauncher()))[1]
+    assert free.samples_per_second > 1.3 * held_back.samples_per_second
+    assert free.config.batch_size > 80
+    plenty = {"limits": Limits(80 * 1024 * MIB, 8192 * MIB)}
+    again = drain(tune(question(tmp_path / "other", **SHARES, **plenty), FakeLauncher()))[1]
+    wider = {"limits": Limits(160 * 1024 * MIB, 8192 * MIB)}
+    assert drain(tune(question(tmp_path / "other", **SHARES, **wider), FakeLauncher()))[1].started_at == again.started_at
+
+
+def test_what_ran_out_of_less_memory_than_there_is_now_does_not_count(tmp_path):
+    with pytest.raises(NothingFitsError):
+        drain(tune(question(tmp_path, **SHARES, limits=Limits(5 * MIB, 8192 * MIB)), FakeLauncher()))
+    events, record = drain(tune(question(tmp_path, **SHARES, **FREE), FakeLauncher()))
+    told = [e.text for e in events if isinstance(e, Notice)]
+    assert any("of an earlier run had less memory or time than there is now" in text for text in told)
+    assert record.config.batch_size > 80
+    assert all(t.measurement.outcome is Outcome.OK for t in record.trials)
+
+
+def test_what_timed_out_in_less_time_than_there_is_now_does_not_count(tmp_path):
+    class Slow(FakeLauncher):
+        def measure(self, spec):
+            if spec.deadline_seconds < 100:
+                return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
+            return super().measure(spec)
+
+    with pytest.raises(NoTrialFinishedError, match="3 timeout"):
+        drain(tune(question(tmp_path, max_trial_seconds=10), Slow()))
+    kept = Slow()
+    with pytest.raises(NoTrialFinishedError, match="3 of them earlier, which --fresh forgets"):
+        drain(tune(question(tmp_path, max_trial_seconds=10), kept))
+    assert sum(spec.role == "measure" for spec in kept.specs) == 3
+    assert drain(tune(question(tmp_path, max_trial_seconds=600), Slow()))[1].trials
+
+
+def test_each_budget_has_its_own_answer(tmp_path):
+    answers = {n: drain(tune(question(tmp_path, max_trials=n), FakeLauncher()))[1] for n in (2, 6)}
+    for count, answer in answers.items():
+        launcher = FakeLauncher()
+        assert drain(tune(question(tmp_path, max_trials=count), launcher))[1].started_at == answer.started_at
+        assert launcher.specs == []
+
+
+def test_a_known_answer_is_told_with_the_files_as_they_lie_now(tmp_path):
+    drain(tune(question(tmp_path), FakeLauncher()))
+    moved = Usage(imports=("import sys", "sys.path.insert(0, '/new')"))
+    assert drain(tune(question(tmp_path, usage=moved), FakeLauncher()))[1].usage == moved
+
+
+@pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
+def test_a_study_that_was_forgotten_meanwhile_is_said_to_be(tmp_path, kind):
+    where = kind.format(tmp_path)
+
+    class Forgets(FakeLauncher):
+        def measure(self, spec):
+            history.forget(where, (question(tmp_path).fingerprint(), "autofit-never"))
+            drain(tune(question(tmp_path, storage=where, workload_fingerprint="another"), FakeLauncher()))
+            return super().measure(spec)
+
+    with pytest.raises(StorageError, match="it was forgotten meanwhile"):
+        drain(tune(question(tmp_path, storage=where), Forgets()))
+    (other,) = history.past_tunes(where, "autofit-")
+    assert other.name == question(tmp_path, workload_fingerprint="another").fingerprint()
