@@ -8,9 +8,6 @@ settings.load_profile("shared machine")
 
 
 def pytest_collection_modifyitems(items):
-    for item in items:
-        if "trial" in item.path.parts:
-            item.add_marker(pytest.mark.quiet)
     if devices.nvidia_devices():
         return
     for item in items:

@@ -14,6 +14,8 @@ from autofit.records import FitConfig, Limits, Outcome, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
 
+pytestmark = pytest.mark.quiet
+
 DRIVER = """
 import sys
 sys.path.insert(0, {root!r})

@@ -10,6 +10,8 @@ from autofit.records import Description, FitConfig, Limits, Outcome, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
 
+pytestmark = pytest.mark.quiet
+
 SLOW = 0.15  # seconds a batch
 FILTERS = 1  # a step takes a tenth of that, so that the pipeline is the slower side on a machine with other work, too
 

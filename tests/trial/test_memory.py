@@ -6,6 +6,8 @@ from autofit.footprint.device import LIVENESS, XLA
 from autofit.records import INPUT_ALONE, FitConfig, Outcome
 from tests import workloads as w
 
+pytestmark = pytest.mark.quiet
+
 GIB = 2**30
 SIZES = (16, 64, 256)
 

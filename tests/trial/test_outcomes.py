@@ -43,6 +43,7 @@ def test_an_error_carries_the_users_own_traceback_and_no_frame_of_ours(warm, pla
     assert "keras/" not in text
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
 def test_a_hang_ends_at_its_deadline(warm, play, knobs):
     measurement = play(warm, FitConfig(w.HANGS, *knobs), seconds=8)
@@ -51,6 +52,7 @@ def test_a_hang_ends_at_its_deadline(warm, play, knobs):
     assert measurement.seconds < 10
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize(("case", "knobs"), [(w.FILLS_HOST, INLINE), (w.FILLS_SLOWLY, THREADS), (w.FILLS_HOST, PROCESSES)])
 def test_the_watcher_ends_a_tree_just_over_the_host_limit(warm, play, case, knobs):
     limit = int(1.5 * GIB)
