@@ -180,7 +180,12 @@ def test_the_bottleneck_is_told_from_the_three_rates(tuned):
     trials = (trial(1, False, 310.0), trial(4, False, 320.0), trial(4, True, 500.0))
     heavy = replace(tuned[1].description, sample_bytes=200_000)
     record = replace(
-        tuned[1], bottleneck="input", compute_samples_per_second=2400.0, input_samples_per_second=500.0, trials=trials
+        tuned[1],
+        config=FitConfig(32, 4, 10, True),
+        bottleneck="input",
+        compute_samples_per_second=2400.0,
+        input_samples_per_second=500.0,
+        trials=trials,
     )
     told = advice.bottleneck(replace(record, description=heavy))
     assert told == (
@@ -190,6 +195,40 @@ def test_the_bottleneck_is_told_from_the_three_rates(tuned):
     assert "pickling" not in advice.bottleneck(replace(record, description=replace(heavy, sample_bytes=10)))
     assert advice.bottleneck(replace(record, bottleneck="compute")).startswith("compute-bound: the model takes 2,400")
     assert advice.bottleneck(replace(record, bottleneck="contention")).startswith("contention: alone the model")
+
+
+def input_bound(record, chosen, rates, compute=3000.0):
+    """The sentence for these rates of the input alone, by config."""
+    ok = record.trials[0].measurement
+    trials = tuple(Trial(c, replace(ok, input_samples_per_second=rate)) for c, rate in rates.items())
+    changed = {"compute_samples_per_second": compute, "input_samples_per_second": rates[chosen], "bottleneck": "input"}
+    return advice.bottleneck(replace(record, config=chosen, trials=trials, **changed))
+
+
+def test_the_input_is_compared_with_the_model_at_the_chosen_batch_size_only(tuned):
+    arrays = {FitConfig(64): 1000.0, FitConfig(1024): 8000.0}
+    assert input_bound(tuned[1], FitConfig(64), arrays) == (
+        "input-bound: the input makes 1,000 samples/s, the model could take 3,000"
+    )
+    one, four, more = FitConfig(32, 1, 10, False), FitConfig(64, 4, 10, False), FitConfig(1024, 8, 10, False)
+    assert input_bound(tuned[1], four, {one: 400.0, four: 1000.0, more: 2000.0}) == (
+        "input-bound: one worker makes 400 samples/s (batch 32), the model could take 3,000; "
+        "4 threads reach 1,000 (batch 64)"
+    )
+    same = replace(one, batch_size=64)
+    told = input_bound(tuned[1], four, {one: 700.0, same: 300.0, four: 1000.0})
+    assert "one worker makes 300 samples/s, the model" in told
+
+
+def test_a_rate_above_the_models_is_not_told_as_what_limits_it(tuned):
+    one, four = FitConfig(64, 1, 10, False), FitConfig(64, 4, 10, False)
+    told = input_bound(tuned[1], one, {one: 1000.0, four: 4000.0})
+    assert told == "input-bound: one worker makes 1,000 samples/s, the model could take 3,000"
+
+
+def test_workers_that_are_no_knob_are_not_spoken_of(tuned):
+    told = input_bound(tuned[1], FitConfig(64, None, 10), {FitConfig(64, None, 10): 1000.0, FitConfig(64): 900.0})
+    assert told == "input-bound: the input makes 1,000 samples/s, the model could take 3,000"
 
 
 def test_the_rules_for_the_learning_rate_are_told_where_an_update_sees_more_samples(tuned):
