@@ -49,6 +49,7 @@ def record(q: Question, seen: Seen, description: Description, chosen: Recommenda
         stop_reason=stop_reason,
         frontier=frontier.frontier(trials, q.limits),
         validation_batch_size=validation,
+        effective_batch_size=q.effective_batch_size,
     )
 
 

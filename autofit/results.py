@@ -130,8 +130,9 @@ class TuningRecord(Seen):
     """One tune, whole: the choice, its proof, and every trial.
 
     `data_kwargs` are for the data factory (of a ready-made PyDataset: its attributes), `fit_kwargs` for `Model.fit`,
-    `optimizer_kwargs` for the optimizer; the latter are there where an effective batch size is kept. The validation data
-    takes `validation_batch_size` where that is another than the config's.
+    `optimizer_kwargs` for the optimizer; the latter are there where gradients are accumulated to keep the
+    `effective_batch_size` that was asked for. The validation data takes `validation_batch_size` where that is another than
+    the config's.
     """
 
     config: FitConfig
@@ -151,6 +152,7 @@ class TuningRecord(Seen):
     description: Description
     frontier: tuple[FrontierPoint, ...]
     validation_batch_size: int | None = None
+    effective_batch_size: int | None = None
 
     @property
     def headroom(self) -> dict[str, float | None]:

@@ -82,6 +82,8 @@ def _learning_rate(record: TuningRecord) -> str:
     now, before = record.config.batch_size, record.speedup.baseline.batch_size
     if record.optimizer_kwargs:
         return "unchanged: gradients are accumulated, so that an update still averages as many samples"
+    if record.effective_batch_size is not None:
+        return f"unchanged: an update averages {record.effective_batch_size} samples, as asked"
     if not now or not before or now == before:
         return ""
     ratio = now / before

@@ -242,6 +242,21 @@ def test_the_rules_for_the_learning_rate_are_told_where_an_update_sees_more_samp
     assert "learning rate" not in advice.advice(replace(record, config=FitConfig(32)))
 
 
+def test_an_effective_batch_size_leaves_the_learning_rate_alone_accumulated_or_in_one_step(tmp_path):
+    asked = question(tmp_path, effective_batch_size=64, space={"batch_size": [64]})
+    record = drain(tune(asked, FakeLauncher()))[1]
+    assert (record.config.batch_size, record.optimizer_kwargs) == (64, {})
+    assert record.speedup.baseline.batch_size != 64
+    assert advice.advice(record)["learning rate"] == "unchanged: an update averages 64 samples, as asked"
+
+
+def test_a_result_that_was_written_before_effective_batch_sizes_were_kept_is_read(tuned, tmp_path):
+    told = files.encode(tuned[1])
+    del told["effective_batch_size"]
+    (tmp_path / "result.json").write_text(json.dumps(told))
+    assert files.load(tmp_path / "result.json") == tuned[1]
+
+
 @pytest.mark.parametrize(
     ("count", "batch", "told"), [(1000, 64, "16 steps, the last of 40 samples"), (640, 64, "10 steps"), (8, 8, "1 step")]
 )
