@@ -29,6 +29,12 @@ def bottleneck(record: TuningRecord) -> str:
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None or record.bottleneck == "unknown":
         return "unknown: the rates of step and input alone were not taken"
+    if record.bottleneck == "compute" and inputs < compute:
+        return (
+            f"compute-bound: together they reach {format_rate(record.samples_per_second)} of the {format_rate(compute)} "
+            f"samples/s that the model takes alone; the input alone makes {format_rate(inputs)}: "
+            "a faster model would wait for it"
+        )
     if record.bottleneck == "compute":
         return (
             f"compute-bound: the model takes {format_rate(compute)} samples/s, the input could make {format_rate(inputs)}; "

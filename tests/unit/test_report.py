@@ -8,12 +8,13 @@ import pytest
 import yaml
 from rich.console import Console
 
+from autofit import answer
 from autofit.errors import UsageError
 from autofit.events import Activity
 from autofit.records import FitConfig, Trial
-from autofit.report import advice, files, snippet
+from autofit.report import advice, content, files, snippet
 from autofit.report.console import Progress, print_trials, summarise
-from autofit.results import Usage
+from autofit.results import Recommendation, Seen, Usage
 from autofit.tuner import tune
 from autofit.workload import Workload
 from tests.fakes import MIB, FakeLauncher, drain, question
@@ -193,8 +194,42 @@ def test_the_bottleneck_is_told_from_the_three_rates(tuned):
         "handing batches over from process to process (pickling) limits beyond"
     )
     assert "pickling" not in advice.bottleneck(replace(record, description=replace(heavy, sample_bytes=10)))
-    assert advice.bottleneck(replace(record, bottleneck="compute")).startswith("compute-bound: the model takes 2,400")
+    ample = replace(record, bottleneck="compute", input_samples_per_second=9000.0)
+    assert advice.bottleneck(ample).startswith("compute-bound: the model takes 2,400")
     assert advice.bottleneck(replace(record, bottleneck="contention")).startswith("contention: alone the model")
+
+
+def confirmed(tuned, tmp_path, *, searched, confirmed, compute, inputs):
+    """The record of a choice that read one rate in the search and was confirmed at another."""
+    old, config = tuned[1], FitConfig(64, 4, 10, False)
+    reading = replace(
+        old.trials[0].measurement,
+        samples_per_second=searched,
+        compute_samples_per_second=compute,
+        input_samples_per_second=inputs,
+    )
+    seen = Seen(**{name: getattr(old, name) for name in Seen.__dataclass_fields__} | {"trials": (Trial(config, reading),)})
+    chosen = Recommendation(config, confirmed, 0.01, None, None, old.speedup, True)
+    return answer.record(question(tmp_path), seen, old.description, chosen, "all is tried")
+
+
+def test_the_bottleneck_follows_from_the_rate_that_is_told(tuned, tmp_path):
+    record = confirmed(tuned, tmp_path, searched=700.0, confirmed=1010.0, compute=3000.0, inputs=1000.0)
+    assert record.bottleneck == "input"
+    record = confirmed(tuned, tmp_path, searched=1010.0, confirmed=700.0, compute=3000.0, inputs=1000.0)
+    assert record.bottleneck == "contention"
+
+
+def test_an_input_that_makes_less_than_the_model_takes_is_not_said_to_be_beyond_help(tuned, tmp_path):
+    record = confirmed(tuned, tmp_path, searched=955.0, confirmed=955.0, compute=1000.0, inputs=960.0)
+    assert advice.bottleneck(record) == (
+        "compute-bound: together they reach 955 of the 1,000 samples/s that the model takes alone; "
+        "the input alone makes 960: a faster model would wait for it"
+    )
+    tile = content.tiles(record)[-1]
+    assert (tile.value, tile.note) == (
+        "the model", "alone the model takes 1,000 samples/s, the input makes 960; together they reach 955",
+    )  # fmt: skip
 
 
 def input_bound(record, chosen, rates, compute=3000.0):
