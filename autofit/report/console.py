@@ -136,9 +136,12 @@ class Progress:
         return f" (about {format_seconds(left)} left)" if left else ""
 
     def _seconds_left(self) -> float | None:
-        """What is left of the time allowed, or of the trials allowed at the pace so far."""
-        if self._deadline is not None:
-            return max(1.0, self._deadline - time.monotonic())
+        """What is left of the time allowed, or of the trials allowed at the pace so far, whichever ends first."""
+        allowed = None if self._deadline is None else max(1.0, self._deadline - time.monotonic())
+        found = [seconds for seconds in (allowed, self._seconds_at_this_pace()) if seconds is not None]
+        return min(found, default=None)
+
+    def _seconds_at_this_pace(self) -> float | None:
         searched = [trial.measurement.seconds for stage, trial in self._rows if stage in ("kept", "search")]
         if not searched or self._max_trials is None:
             return None

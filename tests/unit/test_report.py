@@ -10,7 +10,7 @@ from rich.console import Console
 
 from autofit import answer
 from autofit.errors import UsageError
-from autofit.events import Activity
+from autofit.events import Activity, Described, TrialEnded
 from autofit.records import FitConfig, Trial
 from autofit.report import advice, content, files, snippet
 from autofit.report.console import Progress, print_trials, summarise
@@ -145,6 +145,34 @@ def test_the_live_table_fits_80_columns_and_says_what_is_done_now(tuned):
     assert any("█" in line for line in lines)
     assert "trial 7 of at most 9" in lines[-2]
     assert "filling the queue" in lines[-1]
+
+
+def shown(tuned, *, trials, max_trials=12, max_seconds=None, console=None):
+    """Progress after so many trials of 5 s."""
+    record = tuned[1]
+    progress = Progress(console or Console(width=80, file=io.StringIO()))
+    about = (record.description, record.limits, record.machine, "CPU", (), max_trials, max_seconds)
+    progress.show(Described(*about))
+    for number in range(1, trials + 1):
+        took = replace(record.trials[0].measurement, seconds=5.0)
+        progress.show(TrialEnded(Trial(FitConfig(number, 1, 10, False), took), "search"))
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("trials", "max_seconds", "left"),
+    [
+        (11, None, "(about 35 s left)"),
+        (11, 3600.0, "(about 35 s left)"),
+        (1, 25.0, "(about 2"),
+        (0, 3630.0, "(about 1 h 00 min left)"),
+        (0, None, ""),
+    ],
+)
+def test_what_is_left_ends_with_the_seconds_or_the_trials_whichever_is_sooner(tuned, trials, max_seconds, left):
+    said = shown(tuned, trials=trials, max_seconds=max_seconds)._left()
+    assert left in said
+    assert bool(left) == bool(said)
 
 
 def test_the_summary_says_choice_margins_bottleneck_gain_and_lines_to_paste(tuned):
