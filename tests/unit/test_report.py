@@ -147,16 +147,14 @@ def test_the_live_table_fits_80_columns_and_says_what_is_done_now(tuned):
     assert "filling the queue" in lines[-1]
 
 
-def shown(tuned, *, trials, max_trials=12, max_seconds=None, console=None):
-    """Progress after so many trials of 5 s."""
+def show_trials(progress, tuned, *, trials, max_trials=12, max_seconds=None):
+    """So many trials of 5 s."""
     record = tuned[1]
-    progress = Progress(console or Console(width=80, file=io.StringIO()))
     about = (record.description, record.limits, record.machine, "CPU", (), max_trials, max_seconds)
     progress.show(Described(*about))
     for number in range(1, trials + 1):
         took = replace(record.trials[0].measurement, seconds=5.0)
         progress.show(TrialEnded(Trial(FitConfig(number, 1, 10, False), took), "search"))
-    return progress
 
 
 @pytest.mark.parametrize(
@@ -170,9 +168,32 @@ def shown(tuned, *, trials, max_trials=12, max_seconds=None, console=None):
     ],
 )
 def test_what_is_left_ends_with_the_seconds_or_the_trials_whichever_is_sooner(tuned, trials, max_seconds, left):
-    said = shown(tuned, trials=trials, max_seconds=max_seconds)._left()
+    progress = Progress(Console(width=80, file=io.StringIO()))
+    show_trials(progress, tuned, trials=trials, max_seconds=max_seconds)
+    said = progress._left()
     assert left in said
     assert bool(left) == bool(said)
+
+
+@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("trials", [1, 19, 20, 21, 60])
+def test_what_is_shown_live_fits_the_terminal_and_all_of_it_is_left_there(tuned, trials, width):
+    terminal = Console(width=width, height=24, file=io.StringIO(), force_terminal=True, color_system=None)
+    drawn = Console(width=width, file=io.StringIO())
+    with Progress(terminal) as progress:
+        show_trials(progress, tuned, trials=trials, max_trials=99)
+        progress.show(Activity("trial 61 of at most 99", FitConfig(64), "training", "the largest that may fit " * 4))
+        drawn.print(progress._draw())
+    lines = [line.rstrip() for line in drawn.file.getvalue().splitlines()]
+    assert len(lines) <= 24
+    assert any(line.startswith("now: trial 61") for line in lines)
+    assert any("why: the largest" in line for line in lines)
+    rows = [line.split()[0] for line in lines if " ok " in line]
+    assert rows[-1] == str(trials)
+    earlier = trials - len(rows)
+    assert not earlier or (lines[0].startswith(f"… {earlier} earlier trial") and len(lines) == 24)
+    assert earlier or len(rows) == trials
+    assert terminal.file.getvalue().rpartition("samples/s")[2].count(" ok ") == trials
 
 
 def test_the_summary_says_choice_margins_bottleneck_gain_and_lines_to_paste(tuned):
