@@ -196,7 +196,7 @@ def summarise(record: TuningRecord, console: Console) -> None:
         *advice(record).items(),
         ("device", _margin(record.device_peak_bytes, record.limits.device_bytes)),
         ("host", _margin(record.host_peak_bytes, record.limits.host_bytes)),
-        ("search", f"{record.stop_reason}; {len(record.trials)} trials, {format_seconds(record.seconds)} in all"),
+        ("search", f"{record.stop_reason}; {len(record.searched)} trials, {format_seconds(record.seconds)} in all"),
     ]
     grid = Table.grid(padding=(0, 2))
     for name, text in rows:
@@ -208,8 +208,10 @@ def summarise(record: TuningRecord, console: Console) -> None:
 
 
 def print_trials(record: TuningRecord, console: Console) -> None:
-    """Print the table of all trials."""
-    console.print(_table([("search", trial) for trial in record.trials], record.limits))
+    """Print the table of all trials of the search, and of the runs after it that failed."""
+    searched = record.searched
+    failed = [("run after it", trial) for trial in record.trials if trial not in searched]
+    console.print(_table([*(("search", trial) for trial in searched), *failed], record.limits))
 
 
 def _margin(peak_bytes: int | None, limit_bytes: int | None) -> str:

@@ -56,7 +56,7 @@ def origin(record: Seen | SweepRecord) -> str:
         parts.append(f"on {record.machine.host}")
     if isinstance(record, Seen):
         parts.append(f"({record.device})")
-        text = f"{drawing.counted(len(record.trials), 'trial')} of the search"
+        text = f"{drawing.counted(len(record.searched), 'trial')} of the search"
         text += f", {drawing.counted(len(record.runs), 'run')} after it" if record.runs else ""
     else:
         text = drawing.counted(len(record.cells), "cell")
