@@ -376,3 +376,32 @@ def test_a_partial_is_written_as_the_call_that_it_stands_for():
     assert (usage.data, usage.data_kwargs) == ("Cases", {"seconds": 0.02, "length": 40})
     assert (usage.validation, usage.validation_kwargs) == ("Cases", {"seconds": 0.02, "length": 40})
     assert usage.imports == ("from tests.workloads import Cases, build_model",)
+
+
+def named_otherwise(width, **options):
+    return width, options
+
+
+def counted(first, *rest, depth=1):
+    return first, rest, depth
+
+
+def placed(width, /, depth=1):
+    return width, depth
+
+
+def test_a_partial_is_written_by_the_kinds_of_its_parameters_not_by_their_names():
+    usage = snippet.usage_of(
+        Workload(functools.partial(named_otherwise, 8, depth=3), functools.partial(named_otherwise, 4, kwargs=2))
+    )
+    assert usage.model == "named_otherwise(width=8, depth=3)"
+    assert (usage.data, usage.data_kwargs) == ("named_otherwise", {"width": 4, "kwargs": 2})
+    usage = snippet.usage_of(Workload(functools.partial(counted, 1, depth=3), functools.partial(counted, 1)))
+    assert (usage.model, usage.data_kwargs) == ("counted(first=1, depth=3)", {"first": 1})
+
+
+@pytest.mark.parametrize("part", [functools.partial(counted, 1, 2, 3, depth=2), functools.partial(placed, 8, depth=2)])
+def test_a_partial_whose_arguments_have_no_names_stays_one(part):
+    usage = snippet.usage_of(Workload(part, part, None, {"extra": 1}, {"size": 2}))
+    assert (usage.model, usage.imports) == ("build_model(extra=1)", ())
+    assert (usage.data, usage.data_kwargs) == ("make_data", {"size": 2})
