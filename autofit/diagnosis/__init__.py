@@ -79,7 +79,6 @@ def _memory() -> Iterator[Finding]:
 
 def _processes() -> Iterator[Finding]:
     yield processes.cores(os.cpu_count() or 1, machine.visible_cores(), machine.cpu_quota())
-    yield processes.start_method(processes.default_start_method(), sys.platform)
     yield from processes.limits(*processes.resource_limits(), machine.process_limit())
     kills = processes.oom_kills(visible=machine.tells_oom_kills(), system=sys.platform)
     if kills is not None:
