@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autofit.inputs import arguments_of, readymade
+from autofit.inputs import readymade, render_validation
 from autofit.results import TuningRecord, Usage
 from autofit.workload import Reference, Workload
 
@@ -68,7 +68,7 @@ def render(record: TuningRecord) -> str:
         arguments = [*parts[:2], *(f"{part}={part}" for part in parts[2:])]
     if usage.validation is not None:
         smaller = record.validation_batch_size or record.config.batch_size
-        knobs = arguments_of(description.validation_knobs, replace(record.config, batch_size=smaller))
+        knobs = render_validation(description, replace(record.config, batch_size=smaller))
         validation = usage.validation
         if usage.validation_form == "factory":
             validation = _call(usage.validation, {**usage.validation_kwargs, **knobs})

@@ -222,6 +222,14 @@ def test_the_validation_is_called_with_what_it_takes(tuned, usage, knobs, told):
     compile(snippet.render(asked), "snippet", "exec")
 
 
+def test_a_queue_that_does_nothing_is_not_written_for_the_validation_either(tuned):
+    record = replace(tuned[1], config=FitConfig(64, 1, 10, False), data_kwargs={"batch_size": 64, "workers": 1})
+    assert "max_queue_size" not in snippet.render(record)
+    needed = replace(record.description, validation_required=("max_queue_size",))
+    assert "max_queue_size=1" in snippet.render(replace(record, description=needed))
+    assert "max_queue_size=10" in snippet.render(replace(record, config=FitConfig(64, 2, 10, False)))
+
+
 def test_the_bottleneck_is_told_from_the_three_rates(tuned):
     def trial(workers, processes, inputs):
         ok = replace(tuned[1].trials[0].measurement, input_samples_per_second=inputs)
