@@ -7,11 +7,13 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+import pynvml
 import pytest
 from rich.console import Console
 
 from autofit import diagnosis, machine
 from autofit.backends.sight import Look, NoSight, SeenGpu, Sight
+from autofit.devices import UnreadDevice
 from autofit.diagnosis import accelerators, attempt, folders, memory, processes, software
 from autofit.errors import TrialProcessError, UsageError
 from autofit.events import Activity
@@ -189,6 +191,27 @@ def test_memory_of_a_gpu_and_who_holds_it(free, status, remedy, holder):
     assert found.subject == "gpu:1"
     expect(found, status, holder or "of 16.0 GiB free", remedy)
     assert ("nvidia-smi" in (found.remedy or "")) == (holder is None and status is not OK)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(3, "shares the host's memory"), (4, "Give the container a whole"), (15, "Restart the machine"), (999, "nvidia-smi")],
+)
+def test_a_gpu_that_the_driver_does_not_tell_of(code, remedy):
+    unread = UnreadDevice(0, "NVIDIA GB10", "GPU-1", str(pynvml.NVMLError(code)), code)
+    (found,) = reported((unread,), (unread,))
+    assert found.subject == "gpu:0"
+    expect(found, WARNING, f"NVIDIA GB10, left out of every tune: asked for its memory, the driver says '{unread.problem}'")
+    assert remedy in found.remedy
+    assert "no NVIDIA driver reports" not in str(list(accelerators.seen(SEEN, (unread,), {})))
+
+
+def test_a_gpu_that_the_driver_does_not_tell_of_keeps_nothing_from_being_looked_at(monkeypatch):
+    unread = UnreadDevice(0, "NVIDIA GB10", "GPU-1", "Not Supported", 3)
+    monkeypatch.setattr(diagnosis.devices, "survey", lambda *, hidden=False: (unread,))
+    monkeypatch.setattr(diagnosis, "Look", lambda: Told(SEEN))
+    monkeypatch.setattr(diagnosis, "_trial", lambda here, device: ok("trial", f"on {device}, of {here.devices}"))
+    assert ok("trial", "on None, of ()") in list(diagnosis.diagnose())
 
 
 def test_a_card_on_the_bus(tmp_path):
