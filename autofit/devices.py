@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,16 @@ def choose_device(machine: Machine, device: str) -> Device | None:
     """The accelerator meant by `device` (auto, cpu, gpu or gpu:N); None for the CPU.
 
     Raises:
-        UsageError: the name is unknown, or there is no such GPU.
+        UsageError: the name is unknown, there is no such GPU, or only a slice of one is visible.
     """
-    if device == "cpu" or (device == "auto" and not machine.devices):
+    if device == "cpu":
+        return None
+    if not machine.devices and (part := mig_slice(os.environ)) is not None:
+        raise UsageError(
+            f"device: {device!r}: {_VISIBLE} names {part}: MIG slices are not supported yet; say device: cpu, or name the "
+            "whole GPU in it"
+        )
+    if device == "auto" and not machine.devices:
         return None
     if device in ("auto", "gpu"):
         index = machine.devices[0].index if machine.devices else 0
@@ -94,16 +101,28 @@ def nvidia_devices() -> tuple[Device, ...]:
 
 
 def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
-    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible (with `hidden`, all), in the driver's order."""
+    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible, in its order (with `hidden`, all, in the driver's)."""
     named = None if hidden else os.environ.get(_VISIBLE)
     with _driver() as there:
         found = _all() if there else ()
     return found if named is None else _visible(found, named)
 
 
+def mig_slice(environment: Mapping[str, str]) -> str | None:
+    """The first slice of a GPU (MIG) that CUDA_VISIBLE_DEVICES names; None where it names none."""
+    entries = (part.strip() for part in environment.get(_VISIBLE, "").split(","))
+    return next((entry for entry in entries if entry.startswith("MIG-")), None)
+
+
 def _visible(found: tuple[Device | UnreadDevice, ...], named: str) -> tuple[Device | UnreadDevice, ...]:
-    wanted = [entry.strip() for entry in named.split(",")]
-    return tuple(d for d in found if str(d.index) in wanted or any(w and d.uuid.startswith(w) for w in wanted))
+    """Those that the variable names, in its order, up to the first entry that names none, as CUDA reads it."""
+    chosen: list[Device | UnreadDevice] = []
+    for entry in (part.strip() for part in named.split(",")):
+        meant = [d for d in found if str(d.index) == entry or (entry.startswith("GPU-") and d.uuid.startswith(entry))]
+        if not meant:
+            break
+        chosen.append(meant[0])
+    return tuple(dict.fromkeys(chosen))
 
 
 def _all() -> tuple[Device | UnreadDevice, ...]:

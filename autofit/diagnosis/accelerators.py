@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml
 
 from autofit.backends.sight import NoSight, Sight
-from autofit.devices import UnreadDevice
+from autofit.devices import UnreadDevice, mig_slice
 from autofit.findings import Finding, ok, problem, warning
 from autofit.records import Device
 from autofit.units import format_bytes, format_seconds
@@ -66,6 +66,12 @@ def reported(
             )
         else:
             yield ok("gpu", "none that the NVIDIA driver reports: trials run on the CPU")
+    elif not visible and (part := mig_slice(environment)) is not None:
+        yield problem(
+            "gpu",
+            f"CUDA_VISIBLE_DEVICES names {part}: MIG slices are not supported yet",
+            "Say device: cpu, or name a whole GPU in CUDA_VISIBLE_DEVICES.",
+        )
     elif not visible:
         yield warning(
             "gpu",
@@ -114,7 +120,7 @@ def seen(
     )
     if visible and not sight.gpus:
         yield problem("tensorflow", *_why_no_gpu(sight))
-    if sight.gpus and not visible:
+    if sight.gpus and not visible and mig_slice(environment) is None:
         yield warning(
             "tensorflow",
             f"sees {sight.gpus[0].name}, which no NVIDIA driver reports: trials run on the CPU",

@@ -131,3 +131,41 @@ def test_a_driver_that_tells_nothing_has_no_gpus(driver, monkeypatch):
     for name in ("nvmlSystemGetDriverVersion", "nvmlShutdown"):
         monkeypatch.setattr(pynvml, name, unknown)
     assert devices.survey() == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "indices"),
+    [
+        (None, [0, 1, 2]),
+        ("1,0", [1, 0]),
+        (" 2 , 1", [2, 1]),
+        ("0,7,1", [0]),
+        ("-1,0", []),
+        ("1,-1,0", [1]),
+        ("", []),
+        ("NoDevFiles", []),
+        ("GPU-c,GPU-a", [2, 0]),
+        ("1,GPU-x,0", [1]),
+        ("0,MIG-1,1", [0]),
+        ("MIG-GPU-a/1/0", []),
+    ],
+)
+def test_cuda_visible_devices_is_read_as_cuda_reads_it(driver, monkeypatch, named, indices):
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 3)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: f"GPU-{'abc'[handle]}1f0e")
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    visible = devices.nvidia_devices()
+    assert [gpu.index for gpu in visible] == indices
+    assert [gpu.index for gpu in devices.survey(hidden=True)] == [0, 1, 2]
+    if visible:
+        assert devices.choose_device(replace(HERE, devices=visible), "auto").index == indices[0]
+
+
+@pytest.mark.parametrize("device", ["auto", "gpu", "gpu:0"])
+def test_a_slice_of_a_gpu_is_refused_and_not_taken_for_no_gpu(driver, monkeypatch, device):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-4d2e, MIG-5f3a")
+    here = replace(HERE, devices=devices.nvidia_devices())
+    with pytest.raises(UsageError, match="names MIG-4d2e: MIG slices are not supported yet; say device: cpu, or name the"):
+        devices.choose_device(here, device)
+    assert devices.choose_device(here, "cpu") is None

@@ -177,6 +177,9 @@ def test_gpus_that_are_not_to_be_had():
     expect(undriven, WARNING, "its driver does not answer", "nvidia-smi")
     (hidden,) = reported((), (GPU,), "")
     expect(hidden, WARNING, "hides all 1", "unset CUDA_VISIBLE_DEVICES")
+    (sliced,) = reported((), (GPU,), "MIG-4d2e")
+    expect(sliced, PROBLEM, "names MIG-4d2e: MIG slices are not supported yet", "device: cpu")
+    assert [found.status for found in accelerators.seen(SEEN, (), {"CUDA_VISIBLE_DEVICES": "MIG-4d2e"})] == [OK]
     some, _ = reported((GPU,), (GPU, GPU), "0")
     expect(some, OK, "leaves 1 of 2")
 
