@@ -26,7 +26,6 @@ def record(q: Question, seen: Seen, description: Description, chosen: Recommenda
     endless = description.sample_count is None
     data_kwargs, fit_kwargs = render_kwargs(description, chosen.config, q.sample_count if endless else None)
     rates = next((t.measurement for t in trials if t.config == chosen.config), None)
-    measured = rates.samples_per_second if rates else None
     compute = rates.compute_samples_per_second if rates else None
     inputs = rates.input_samples_per_second if rates else None
     validation = chosen.validation_batch_size
@@ -44,12 +43,13 @@ def record(q: Question, seen: Seen, description: Description, chosen: Recommenda
         confirmed=chosen.confirmed,
         device_peak_bytes=chosen.device_peak_bytes,
         host_peak_bytes=chosen.host_peak_bytes,
-        bottleneck=frontier.bottleneck(measured or 0.0, compute, inputs),
+        bottleneck=frontier.bottleneck(chosen.samples_per_second, compute, inputs),
         compute_samples_per_second=compute,
         input_samples_per_second=inputs,
         stop_reason=stop_reason,
         frontier=frontier.frontier(trials, q.limits),
         validation_batch_size=validation,
+        effective_batch_size=q.effective_batch_size,
     )
 
 

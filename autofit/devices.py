@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,34 @@ from autofit.records import Device, Machine
 from autofit.units import format_bytes
 
 _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process starts CUDA, not by asking the driver
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class UnreadDevice:
+    """A GPU that the driver does not tell enough about to tune on it; `problem` is its text, `code` its number."""
+
+    index: int
+    name: str
+    uuid: str
+    problem: str
+    code: int
 
 
 def choose_device(machine: Machine, device: str) -> Device | None:
     """The accelerator meant by `device` (auto, cpu, gpu or gpu:N); None for the CPU.
 
     Raises:
-        UsageError: the name is unknown, or there is no such GPU.
+        UsageError: the name is unknown, there is no such GPU, or only a slice of one is visible.
     """
-    if device == "cpu" or (device == "auto" and not machine.devices):
+    if device == "cpu":
+        return None
+    if not machine.devices and (part := mig_slice(os.environ)) is not None:
+        raise UsageError(
+            f"device: {device!r}: {_VISIBLE} names {part}: MIG slices are not supported yet; say device: cpu, or name the "
+            "whole GPU in it"
+        )
+    if device == "auto" and not machine.devices:
         return None
     if device in ("auto", "gpu"):
         index = machine.devices[0].index if machine.devices else 0
@@ -35,7 +55,9 @@ def choose_device(machine: Machine, device: str) -> Device | None:
     for found in machine.devices:
         if found.index == index:
             return found
-    there = ", ".join(f"gpu:{d.index} ({d.name})" for d in machine.devices) or "none that the NVIDIA driver reports"
+    told = [f"gpu:{d.index} ({d.name})" for d in machine.devices]
+    told += [f"gpu:{d.index} ({d.name}, not usable: {d.problem})" for d in survey() if isinstance(d, UnreadDevice)]
+    there = ", ".join(told) or "none that the NVIDIA driver reports"
     raise UsageError(f"device: {device!r} is not on this machine; GPUs here: {there}")
 
 
@@ -48,7 +70,7 @@ def check_free(device: Device) -> None:
     with _driver() as there:
         if not there:
             return
-        holding = _processes(_handle(device))
+        holding = _holding(device)
     if os.getpid() in holding:
         raise DeviceBusyError(device.name, holding[os.getpid()])
     files = Path("/proc/self/fd")
@@ -57,35 +79,70 @@ def check_free(device: Device) -> None:
         raise DeviceBusyError(device.name, None)
 
 
-def used_bytes(device: Device, pids: Collection[int]) -> tuple[int, int | None]:
+def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:
     """What the driver counts as used on the device: (by everybody, by these processes), in bytes.
 
-    The second is None where the driver does not tell processes apart (a container).
+    None is what it does not tell; in a container it does not tell processes apart.
     """
     with _driver() as there:
         if not there:
-            return 0, None
-        handle = _handle(device)
-        processes = _processes(handle)
-        own = [size for pid, size in processes.items() if pid in pids]
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used), sum(own) if own else None
+            return None, None
+        own = [size for pid, size in _holding(device).items() if pid in pids]
+        try:
+            everybody = int(pynvml.nvmlDeviceGetMemoryInfo(_handle(device)).used)
+        except pynvml.NVMLError:
+            everybody = None
+        return everybody, sum(own) if own else None
 
 
-def nvidia_devices(*, hidden: bool = False) -> tuple[Device, ...]:
-    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible (with `hidden`, all), in the driver's order."""
-    visible = None if hidden else os.environ.get("CUDA_VISIBLE_DEVICES")
-    wanted = None if visible is None else [entry.strip() for entry in visible.split(",")]
-    devices = []
+def nvidia_devices() -> tuple[Device, ...]:
+    """The NVIDIA GPUs to tune on: those of `survey` that the driver tells about."""
+    return tuple(device for device in survey() if isinstance(device, Device))
+
+
+def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
+    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible, in its order (with `hidden`, all, in the driver's)."""
+    named = None if hidden else os.environ.get(_VISIBLE)
     with _driver() as there:
-        driver = str(pynvml.nvmlSystemGetDriverVersion()) if there else ""
-        for index in range(pynvml.nvmlDeviceGetCount() if there else 0):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid, memory = str(pynvml.nvmlDeviceGetUUID(handle)), pynvml.nvmlDeviceGetMemoryInfo(handle)
-            if wanted is None or str(index) in wanted or any(w and uuid.startswith(w) for w in wanted):
-                held_by = tuple(f"{_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
-                name = str(pynvml.nvmlDeviceGetName(handle))
-                devices.append(Device(index, name, uuid, int(memory.total), int(memory.free), held_by, driver))
-    return tuple(devices)
+        found = _all() if there else ()
+    return found if named is None else _visible(found, named)
+
+
+def mig_slice(environment: Mapping[str, str]) -> str | None:
+    """The first slice of a GPU (MIG) that CUDA_VISIBLE_DEVICES names; None where it names none."""
+    entries = (part.strip() for part in environment.get(_VISIBLE, "").split(","))
+    return next((entry for entry in entries if entry.startswith("MIG-")), None)
+
+
+def _visible(found: tuple[Device | UnreadDevice, ...], named: str) -> tuple[Device | UnreadDevice, ...]:
+    """Those that the variable names, in its order, up to the first entry that names none, as CUDA reads it."""
+    chosen: list[Device | UnreadDevice] = []
+    for entry in (part.strip() for part in named.split(",")):
+        meant = [d for d in found if str(d.index) == entry or (entry.startswith("GPU-") and d.uuid.startswith(entry))]
+        if not meant:
+            break
+        chosen.append(meant[0])
+    return tuple(dict.fromkeys(chosen))
+
+
+def _all() -> tuple[Device | UnreadDevice, ...]:
+    try:
+        driver, count = str(pynvml.nvmlSystemGetDriverVersion()), pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
+        return ()
+    return tuple(_read(index, driver) for index in range(count))
+
+
+def _read(index: int, driver: str) -> Device | UnreadDevice:
+    name, uuid = "an NVIDIA GPU", ""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        name, uuid = str(pynvml.nvmlDeviceGetName(handle)), str(pynvml.nvmlDeviceGetUUID(handle))
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    except pynvml.NVMLError as error:
+        return UnreadDevice(index, name, uuid, str(error), int(error.value))
+    held_by = tuple(f"{_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
+    return Device(index, name, uuid, int(memory.total), int(memory.free), held_by, driver)
 
 
 @contextlib.contextmanager
@@ -99,11 +156,19 @@ def _driver() -> Iterator[bool]:
     try:
         yield True
     finally:
-        pynvml.nvmlShutdown()
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
 
 
 def _handle(device: Device) -> Any:
     return pynvml.nvmlDeviceGetHandleByUUID(device.uuid)
+
+
+def _holding(device: Device) -> dict[int, int]:
+    try:
+        return _processes(_handle(device))
+    except pynvml.NVMLError:
+        return {}
 
 
 def _processes(handle: Any) -> dict[int, int]:

@@ -181,9 +181,10 @@ class Description:
     """What is known of a workload before anything is trained.
 
     `knobs` are those that the data takes, each with the name under which it takes it, in the factory or in `fit`; of these
-    names the `required` have no default. `validation_knobs` are those of the validation data. `process_bytes` is what the
-    process that described it used of host memory, model and data opened, step traced; `footprints` are estimates of device
-    memory, by ascending batch size, empty where the step could not be traced; why is then in `estimate_problem`.
+    names the `required` have no default. `validation_knobs` and `validation_required` are those of the validation data.
+    `process_bytes` is what the process that described it used of host memory, model and data opened, step traced;
+    `footprints` are estimates of device memory, by ascending batch size, empty where the step could not be traced; why is
+    then in `estimate_problem`.
     `accumulates_by` is where `gradient_accumulation_steps` is told: an attribute of the model's "optimizer" or
     "optimizer.inner_optimizer", or "build_model", as an argument. `batch_parts` is 2 for (x, y), 3 with sample weights.
     `notices` are what the user should know of the data; `processes_hang` says that it cannot be made in forked workers.
@@ -202,6 +203,7 @@ class Description:
     fingerprint: str
     required: tuple[str, ...] = ()
     validation_knobs: Mapping[str, str] = field(default_factory=dict)
+    validation_required: tuple[str, ...] = ()
     footprints: tuple[Footprint, ...] = ()
     estimate_problem: str | None = None
     accumulates_by: str = "optimizer"

@@ -94,7 +94,8 @@ class Seen:
 
     `description` is None where not even the model could be built within the limits. `trials` are those of the search,
     `runs` those that came after it; `seconds` is what all took, `describing_seconds` of it what came before the first
-    trial. `started_at` is in seconds since 1970 (UTC).
+    trial. `started_at` is in seconds since 1970 (UTC). A run that failed is among the `trials`, too, where it counts
+    against its config.
     """
 
     limits: Limits
@@ -108,6 +109,16 @@ class Seen:
     started_at: float = 0.0
     usage: Usage
     version: int = RESULT_VERSION
+
+    @property
+    def searched(self) -> tuple[Trial, ...]:
+        """The trials that the search itself ran."""
+        after = {(run.trial.config, run.trial.measurement.started_at) for run in self.runs}
+        return tuple(
+            trial
+            for trial in self.trials
+            if trial.measurement.started_at is None or (trial.config, trial.measurement.started_at) not in after
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +141,9 @@ class TuningRecord(Seen):
     """One tune, whole: the choice, its proof, and every trial.
 
     `data_kwargs` are for the data factory (of a ready-made PyDataset: its attributes), `fit_kwargs` for `Model.fit`,
-    `optimizer_kwargs` for the optimizer; the latter are there where an effective batch size is kept. The validation data
-    takes `validation_batch_size` where that is another than the config's.
+    `optimizer_kwargs` for the optimizer; the latter are there where gradients are accumulated to keep the
+    `effective_batch_size` that was asked for. The validation data takes `validation_batch_size` where that is another than
+    the config's.
     """
 
     config: FitConfig
@@ -151,6 +163,7 @@ class TuningRecord(Seen):
     description: Description
     frontier: tuple[FrontierPoint, ...]
     validation_batch_size: int | None = None
+    effective_batch_size: int | None = None
 
     @property
     def headroom(self) -> dict[str, float | None]:

@@ -18,8 +18,10 @@ from autofit.question import PREFIX
 from autofit.report import doctor as checkup
 from autofit.report import files, history, snippet, sweeps
 from autofit.report.console import print_trials, summarise
+from autofit.results import SweepRecord
 
 _Result = Annotated[Path, typer.Argument(help="A file that autofit tune --output wrote.")]
+_ResultOrSweep = Annotated[Path, typer.Argument(help="A file that autofit tune --output or autofit sweep wrote.")]
 
 
 class Format(str, Enum):
@@ -30,13 +32,17 @@ class Format(str, Enum):
     yaml = "yaml"
 
 
-def show(result: _Result) -> None:
-    """Show a result: every trial, the choice, and the lines to paste."""
+def show(result: _ResultOrSweep) -> None:
+    """Show a result: every trial, the choice, and the lines to paste; or the table of a sweep."""
     console = Console(highlight=False)
     with ending.told():
-        record = files.load_answer(result)
-        print_trials(record, console)
-        summarise(record, console)
+        record = sweeps.load(result)
+        if isinstance(record, SweepRecord):
+            sweeps.print_sweep(record, console)
+            return
+        found = files.answered(record, result)
+        print_trials(found, console)
+        summarise(found, console)
 
 
 def kwargs(
@@ -53,7 +59,7 @@ def kwargs(
 
 
 def report(
-    result: Annotated[Path, typer.Argument(help="A file that autofit tune --output or autofit sweep wrote.")],
+    result: _ResultOrSweep,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The page to write; beside the result, as .html, if not given.")
     ] = None,

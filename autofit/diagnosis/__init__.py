@@ -40,7 +40,7 @@ def diagnose() -> Iterator[Finding | Activity]:
     yield software.python(platform.python_version(), software.python_wanted())
     if where.status is Status.PROBLEM:
         return
-    visible, everything = devices.nvidia_devices(), devices.nvidia_devices(hidden=True)
+    visible, everything = devices.survey(), devices.survey(hidden=True)
     backend = software.keras_backend(os.environ, software.configured_backend(os.environ))
     with Look() as look:
         yield from _libraries()
@@ -57,7 +57,8 @@ def diagnose() -> Iterator[Finding | Activity]:
     if isinstance(sight, NoSight) or backend.status is Status.PROBLEM:
         return
     yield Activity("trying a tiny model in a process of its own")
-    yield _trial(machine.detect(visible), visible[0] if visible and sight.gpus else None)
+    usable = tuple(device for device in visible if isinstance(device, Device))
+    yield _trial(machine.detect(usable), usable[0] if usable and sight.gpus else None)
 
 
 def _libraries() -> Iterator[Finding]:
@@ -79,7 +80,6 @@ def _memory() -> Iterator[Finding]:
 
 def _processes() -> Iterator[Finding]:
     yield processes.cores(os.cpu_count() or 1, machine.visible_cores(), machine.cpu_quota())
-    yield processes.start_method(processes.default_start_method(), sys.platform)
     yield from processes.limits(*processes.resource_limits(), machine.process_limit())
     kills = processes.oom_kills(visible=machine.tells_oom_kills(), system=sys.platform)
     if kills is not None:

@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pynvml
+
 from autofit.backends.sight import NoSight, Sight
+from autofit.devices import UnreadDevice, mig_slice
 from autofit.findings import Finding, ok, problem, warning
 from autofit.records import Device
 from autofit.units import format_bytes, format_seconds
@@ -18,6 +21,12 @@ _LEAST_BYTES = 2**30  # CUDA's context and libraries alone take hundreds of MiB
 _MISSING_LIBRARIES = re.compile(r"Cannot dlopen some GPU libraries|Could not find cuda drivers|libcu\w+\.so")
 _OLD_DRIVER = re.compile(r"driver version is insufficient|unsupported display driver|CUDA_ERROR_\w+")
 _INSTALL = "Run pip install 'autofit[gpu]'."
+_ANOTHER = "another GPU is named with device: gpu:N, the CPU with device: cpu"
+_UNREAD = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: f"A GPU that shares the host's memory is not supported yet: {_ANOTHER}.",
+    pynvml.NVML_ERROR_NO_PERMISSION: f"Give the container a whole GPU, a MIG slice is not supported yet; {_ANOTHER}.",
+    pynvml.NVML_ERROR_GPU_IS_LOST: f"Restart the machine; until then {_ANOTHER}.",
+}
 
 
 def on_bus(folder: Path = _PCI_DEVICES) -> bool:
@@ -33,7 +42,11 @@ def on_bus(folder: Path = _PCI_DEVICES) -> bool:
 
 
 def reported(
-    visible: tuple[Device, ...], everything: tuple[Device, ...], environment: Mapping[str, str], *, plugged_in: bool
+    visible: tuple[Device | UnreadDevice, ...],
+    everything: tuple[Device | UnreadDevice, ...],
+    environment: Mapping[str, str],
+    *,
+    plugged_in: bool,
 ) -> Iterator[Finding]:
     """What the NVIDIA driver reports, and the memory of each GPU.
 
@@ -53,6 +66,12 @@ def reported(
             )
         else:
             yield ok("gpu", "none that the NVIDIA driver reports: trials run on the CPU")
+    elif not visible and (part := mig_slice(environment)) is not None:
+        yield problem(
+            "gpu",
+            f"CUDA_VISIBLE_DEVICES names {part}: MIG slices are not supported yet",
+            "Say device: cpu, or name a whole GPU in CUDA_VISIBLE_DEVICES.",
+        )
     elif not visible:
         yield warning(
             "gpu",
@@ -62,7 +81,16 @@ def reported(
     elif len(visible) < len(everything):
         yield ok("gpu", f"CUDA_VISIBLE_DEVICES={named} leaves {len(visible)} of {len(everything)}")
     for device in visible:
-        yield _memory(device)
+        yield _memory(device) if isinstance(device, Device) else _unread(device)
+
+
+def _unread(device: UnreadDevice) -> Finding:
+    remedy = _UNREAD.get(device.code, f"Make nvidia-smi show its memory; until then {_ANOTHER}.")
+    return warning(
+        f"gpu:{device.index}",
+        f"{device.name}, left out of every tune: asked for its memory, the driver says {device.problem!r}",
+        remedy,
+    )
 
 
 def _memory(device: Device) -> Finding:
@@ -77,7 +105,9 @@ def _memory(device: Device) -> Finding:
     return ok(subject, detail)
 
 
-def seen(sight: Sight | NoSight, visible: tuple[Device, ...], environment: Mapping[str, str]) -> Iterator[Finding]:
+def seen(
+    sight: Sight | NoSight, visible: tuple[Device | UnreadDevice, ...], environment: Mapping[str, str]
+) -> Iterator[Finding]:
     """What TensorFlow sees, against what the driver reports."""
     if isinstance(sight, NoSight):
         yield _unseen(sight)
@@ -90,7 +120,7 @@ def seen(sight: Sight | NoSight, visible: tuple[Device, ...], environment: Mappi
     )
     if visible and not sight.gpus:
         yield problem("tensorflow", *_why_no_gpu(sight))
-    if sight.gpus and not visible:
+    if sight.gpus and not visible and mig_slice(environment) is None:
         yield warning(
             "tensorflow",
             f"sees {sight.gpus[0].name}, which no NVIDIA driver reports: trials run on the CPU",

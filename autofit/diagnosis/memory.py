@@ -17,7 +17,7 @@ _LEAST_BYTES = 2**30  # a process that has imported TensorFlow and builds a mode
 _HOLDERS = 3
 _CANDIDATES = 10  # resident sets are quickly read: of the largest, PSS decides
 _MUCH_SWAP = 0.05  # of the machine's memory
-_CONTAINER_BYTES = 64 * 2**20  # what Docker gives /dev/shm unless told otherwise
+_CONTAINER_BYTES = 64 * 2**20  # what Docker gives /dev/shm unless told otherwise; Keras hands batches over in pipes
 _LEAST_SHARED_BYTES = 2**20
 
 
@@ -108,5 +108,5 @@ def shared(size_bytes: int, free_bytes: int, *, expected: bool) -> Finding | Non
     if free_bytes < _LEAST_SHARED_BYTES:
         return problem("/dev/shm", f"{detail}: worker processes die when they share anything", more)
     if size_bytes <= _CONTAINER_BYTES:
-        return warning("/dev/shm", f"{detail}, a container's default: too little for use_multiprocessing", more)
+        return ok("/dev/shm", f"{detail}, a container's default: too little only for data that shares memory itself")
     return ok("/dev/shm", detail)

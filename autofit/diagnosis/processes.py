@@ -1,9 +1,8 @@
-"""Cores, how processes are started, and how many a user may have."""
+"""Cores, whether the kernel's kills are seen, and how many processes and files a user may have."""
 
 from __future__ import annotations
 
 import math
-import multiprocessing
 import sys
 from collections.abc import Iterator
 
@@ -31,29 +30,6 @@ def cores(machine_cores: int, visible: int, quota: float | None) -> Finding:
             "Give the process more cores (taskset, docker run --cpuset-cpus) if there are more.",
         )
     return ok("cores", detail)
-
-
-def start_method(method: str, system: str) -> Finding:
-    """How worker processes of a PyDataset are started: forked, or with TensorFlow imported anew in each."""
-    if method == "fork" or system != "linux":
-        return ok("start method", f"{method}: worker processes {_MEANING[method]}")
-    return warning(
-        "start method",
-        f"{method}: worker processes {_MEANING[method]}",
-        'Call multiprocessing.set_start_method("fork") before fit, or let workers be threads.',
-    )
-
-
-_MEANING = {
-    "fork": "are forked",
-    "spawn": "import TensorFlow anew, at each epoch",
-    "forkserver": "import TensorFlow anew, at each epoch",
-}
-
-
-def default_start_method() -> str:
-    """The platform's: fork on Linux before Python 3.14, forkserver there from it on, spawn elsewhere."""
-    return multiprocessing.get_all_start_methods()[0]
 
 
 def oom_kills(*, visible: bool, system: str) -> Finding | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from autofit.errors import UnsupportedInputError
@@ -31,6 +31,7 @@ __all__ = [
     "open_input",
     "readymade",
     "render_kwargs",
+    "render_validation",
     "required_of",
 ]
 
@@ -170,6 +171,23 @@ def open_input(
     )
 
 
+def render_validation(description: Description, config: FitConfig) -> dict[str, Any]:
+    """The arguments that apply a config to the validation data, without a queue as in `render_kwargs`."""
+    return _written(description, description.validation_knobs, description.validation_required, config)
+
+
+def _written(
+    description: Description, names: Mapping[str, str], required: Sequence[str], config: FitConfig
+) -> dict[str, Any]:
+    """Those of `arguments_of` that do something, or have no default."""
+    given = arguments_of(names, config)
+    queue = names.get("max_queue_size")
+    is_dead = KINDS[description.input_kind] in (PyDatasetInput, SequenceInput) and not config.has_queue
+    if is_dead and queue in given and queue not in required:
+        del given[queue]
+    return given
+
+
 def render_kwargs(
     description: Description, config: FitConfig, sample_count: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -183,11 +201,7 @@ def render_kwargs(
         sample_count: samples in an epoch where the user says how many, since the data does not: it gives `steps_per_epoch`.
     """
     kind = KINDS[description.input_kind]
-    given = arguments_of(description.knobs, config)
-    queue = description.knobs.get("max_queue_size")
-    is_dead = kind in (PyDatasetInput, SequenceInput) and not config.has_queue
-    if is_dead and queue in given and queue not in description.required:
-        del given[queue]
+    given = _written(description, description.knobs, description.required, config)
     to_fit = {description.knobs[knob] for knob in kind.fit_knobs if knob in description.knobs}
     fit_kwargs = {name: value for name, value in given.items() if name in to_fit}
     to_factory = set(given) - to_fit | set(description.required)

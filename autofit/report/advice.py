@@ -29,6 +29,12 @@ def bottleneck(record: TuningRecord) -> str:
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None or record.bottleneck == "unknown":
         return "unknown: the rates of step and input alone were not taken"
+    if record.bottleneck == "compute" and inputs < compute:
+        return (
+            f"compute-bound: together they reach {format_rate(record.samples_per_second)} of the {format_rate(compute)} "
+            f"samples/s that the model takes alone; the input alone makes {format_rate(inputs)}: "
+            "a faster model would wait for it"
+        )
     if record.bottleneck == "compute":
         return (
             f"compute-bound: the model takes {format_rate(compute)} samples/s, the input could make {format_rate(inputs)}; "
@@ -44,17 +50,21 @@ def bottleneck(record: TuningRecord) -> str:
 
 
 def _input_bound(record: TuningRecord, compute: float, inputs: float) -> list[str]:
+    """What the input makes, and with more workers; a rate above the model's is no limit, nor one at another batch size."""
     rates = {t.config: t.measurement.input_samples_per_second for t in record.trials}
-    made = {config: rate for config, rate in rates.items() if rate}
-    alone = max((config for config in made if not config.has_queue), key=lambda config: made[config], default=None)
+    slower = {config: rate for config, rate in rates.items() if rate and rate < compute}
+    here = {config: rate for config, rate in slower.items() if config.batch_size == record.config.batch_size}
+    single = [c for c in slower if c.workers is not None and not c.has_queue]
+    alone = max(single, key=lambda config: (config in here, slower[config]), default=None)
     if alone is None:
         return [f"the input makes {format_rate(inputs)} samples/s, the model could take {format_rate(compute)}"]
-    one, best = made[alone], max(made, key=lambda config: made[config])
-    at = [f" (batch {c.batch_size})" if alone.batch_size != best.batch_size else "" for c in (alone, best)]
-    parts = [f"one worker makes {format_rate(one)} samples/s{at[0]}, the model could take {format_rate(compute)}"]
-    if best.has_queue and made[best] > one:
-        parts.append(f"{_workers(best)} reach {format_rate(made[best])}{at[1]}")
-    if any(_is_held_back(trial, one, record) for trial in record.trials):
+    one, named = slower[alone], "" if alone in here else f" (batch {alone.batch_size})"
+    parts = [f"one worker makes {format_rate(one)} samples/s{named}, the model could take {format_rate(compute)}"]
+    best = max(here, key=lambda config: here[config], default=alone)
+    if best.has_queue and slower[best] > one:
+        at = f" (batch {best.batch_size})" if named else ""
+        parts.append(f"{_workers(best)} reach {format_rate(slower[best])}{at}")
+    if any(_is_held_back(trial, one, record) for trial in record.trials if trial.config in here):
         parts.append("handing batches over from process to process (pickling) limits beyond")
     return parts
 
@@ -78,6 +88,8 @@ def _learning_rate(record: TuningRecord) -> str:
     now, before = record.config.batch_size, record.speedup.baseline.batch_size
     if record.optimizer_kwargs:
         return "unchanged: gradients are accumulated, so that an update still averages as many samples"
+    if record.effective_batch_size is not None:
+        return f"unchanged: an update averages {record.effective_batch_size} samples, as asked"
     if not now or not before or now == before:
         return ""
     ratio = now / before

@@ -21,6 +21,7 @@ from autofit.results import TuningRecord
 from autofit.units import format_bytes, format_rate, format_seconds
 
 _BAR_CELLS = 6
+_HEADER_LINES = 1  # of the table
 _REFRESH_PER_SECOND = 2  # drawing takes time from what is being measured
 _CONFIRMING_RUNS = 6
 _STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
@@ -57,8 +58,9 @@ class Progress:
         if self._view is not None:
             self._view.draw(self._draw(), at_once=True)
             self._view, self._lines = None, []
-        if self._live is not None:
-            self._live.stop()
+        live, self._live = self._live, None  # what it leaves on the screen is drawn whole
+        if live is not None:
+            live.stop()
 
     @property
     def trials_kept(self) -> int:
@@ -118,27 +120,47 @@ class Progress:
             self.console.print(escape(line), soft_wrap=self._live is None)
 
     def _draw(self) -> RenderableType:
+        now = Group(*self._now())
         parts: list[RenderableType] = [Text(line) for line in self._lines]
-        if self._rows:
+        if self._live is not None:
+            parts += self._last_rows(self.console.height - len(self.console.render_lines(now)))
+        elif self._rows:
             parts.append(_table(self._rows, self._limits))
-        if self._activity.doing:
-            now = self._activity
-            line = Text(f"now: {now.doing}", style="bold")
-            details = ", ".join(part for part in (str(now.config or ""), now.phase) if part)
-            parts.append(line)
-            parts.append(Text(f"     {details}{self._left()}", style="dim"))
-            if now.why:
-                parts.append(Text(f"     why: {now.why}", style="dim"))
-        return Group(*parts)
+        return Group(*parts, now)
+
+    def _now(self) -> list[RenderableType]:
+        """Lines on what is done now, and why."""
+        now = self._activity
+        if not now.doing:
+            return []
+        details = ", ".join(part for part in (str(now.config or ""), now.phase) if part)
+        lines = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{self._left()}", style="dim")]
+        return [*lines, Text(f"     why: {now.why}", style="dim")] if now.why else [*lines]
+
+    def _last_rows(self, lines: int) -> list[RenderableType]:
+        """The table in so many lines: its last rows, and how many trials came before; what is too high would be cut off
+        at its end.
+        """
+        if not self._rows:
+            return []
+        room = lines - _HEADER_LINES
+        if len(self._rows) <= room:
+            return [_table(self._rows, self._limits, no_wrap=True)]
+        earlier = len(self._rows) - max(1, room - 1)
+        told = Text(f"… {earlier} earlier {'trial' if earlier == 1 else 'trials'}", style="dim")
+        return [told, _table(self._rows, self._limits, skip=earlier, no_wrap=True)]
 
     def _left(self) -> str:
         left = self._seconds_left()
         return f" (about {format_seconds(left)} left)" if left else ""
 
     def _seconds_left(self) -> float | None:
-        """What is left of the time allowed, or of the trials allowed at the pace so far."""
-        if self._deadline is not None:
-            return max(1.0, self._deadline - time.monotonic())
+        """What is left of the time allowed, or of the trials allowed at the pace so far, whichever ends first."""
+        allowed = None if self._deadline is None else max(1.0, self._deadline - time.monotonic())
+        found = [seconds for seconds in (allowed, self._seconds_at_this_pace()) if seconds is not None]
+        return min(found, default=None)
+
+    def _seconds_at_this_pace(self) -> float | None:
         searched = [trial.measurement.seconds for stage, trial in self._rows if stage in ("kept", "search")]
         if not searched or self._max_trials is None:
             return None
@@ -174,7 +196,7 @@ def summarise(record: TuningRecord, console: Console) -> None:
         *advice(record).items(),
         ("device", _margin(record.device_peak_bytes, record.limits.device_bytes)),
         ("host", _margin(record.host_peak_bytes, record.limits.host_bytes)),
-        ("search", f"{record.stop_reason}; {len(record.trials)} trials, {format_seconds(record.seconds)} in all"),
+        ("search", f"{record.stop_reason}; {len(record.searched)} trials, {format_seconds(record.seconds)} in all"),
     ]
     grid = Table.grid(padding=(0, 2))
     for name, text in rows:
@@ -186,8 +208,10 @@ def summarise(record: TuningRecord, console: Console) -> None:
 
 
 def print_trials(record: TuningRecord, console: Console) -> None:
-    """Print the table of all trials."""
-    console.print(_table([("search", trial) for trial in record.trials], record.limits))
+    """Print the table of all trials of the search, and of the runs after it that failed."""
+    searched = record.searched
+    failed = [("run after it", trial) for trial in record.trials if trial not in searched]
+    console.print(_table([*(("search", trial) for trial in searched), *failed], record.limits))
 
 
 def _margin(peak_bytes: int | None, limit_bytes: int | None) -> str:
@@ -199,19 +223,16 @@ def _margin(peak_bytes: int | None, limit_bytes: int | None) -> str:
     return f"{peak} of {format_bytes(limit_bytes)}, {1 - peak_bytes / limit_bytes:.0%} free"
 
 
-def _table(rows: list[tuple[str, Trial]], limits: Limits | None) -> Table:
+def _table(rows: list[tuple[str, Trial]], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
+    """The trials as a table, without the first `skip` of them; with `no_wrap` each takes one line, however narrow it is."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("#", justify="right")
-    for name in ("batch", "workers", "queue"):
-        table.add_column(name, justify="right")
-    table.add_column("outcome")
-    table.add_column("samples/s", justify="right")
-    table.add_column("device")
-    table.add_column("host")
-    table.add_column("s", justify="right")
+    for name in ("#", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "s"):
+        table.add_column(name, justify="left" if name in ("outcome", "device", "host") else "right", no_wrap=no_wrap)
     number = 0
-    for stage, trial in rows:
+    for place, (stage, trial) in enumerate(rows):
         number += stage in ("kept", "search")
+        if place < skip:
+            continue
         m = trial.measurement
         label = "" if stage in ("kept", "search") else stage
         table.add_row(

@@ -56,7 +56,7 @@ def origin(record: Seen | SweepRecord) -> str:
         parts.append(f"on {record.machine.host}")
     if isinstance(record, Seen):
         parts.append(f"({record.device})")
-        text = f"{drawing.counted(len(record.trials), 'trial')} of the search"
+        text = f"{drawing.counted(len(record.searched), 'trial')} of the search"
         text += f", {drawing.counted(len(record.runs), 'run')} after it" if record.runs else ""
     else:
         text = drawing.counted(len(record.cells), "cell")
@@ -172,7 +172,10 @@ def _ceilings(record: TuningRecord) -> str:
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None:
         return "the rates of model and input alone were not taken"
-    return f"alone the model takes {format_rate(compute)} samples/s, the input makes {format_rate(inputs)}"
+    alone = f"alone the model takes {format_rate(compute)} samples/s, the input makes {format_rate(inputs)}"
+    if record.bottleneck == "compute" and inputs < compute:
+        return f"{alone}; together they reach {format_rate(record.samples_per_second)}"
+    return alone
 
 
 def _change(change: float | None, more: str, less: str) -> str:

@@ -78,7 +78,15 @@ def load_answer(path: str | os.PathLike[str]) -> TuningRecord:
     Raises:
         UsageError: as `load`, and where there was no answer.
     """
-    record = load(path)
+    return answered(load(path), path)
+
+
+def answered(record: TuningRecord | Unanswered, path: str | os.PathLike[str]) -> TuningRecord:
+    """The record that was read from a file, if it is an answer.
+
+    Raises:
+        UsageError: it is none.
+    """
     if isinstance(record, Unanswered):
         raise UsageError(f"{path}: holds no answer: {record.problem}")
     return record
@@ -92,7 +100,7 @@ def load(path: str | os.PathLike[str]) -> TuningRecord | Unanswered:
     """
     told = read(path)
     if "cells" in told:
-        raise UsageError(f"{path}: is a sweep, not one result; see it with: autofit report {path}")
+        raise UsageError(f"{path}: is a sweep, not one result; see it with: autofit show {path}")
     try:
         return decode(told)
     except ValidationError as error:

@@ -64,8 +64,10 @@ def throughput(seen: Seen) -> Plot:
     caption += "ceilings, the model alone and the input alone. Points are measured."
     if curve is None:
         caption = "Points are measured. Too few batch sizes ran for a curve between them."
-    elif min(curve.inputs) > highest:
-        caption += f" The input alone makes {format_rate(min(curve.inputs))} samples/s and more: above what is drawn."
+    else:
+        for does, ceiling in (("model alone takes", curve.compute), ("input alone makes", curve.inputs)):
+            if min(ceiling) > highest:
+                caption += f" The {does} {format_rate(min(ceiling))} samples/s and more: above what is drawn."
     return Plot("throughput", title, caption, drawing.figure(traces, xaxis=x, yaxis=y))
 
 
@@ -125,7 +127,8 @@ def memory(seen: Seen, which: str) -> Plot | None:
         traces.append(drawing.line(f"limit {format_bytes(limit)}", ends, [limit / unit_bytes] * 2, VERMILION, "longdash"))
         caption += f"The limit is {format_bytes(limit)}."
     if curve is not None:
-        caption += " A batch whose bound is above the limit is not tried." if limit is not None and not far else ""
+        if limit is not None and not far:
+            caption += " A batch whose bound is above the limit is tried only where nothing else is left."
         caption += " The bound holds with 99 % probability."
     x = drawing.batch_axis(*ends)
     y_axis = drawing.axis(f"{which} memory ({unit})", range=[0, top])

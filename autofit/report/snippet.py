@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autofit.inputs import arguments_of, readymade
+from autofit.inputs import readymade, render_validation
 from autofit.results import TuningRecord, Usage
 from autofit.workload import Reference, Workload
 
 _ARRAYS = ("x", "y", "sample_weight")  # as `fit` calls them
 _SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # in their modules mixed_precision
+_UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 _LINE_CHARACTERS = 60  # short enough to stand indented, twice, on 80 columns
 
 
@@ -67,7 +68,7 @@ def render(record: TuningRecord) -> str:
         arguments = [*parts[:2], *(f"{part}={part}" for part in parts[2:])]
     if usage.validation is not None:
         smaller = record.validation_batch_size or record.config.batch_size
-        knobs = arguments_of(description.validation_knobs, replace(record.config, batch_size=smaller))
+        knobs = render_validation(description, replace(record.config, batch_size=smaller))
         validation = usage.validation
         if usage.validation_form == "factory":
             validation = _call(usage.validation, {**usage.validation_kwargs, **knobs})
@@ -113,15 +114,19 @@ def _form(data: Any) -> str:
 
 
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """What a `functools.partial` calls, and all the arguments that it is given by name; anything else is itself."""
+    """What a `functools.partial` calls, and all the arguments that it is given by name; anything else is itself, and so is
+    a partial some of whose arguments have no name.
+    """
     if not isinstance(part, functools.partial):
         return part, dict(kwargs)
     try:
-        given = inspect.signature(part.func).bind_partial(*part.args, **part.keywords).arguments
+        signature = inspect.signature(part.func)
+        given = signature.bind_partial(*part.args).arguments
     except (TypeError, ValueError):
         return part, dict(kwargs)
-    own = {name: value for name, value in given.items() if name not in part.keywords and name != "kwargs"}
-    return part.func, {**own, **part.keywords, **kwargs}
+    if any(signature.parameters[name].kind in _UNNAMED for name in given):
+        return part, dict(kwargs)
+    return part.func, {**given, **part.keywords, **kwargs}
 
 
 def _name(function: Any, otherwise: str, imports: list[str]) -> str:

@@ -114,7 +114,7 @@ def _row(cell: Cell) -> dict[str, Any]:
     found = cell.found
     row: dict[str, Any] = {"outcome": cell.outcome, "problem": _in_a_line(cell.problem) if cell.problem else ""}
     if found is not None:
-        row |= {"trials": len(found.trials), "seconds": round(found.seconds, 1)}
+        row |= {"trials": len(found.searched), "seconds": round(found.seconds, 1)}
     if isinstance(found, TuningRecord):
         speedup = found.speedup
         row |= {knob: getattr(found.config, knob) for knob in KNOBS}

@@ -42,13 +42,13 @@ class Bar:
 
 def stages(seen: Seen) -> list[tuple[str, Trial]]:
     """Every trial with its stage, in the order in which they ran."""
-    found = [("search", t) for t in seen.trials] + [(run.stage, run.trial) for run in seen.runs]
+    found = [("search", t) for t in seen.searched] + [(run.stage, run.trial) for run in seen.runs]
     return sorted(found, key=lambda pair: pair[1].measurement.started_at or float("inf"))
 
 
 def lay_out(seen: Seen) -> tuple[list[Bar], bool]:
     """The stretches on one axis from 0, and whether pauses (a tune that was ended and went on later) were cut out."""
-    numbers = {id(trial): number for number, trial in enumerate(seen.trials, 1)}
+    numbers = {id(trial): number for number, trial in enumerate(seen.searched, 1)}
     found: list[tuple[float | None, Bar]] = []
     if seen.describing_seconds:
         found.append((seen.started_at, Bar(_DESCRIBING, _DESCRIBING, 0.0, seen.describing_seconds)))
@@ -174,4 +174,4 @@ def _told(bar: Bar, stage: str) -> str:
 
 def ordered(seen: Seen) -> Sequence[tuple[str, Trial]]:
     """The trials of the search in their order, then the runs after it in theirs."""
-    return [*(("search", t) for t in seen.trials), *((run.stage, run.trial) for run in seen.runs)]
+    return [*(("search", t) for t in seen.searched), *((run.stage, run.trial) for run in seen.runs)]

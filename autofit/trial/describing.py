@@ -38,6 +38,8 @@ def describe(job: Job, loaded: Workload) -> None:
     if found is not None and found.opens_alike and data.kind != "tf.data":
         notices.append(lengths.OPENS_ALIKE)
     footprints, problem = _footprints(job, model, batch)
+    validation = resolved(loaded.validation)
+    validation_knobs = knobs_of(validation, loaded.validation_kwargs)
     job.send(
         description=asdict(
             Description(
@@ -53,7 +55,8 @@ def describe(job: Job, loaded: Workload) -> None:
                 jit_compile=bool(model.jit_compile),
                 batch_parts=len(batch),
                 keras=keras_of(model).__name__,
-                validation_knobs=knobs_of(resolved(loaded.validation), loaded.validation_kwargs),
+                validation_knobs=validation_knobs,
+                validation_required=required_of(validation, validation_knobs.values()),
                 fingerprint=_model_fingerprint(model, [np.asarray(leaf) for leaf in leaves(batch)]),
                 footprints=footprints,
                 estimate_problem=problem,

@@ -56,7 +56,7 @@ class Watcher:
         self._seconds_by_phase: dict[str, float] = {}
         self.least_shared_memory_bytes = machine.shared_memory()[1]
         self._device = device
-        self._device_used_before = devices.used_bytes(device, ())[0] if device else 0
+        self._device_used_before = devices.used_bytes(device, ())[0] if device else None
         self.driver_peak_bytes: int | None = None
 
     @property
@@ -103,8 +103,10 @@ class Watcher:
         self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, machine.shared_memory()[1])
         if self._device is not None:
             everybody, ours = devices.used_bytes(self._device, {process.pid for process in self._tree})
-            used = ours if ours is not None else max(0, everybody - self._device_used_before)
-            self.driver_peak_bytes = max(self.driver_peak_bytes or 0, used)
+            if ours is None and everybody is not None and self._device_used_before is not None:
+                ours = max(0, everybody - self._device_used_before)
+            if ours is not None:
+                self.driver_peak_bytes = max(self.driver_peak_bytes or 0, ours)
 
     def _growth_bytes(self) -> int:
         """What resident sets have grown since the last reading: a bound on how much the tree uses more."""

@@ -1,13 +1,16 @@
 """What the NVIDIA driver says, told by a driver of the test's own."""
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from autofit import devices, limits
 from autofit.errors import DeviceBusyError, UsageError
 from autofit.records import Device
+from autofit.trial.watcher import Watcher
 from tests.unit.test_machine import HERE
 
 GIB = 2**30
@@ -68,10 +71,101 @@ def test_use_is_counted_for_the_trials_own_processes(driver):
 def test_without_a_driver_there_is_no_gpu():
     if devices.nvidia_devices():
         pytest.skip("this machine has a GPU")
-    assert devices.used_bytes(GPU, {1}) == (0, None)
+    assert devices.used_bytes(GPU, {1}) == (None, None)
     devices.check_free(GPU)
 
 
 def test_the_driver_and_its_version_are_told(driver):
     (found,) = devices.nvidia_devices()
     assert (found.name, found.driver, found.total_bytes) == ("NVIDIA T4", "550.54", 16 * GIB)
+
+
+ERRORS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_GPU_IS_LOST)
+
+
+def refuse(monkeypatch, code, *functions, handles=(0,)):
+    """Let the driver answer these functions, asked for these GPUs, with an error."""
+    for name in functions:
+        answer = getattr(pynvml, name)
+
+        def asked(handle, answer=answer):
+            if handle in handles:
+                raise pynvml.NVMLError(code)
+            return answer(handle)
+
+        monkeypatch.setattr(pynvml, name, asked)
+
+
+@pytest.mark.parametrize("code", ERRORS)
+@pytest.mark.parametrize("function", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetHandleByIndex"])
+def test_a_gpu_that_the_driver_does_not_tell_of_is_left_out_and_the_others_stay(driver, monkeypatch, code, function):
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    refuse(monkeypatch, code, function)
+    lost, found = devices.survey()
+    assert (lost.index, lost.problem, lost.code) == (0, str(pynvml.NVMLError(code)), code)
+    assert devices.nvidia_devices() == (found,)
+    assert found.index == 1
+    assert devices.choose_device(replace(HERE, devices=(found,)), "auto") == found
+    with pytest.raises(UsageError, match=rf"gpu:0 \({lost.name}, not usable: {lost.problem}\)"):
+        devices.choose_device(HERE, "gpu")
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_use_that_the_driver_does_not_tell_is_unknown(driver, monkeypatch, code):
+    driver[10] = 2 * GIB
+    refuse(monkeypatch, code, "nvmlDeviceGetMemoryInfo")
+    assert devices.used_bytes(GPU, {10}) == (None, 2 * GIB)
+    assert devices.used_bytes(GPU, {11}) == (None, None)
+    watcher = Watcher(os.getpid(), 1024 * GIB, 9.0, GPU)
+    assert watcher.poll() is None
+    assert watcher.driver_peak_bytes is None
+    refuse(monkeypatch, code, "nvmlDeviceGetHandleByUUID", handles=("GPU-1",))
+    assert devices.used_bytes(GPU, {10}) == (None, None)
+    devices.check_free(GPU)
+
+
+def test_a_driver_that_tells_nothing_has_no_gpus(driver, monkeypatch):
+    def unknown():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+
+    for name in ("nvmlSystemGetDriverVersion", "nvmlShutdown"):
+        monkeypatch.setattr(pynvml, name, unknown)
+    assert devices.survey() == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "indices"),
+    [
+        (None, [0, 1, 2]),
+        ("1,0", [1, 0]),
+        (" 2 , 1", [2, 1]),
+        ("0,7,1", [0]),
+        ("-1,0", []),
+        ("1,-1,0", [1]),
+        ("", []),
+        ("NoDevFiles", []),
+        ("GPU-c,GPU-a", [2, 0]),
+        ("1,GPU-x,0", [1]),
+        ("0,MIG-1,1", [0]),
+        ("MIG-GPU-a/1/0", []),
+    ],
+)
+def test_cuda_visible_devices_is_read_as_cuda_reads_it(driver, monkeypatch, named, indices):
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 3)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: f"GPU-{'abc'[handle]}1f0e")
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    visible = devices.nvidia_devices()
+    assert [gpu.index for gpu in visible] == indices
+    assert [gpu.index for gpu in devices.survey(hidden=True)] == [0, 1, 2]
+    if visible:
+        assert devices.choose_device(replace(HERE, devices=visible), "auto").index == indices[0]
+
+
+@pytest.mark.parametrize("device", ["auto", "gpu", "gpu:0"])
+def test_a_slice_of_a_gpu_is_refused_and_not_taken_for_no_gpu(driver, monkeypatch, device):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-4d2e, MIG-5f3a")
+    here = replace(HERE, devices=devices.nvidia_devices())
+    with pytest.raises(UsageError, match="names MIG-4d2e: MIG slices are not supported yet; say device: cpu, or name the"):
+        devices.choose_device(here, device)
+    assert devices.choose_device(here, "cpu") is None

@@ -7,11 +7,13 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+import pynvml
 import pytest
 from rich.console import Console
 
 from autofit import diagnosis, machine
 from autofit.backends.sight import Look, NoSight, SeenGpu, Sight
+from autofit.devices import UnreadDevice
 from autofit.diagnosis import accelerators, attempt, folders, memory, processes, software
 from autofit.errors import TrialProcessError, UsageError
 from autofit.events import Activity
@@ -175,6 +177,9 @@ def test_gpus_that_are_not_to_be_had():
     expect(undriven, WARNING, "its driver does not answer", "nvidia-smi")
     (hidden,) = reported((), (GPU,), "")
     expect(hidden, WARNING, "hides all 1", "unset CUDA_VISIBLE_DEVICES")
+    (sliced,) = reported((), (GPU,), "MIG-4d2e")
+    expect(sliced, PROBLEM, "names MIG-4d2e: MIG slices are not supported yet", "device: cpu")
+    assert [found.status for found in accelerators.seen(SEEN, (), {"CUDA_VISIBLE_DEVICES": "MIG-4d2e"})] == [OK]
     some, _ = reported((GPU,), (GPU, GPU), "0")
     expect(some, OK, "leaves 1 of 2")
 
@@ -189,6 +194,27 @@ def test_memory_of_a_gpu_and_who_holds_it(free, status, remedy, holder):
     assert found.subject == "gpu:1"
     expect(found, status, holder or "of 16.0 GiB free", remedy)
     assert ("nvidia-smi" in (found.remedy or "")) == (holder is None and status is not OK)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(3, "shares the host's memory"), (4, "Give the container a whole"), (15, "Restart the machine"), (999, "nvidia-smi")],
+)
+def test_a_gpu_that_the_driver_does_not_tell_of(code, remedy):
+    unread = UnreadDevice(0, "NVIDIA GB10", "GPU-1", str(pynvml.NVMLError(code)), code)
+    (found,) = reported((unread,), (unread,))
+    assert found.subject == "gpu:0"
+    expect(found, WARNING, f"NVIDIA GB10, left out of every tune: asked for its memory, the driver says '{unread.problem}'")
+    assert remedy in found.remedy
+    assert "no NVIDIA driver reports" not in str(list(accelerators.seen(SEEN, (unread,), {})))
+
+
+def test_a_gpu_that_the_driver_does_not_tell_of_keeps_nothing_from_being_looked_at(monkeypatch):
+    unread = UnreadDevice(0, "NVIDIA GB10", "GPU-1", "Not Supported", 3)
+    monkeypatch.setattr(diagnosis.devices, "survey", lambda *, hidden=False: (unread,))
+    monkeypatch.setattr(diagnosis, "Look", lambda: Told(SEEN))
+    monkeypatch.setattr(diagnosis, "_trial", lambda here, device: ok("trial", f"on {device}, of {here.devices}"))
+    assert ok("trial", "on None, of ()") in list(diagnosis.diagnose())
 
 
 def test_a_card_on_the_bus(tmp_path):
@@ -319,7 +345,7 @@ def test_swap():
     ("size", "free", "status", "detail"),
     [
         (8 * GIB, 8 * GIB, OK, "8.00 GiB of 8.00 GiB free"),
-        (64 * MIB, 64 * MIB, WARNING, "too little for use_multiprocessing"),
+        (64 * MIB, 64 * MIB, OK, "too little only for data that shares memory itself"),
         (8 * GIB, 4096, PROBLEM, "worker processes die"),
         (0, 0, PROBLEM, "there is none"),
     ],
@@ -334,13 +360,6 @@ def test_cores():
     expect(processes.cores(16, 4, 4.0), OK, "4 of 16, by affinity")
     expect(processes.cores(16, 16, 2.5), WARNING, "quota is 2.5", "TF_NUM_INTRAOP_THREADS=2")
     expect(processes.cores(16, 1, None), WARNING, "take turns", "taskset")
-
-
-def test_the_start_method():
-    expect(processes.start_method("fork", "linux"), OK, "are forked")
-    expect(processes.start_method("forkserver", "linux"), WARNING, "import TensorFlow anew", 'set_start_method("fork")')
-    expect(processes.start_method("spawn", "darwin"), OK, "import TensorFlow anew")
-    assert processes.default_start_method() in ("fork", "forkserver", "spawn")
 
 
 def test_whether_the_kernels_kills_are_seen():
@@ -536,6 +555,7 @@ def test_all_is_looked_at_and_nothing_tried_that_cannot_work(seen, backend, trie
     subjects = [event.subject for event in events if isinstance(event, Finding)]
     assert subjects[:3] == ["platform", "python", "libraries"]
     assert {"host memory", "cores", "temporary files", "storage", "tensorflow", "keras backend"} <= set(subjects)
+    assert "start method" not in subjects
     assert ("trial" in subjects) == tried
     assert Told.left
     assert any(isinstance(event, Activity) for event in events)

@@ -166,8 +166,24 @@ def test_throughput_is_drawn_with_both_ceilings_the_choice_and_what_failed(tuned
     assert drawn["input alone"].y[at_64] == pytest.approx(3600, rel=0.1)
 
 
+@pytest.mark.parametrize(("fast", "told"), [("compute", "The model alone takes "), ("input", "The input alone makes ")])
+def test_a_ceiling_that_is_above_what_is_drawn_is_told(tuned, fast, told):
+    def far(trial):
+        m = trial.measurement
+        rate = m.samples_per_second
+        rates = {"compute_samples_per_second": rate, "input_samples_per_second": rate}
+        faster = {**rates, f"{fast}_samples_per_second": 100_000.0}
+        return trial if rate is None else replace(trial, measurement=replace(m, **faster))
+
+    plot = plots.throughput(replace(tuned, trials=tuple(far(t) for t in tuned.trials)))
+    assert plot.caption.count("above what is drawn") == 1
+    assert told in plot.caption
+    assert "above what is drawn" not in plots.throughput(tuned).caption
+
+
 def test_memory_is_drawn_with_its_prediction_bound_limit_and_out_of_memory_points(tuned):
     drawn = traces(plots.memory(tuned, "device"))
+    assert "tried only where nothing else is left" in plots.memory(tuned, "device").caption
     assert set(drawn) >= {"predicted", "99 % bound", "limit 150 MiB", "out of memory"}
     assert all(upper >= e for e, upper in zip(drawn["predicted"].y, drawn["99 % bound"].y, strict=True))
     assert set(drawn["limit 150 MiB"].y) == {150.0}

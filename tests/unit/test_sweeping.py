@@ -7,8 +7,10 @@ import threading
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from autofit import sweeping
+from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records import Device
 from autofit.report import files, sweeps
@@ -82,6 +84,21 @@ def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
         assert told in text
     with pytest.raises(UsageError, match="is a sweep, not one result"):
         files.load(tmp_path / "sweep.json")
+
+
+def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, record, tmp_path):
+    sweeps.save(swept[-1].record, tmp_path / "sweep.json")
+    done = CliRunner().invoke(app, ["show", str(tmp_path / "sweep.json")])
+    assert done.exit_code == 0, done.output
+    console = Console(width=80, file=io.StringIO(), highlight=False)
+    sweeps.print_sweep(swept[-1].record, console)
+    assert done.stdout == console.file.getvalue()
+    files.save(record, tmp_path / "result.json")
+    assert "To train with it" in CliRunner().invoke(app, ["show", str(tmp_path / "result.json")]).stdout
+    files.save(swept[-1].record.cells[2].found, tmp_path / "none.json")
+    refused = CliRunner().invoke(app, ["show", str(tmp_path / "none.json")])
+    assert refused.exit_code == 2
+    assert "holds no answer: nothing fits" in refused.stderr
 
 
 def test_a_result_is_read_as_one_and_damage_is_said(record, tmp_path):

@@ -1,10 +1,12 @@
 """The loop, above the process wall: what is tried, stored, chosen, confirmed, demoted, resumed and said."""
 
+import io
 import re
 import zlib
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from autofit import frontier
 from autofit.columns import Columns
@@ -23,7 +25,8 @@ from autofit.records import (
     TrialSpec,
 )
 from autofit.remembering import tune
-from autofit.report import files, snippet
+from autofit.report import content, files, snippet, timeline, trials
+from autofit.report.console import print_trials, summarise
 from autofit.results import Usage
 from autofit.space import build_space, condemned
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MACHINE, MIB, FakeLauncher, drain, question
@@ -113,6 +116,39 @@ def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path):
     assert second.config.batch_size < first.config.batch_size
     assert [t.measurement.outcome for t in second.trials if t.config == first.config] == [Outcome.OK, Outcome.DEVICE_OOM]
     assert second.confirmed
+
+
+class Clocked(FakeLauncher):
+    """Says when each trial began."""
+
+    def measure(self, spec):
+        return replace(super().measure(spec), started_at=1e9 + 10 * len(self.specs))
+
+
+def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path):
+    class Failing(Clocked):
+        def run(self, spec):
+            measurement = yield from super().run(spec)
+            if spec.role == "confirm" and sum(s.role == "confirm" for s in self.specs) == 1:
+                full = Measurement(Outcome.DEVICE_OOM, Evidence("device full"), 5.0, phase_seconds={"training": 5.0})
+                return replace(full, started_at=measurement.started_at)
+            return measurement
+
+    _, record = drain(tune(question(tmp_path), Failing()))
+    (failed,) = [run.trial for run in record.runs if run.trial.measurement.outcome is Outcome.DEVICE_OOM]
+    assert failed in record.trials
+    assert failed not in record.searched
+    assert len(record.searched) == len(record.trials) - 1 == 6
+    assert [stage for stage, trial in timeline.stages(record) if trial == failed] == ["chosen"]
+    assert sum(bar.trial == failed for bar in timeline.lay_out(record)[0]) == 1
+    assert timeline.phases(record)["training"] == 5.0
+    assert sum(row.mark == "oom" for row in trials.trial_rows(record)) == 1
+    assert content.origin(record).count("6 trials of the search") == 1
+    console = Console(width=80, file=io.StringIO())
+    print_trials(record, console)
+    assert console.file.getvalue().count("device_oom") == 1
+    summarise(record, console)
+    assert "all 6 trials are spent; 6 trials" in console.file.getvalue()
 
 
 def test_a_baseline_that_fails_leaves_no_ratio_but_is_named(tmp_path):
