@@ -8,6 +8,7 @@ from autofit.records import FitConfig, Trial
 from autofit.results import TuningRecord
 from autofit.units import format_rate
 
+_NOISY = 0.25  # of the rate: half the 95 % interval from three runs, which is 4 to 10 % where a machine does nothing else
 _PICKLING_SHARE = 0.6  # of what its workers could make: a pool below that, and heavy to hand over, is held back
 _COLD = 0.02  # of the bytes trained on: a JPEG file has a tenth to a fiftieth of its pixels' bytes
 _HEAVY_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured with batches of 19 MB)
@@ -16,6 +17,7 @@ _HEAVY_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured wi
 def advice(record: TuningRecord) -> dict[str, str]:
     """Sentences by what they are about, in the order in which they matter."""
     found = {
+        "noise": _noise(record),
         "bottleneck": bottleneck(record),
         "learning rate": _learning_rate(record),
         "epoch": _epoch(record),
@@ -47,6 +49,16 @@ def bottleneck(record: TuningRecord) -> str:
             ": they take cores or memory bandwidth from each other"
         )
     return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
+
+
+def _noise(record: TuningRecord) -> str:
+    """Whether the confirming runs differ by more than a machine that does nothing else makes them."""
+    if record.spread is None or record.spread <= _NOISY:
+        return ""
+    return (
+        f"the runs of one configuration differ (±{record.spread:.0%}): something else used the machine, or the data was "
+        "read from storage. Do not rely on these rates: tune once more when it is quiet, --fresh"
+    )
 
 
 def _input_bound(record: TuningRecord, compute: float, inputs: float) -> list[str]:

@@ -323,6 +323,13 @@ def test_workers_that_are_no_knob_are_not_spoken_of(tuned):
     assert told == "input-bound: the input makes 1,000 samples/s, the model could take 3,000"
 
 
+def test_runs_that_differ_by_much_are_not_to_be_relied_on(tuned):
+    record = tuned[1]
+    assert "noise" not in advice.advice(replace(record, spread=0.1))
+    assert "noise" not in advice.advice(replace(record, spread=None))
+    assert advice.advice(replace(record, spread=0.4))["noise"].startswith("the runs of one configuration differ (±40%)")
+
+
 def test_the_rules_for_the_learning_rate_are_told_where_an_update_sees_more_samples(tuned):
     record = replace(tuned[1], config=FitConfig(128), speedup=replace(tuned[1].speedup, baseline=FitConfig(32)))
     told = advice.advice(record)["learning rate"]
