@@ -1,17 +1,22 @@
 """What makes a workload another one, and what does not."""
 
 import functools
+import json
 import os
 import sys
+from dataclasses import replace
 
 import keras
 import numpy as np
 import pytest
 
 from autofit import sources
+from autofit.backends.tensorflow import TensorFlow
 from autofit.errors import UsageError
 from autofit.identity import identify, version_of
+from autofit.records import Device
 from autofit.workload import Reference, Workload
+from tests.fakes import MACHINE, MIB, question
 
 MODEL = '''
 """Models."""
@@ -189,3 +194,46 @@ def test_a_file_that_is_not_python_counts_as_it_is(tmp_path):
 def test_what_cannot_be_handed_over_is_said_before_it_is_hashed():
     with pytest.raises(UsageError, match="cannot be handed to another process"):
         fingerprint(build, sys._getframe())
+
+
+@pytest.fixture
+def keras_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_file_that_keras_writes_on_its_first_import_changes_nothing(keras_home):
+    before = TensorFlow().settings()
+    written = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
+    (keras_home / "keras.json").write_text(json.dumps(written, indent=4))
+    assert TensorFlow().settings() == before
+    (keras_home / "keras.json").write_text("no JSON")  # Keras passes over it
+    assert TensorFlow().settings() == before
+    for other in ({"floatx": "float16"}, {"image_data_format": "channels_first"}, {"another": 1}):
+        (keras_home / "keras.json").write_text(json.dumps({**written, **other}))
+        assert TensorFlow().settings() != before
+
+
+def test_without_a_folder_of_its_own_keras_looks_at_home(tmp_path, monkeypatch):
+    monkeypatch.delenv("KERAS_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    before = TensorFlow().settings()
+    (tmp_path / ".keras").mkdir()
+    (tmp_path / ".keras" / "keras.json").write_text('{"epsilon": 1e-3}')
+    assert TensorFlow().settings() != before
+
+
+def test_pythons_version_is_among_the_settings(keras_home):
+    assert TensorFlow().settings()["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.mark.parametrize("device", [None, Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB)])
+def test_the_processor_counts_and_a_few_kib_of_memory_do_not(tmp_path, device):
+    asked = question(tmp_path, device=device)
+    another = replace(asked, machine=replace(MACHINE, processor="another CPU"))
+    assert another.fingerprint() != asked.fingerprint()
+    assert another.kin() != asked.kin()
+    for difference in (-12 * 1024, 12 * 1024):
+        rebooted = replace(asked, machine=replace(MACHINE, memory_bytes=MACHINE.memory_bytes + difference))
+        assert rebooted.fingerprint() == asked.fingerprint()
+        assert rebooted.kin() == asked.kin()
