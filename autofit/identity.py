@@ -48,8 +48,7 @@ def identify(workload: Workload) -> Identity:
         for kwargs in (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs):
             found.add_value(dict(kwargs))
     found.add_value((workload.dtype_policy, workload.jit_compile))
-    versions = {name: version for name in sorted(found.packages) if (version := version_of(name))}
-    return Identity(found.hash.hexdigest()[:16], versions)
+    return found.identity()
 
 
 def version_of(package: str) -> str | None:
@@ -69,6 +68,7 @@ def _distributions() -> Mapping[str, list[str]]:
 class _Digest:
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
+        self._walk = sources.Walk()
         self.packages: set[str] = set()
         self._seen: set[int] = set()
 
@@ -78,7 +78,7 @@ class _Digest:
             path = part.path or sources.file_of(part.module)
             self._text(part.name if part.path else part.text)
             if path is not None:
-                self._reached(sources.of_name(path, part.name))
+                self._walk.enter(path, part.name)
             else:
                 self.packages.add(part.module.partition(".")[0])
         elif isinstance(part, functools.partial):
@@ -105,7 +105,7 @@ class _Digest:
         file = _file(function)
         if file is not None:
             for reached in _names(name, function):
-                self._reached(sources.of_name(file, reached, imported=function.__module__ != "__main__"))
+                self._walk.enter(file, reached, imported=function.__module__ != "__main__")
         try:
             self._text(sources.of_text(inspect.getsource(function)))
         except (OSError, TypeError):
@@ -126,9 +126,13 @@ class _Digest:
                 if isinstance(value, FunctionType | type) and value.__module__ == function.__module__:
                     self._function(value)
 
-    def _reached(self, reached: sources.Reached) -> None:
+    def identity(self) -> Identity:
+        """Of all that was added."""
+        reached = self._walk.reached()
         self._text(reached.text)
-        self.packages |= reached.packages
+        packages = sorted(self.packages | reached.packages)
+        versions = {name: version for name in packages if (version := version_of(name))}
+        return Identity(self.hash.hexdigest()[:16], versions)
 
     def _text(self, text: str) -> None:
         self.hash.update(text.encode() + b"\0")

@@ -101,6 +101,80 @@ def test_nothing_else_does(project, name, old, new):
     assert project(name, old, new) == project()
 
 
+@pytest.mark.parametrize(
+    ("imports", "name", "text"),
+    [
+        ("from nets import resnet as block", "nets/resnet.py", "def f():\n    return SIZE\n"),
+        ("from nets.resnet import block", "nets/resnet.py", "def block():\n    return SIZE\n"),
+        ("from nets.whole import block", "nets/resnet.py", "def f():\n    return SIZE\n"),
+        ("from nets.deep.up import block", "nets/resnet.py", "def block():\n    return SIZE\n"),
+        ("from nets.deep.top import block", "nets/resnet.py", "def block():\n    return SIZE\n"),
+        ("import packed.parts as _, packed as block", "packed/__init__.py", "WIDTH = SIZE\n"),
+        ("import packed.parts\nblock = packed.WIDTH", "packed/__init__.py", "WIDTH = SIZE\n"),
+        ("from layers import *", "layers.py", "block = SIZE\n"),
+        ("from starred import block", "layers.py", "block = SIZE\n"),
+        ("from layers import block", "layers.py", "def __getattr__(name):\n    return SIZE\n"),
+        ("from layers import block", "layers.py", "block = {}\nblock['width'] = SIZE\n"),
+        ("from layers import block", "layers.py", "class block: ...\nblock.width = SIZE\n"),
+        ("from layers import block", "layers.py", "def f():\n    return SIZE\nblock = lambda: globals()['f']()\n"),
+        ("import layers", "layers.py", "import os\nos.environ['TF_XLA_FLAGS'] = str(SIZE)\n"),
+        ("import layers", "layers.py", "import os\nos.environ['TF_XLA_FLAGS'] = 'SIZE'\n"),
+        ("import layers", "layers.py", "import keras\nkeras.config.set_epsilon(SIZE)\n"),
+        ("from layers import unused", "layers.py", "import keras\nkeras.Layer.size = SIZE\n"),
+        ("import starred", "layers.py", "import os\nos.environ['A'] = 'SIZE'\n"),
+        ("import packed.parts", "packed/__init__.py", "import os\nos.environ['A'] = 'SIZE'\n"),
+        ("import layers", "layers.py", "from registry import add\n@add\ndef f():\n    return SIZE\n"),
+        ("import layers", "layers.py", "from registry import add\n@add\nclass F:\n    size = SIZE\n"),
+        ("import layers", "layers.py", "class F(metaclass=type):\n    size = SIZE\n"),
+        ("import layers\nfrom registry import Base as block", "layers.py", "class F(Base):\n    size = SIZE\n"),
+        ("from registry import Base as block\nimport layers", "layers.py", "class F(Base):\n    size = SIZE\n"),
+        ("import layers", "layers.py", "if __name__ == '__main__':\n    pass\nelse:\n    f(SIZE)\n"),
+    ],
+)
+def test_what_an_import_gives_and_what_it_does_change_the_fingerprint(tmp_path, imports, name, text):
+    files = {
+        "model.py": f"{imports}\n\ndef build():\n    return block()\n",
+        "layers.py": "",
+        "starred.py": "from layers import *\n",
+        "registry.py": "def add(f): ...\n\nclass Base:\n    def __init_subclass__(cls): ...\n",
+        "packed/__init__.py": "",
+        "packed/parts.py": "",
+        "nets/whole.py": "from . import resnet as block\n",  # nets/ has no __init__.py
+        "nets/deep/up.py": "from ..resnet import block\n",
+        "nets/deep/top.py": "from nets.resnet import block\n",
+    }
+
+    def fingerprint_with(size):
+        for path, content in {**files, name: text.replace("SIZE", size)}.items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(content)
+        return identify(Workload(Reference("model.py:build", str(tmp_path)), None)).fingerprint
+
+    one = fingerprint_with("1")
+    assert fingerprint_with("2") != one == fingerprint_with("1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f():\n    return SIZE\n",
+        "class F:\n    size = SIZE\n",
+        "class F(Base):\n    size = SIZE\n",
+        "width = SIZE\n",
+        "width: int = SIZE\n",
+        "if __name__ == '__main__':\n    f(SIZE)\n",
+        "'SIZE'\n",
+    ],
+)
+def test_an_import_without_effect_takes_nothing_with_it(tmp_path, text):
+    (tmp_path / "model.py").write_text("import layers\n\ndef build():\n    return 1\n")
+    found = []
+    for size in ("1", "2"):
+        (tmp_path / "layers.py").write_text(text.replace("SIZE", size))
+        found.append(identify(Workload(Reference("model.py:build", str(tmp_path)), None)).fingerprint)
+    assert found[0] == found[1]
+
+
 def test_neither_dates_nor_folders_count(project, tmp_path):
     before = project()
     os.utime(tmp_path / "model.py", (1, 1))
@@ -183,11 +257,17 @@ def test_functions_of_a_notebook_take_with_them_what_they_call():
     assert fingerprint(define("1"), None) == fingerprint(define("1"), None) != fingerprint(define("2"), None)
 
 
+def reached(path, name):
+    walk = sources.Walk()
+    walk.enter(path, name)
+    return walk.reached().text
+
+
 def test_a_file_that_is_not_python_counts_as_it_is(tmp_path):
     (tmp_path / "m.py").write_text("def f(:\n")
-    before = sources.of_name(tmp_path / "m.py", "f").text
+    before = reached(tmp_path / "m.py", "f")
     (tmp_path / "m.py").write_text("def g(:\n")
-    assert sources.of_name(tmp_path / "m.py", "f").text != before
+    assert reached(tmp_path / "m.py", "f") != before
     assert sources.of_text("def f(:") == "def f(:"
 
 
