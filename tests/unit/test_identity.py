@@ -1,10 +1,14 @@
 """What makes a workload another one, and what does not."""
 
 import functools
+import importlib
 import json
+import linecache
 import os
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -17,6 +21,7 @@ from autofit.identity import identify, version_of
 from autofit.records import Device
 from autofit.workload import Reference, Workload
 from tests.fakes import MACHINE, MIB, question
+from tests.unit.functions import Maker, build, make, over
 
 MODEL = '''
 """Models."""
@@ -200,14 +205,6 @@ def test_a_module_of_a_package_is_found_and_an_installed_one_is_left_out():
     assert sources.file_of("sys") is None
 
 
-def build():
-    return "a model"
-
-
-def make(files, batch_size, workers=1):
-    return files, batch_size, workers
-
-
 def fingerprint(*parts, **kwargs):
     return identify(Workload(*parts, **kwargs)).fingerprint
 
@@ -239,22 +236,177 @@ def test_dtype_policy_and_jit_count(changes):
 
 
 def test_closures_defaults_and_objects_count():
-    def over(folder):
-        return lambda batch_size: (folder, batch_size)
-
     assert fingerprint(build, over("a")) == fingerprint(build, over("a")) != fingerprint(build, over("b"))
     assert fingerprint(build, "a".join) != fingerprint(build, "b".join)
     assert fingerprint(build, functools.partial(make, ["a"])) != fingerprint(build, functools.partial(make, ["b"]))
     assert fingerprint(build, make) != fingerprint(make, make)
+    assert fingerprint(build, Maker(a=1)) == fingerprint(build, Maker(a=1)) != fingerprint(build, Maker(a=2))
+    assert fingerprint(build, Maker(a=1).make) == fingerprint(build, Maker(a=1).make) != fingerprint(build, Maker(a=2).make)
 
 
-def test_functions_of_a_notebook_take_with_them_what_they_call():
-    def define(text):
-        scope = {"__name__": "__main__"}
-        exec(f"def part():\n    return {text}\n\ndef build():\n    return part()", scope)
-        return scope["build"]
+@pytest.fixture
+def blocks(tmp_path, monkeypatch):
+    """A module of the user's, imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "user_blocks.py").write_text("def residual():\n    return 1\n\nclass Block:\n    size = 1\n")
+    yield importlib.import_module("user_blocks")
+    del sys.modules["user_blocks"]
 
-    assert fingerprint(define("1"), None) == fingerprint(define("1"), None) != fingerprint(define("2"), None)
+
+def test_what_is_an_argument_or_in_a_closure_counts_by_its_code(blocks):
+    given = [
+        lambda: fingerprint(build, None, model_kwargs={"block": blocks.residual}),
+        lambda: fingerprint(build, None, model_kwargs={"blocks": [{blocks.residual}]}),
+        lambda: fingerprint(build, over(blocks.residual)),
+        lambda: fingerprint(build, functools.partial(make, [blocks.residual])),
+        lambda: fingerprint(build, functools.lru_cache(blocks.residual)),
+        lambda: fingerprint(build, Maker(block=blocks.residual)),
+    ]
+    as_class = [
+        lambda: fingerprint(build, None, model_kwargs={"block": blocks.Block}),
+        lambda: fingerprint(build, None, model_kwargs={"block": blocks.Block()}),
+        lambda: fingerprint(build, over(blocks.Block())),
+        lambda: fingerprint(build, blocks.Block()),
+    ]
+    before = [ask() for ask in given + as_class]
+    assert [ask() for ask in given + as_class] == before
+    file = Path(blocks.__file__)
+    text = file.read_text()
+    file.write_text(text.replace("return 1", "return 22"))
+    assert all(ask() != was for ask, was in zip(given, before, strict=False))
+    file.write_text(text.replace("size = 1", "size = 22"))
+    assert all(ask() != was for ask, was in zip(as_class, before[len(given) :], strict=True))
+
+
+def test_arrays_in_objects_count_as_arrays_elsewhere_do():
+    x = np.zeros(2**20)
+    middle = x.copy()
+    middle[2**19] = 1
+    assert fingerprint(build, Maker(x=x)) == fingerprint(build, Maker(x=middle)) != fingerprint(build, Maker(x=x + 1))
+    data = keras_data(x), keras_data(x + 1), keras_data(x[1:])
+    assert fingerprint(build, data[0]) == fingerprint(build, data[1]) != fingerprint(build, data[2])
+
+
+def keras_data(x):
+    made = keras.utils.PyDataset()
+    made.x = x
+    return made
+
+
+def test_what_holds_itself_is_told():
+    held = Maker()
+    held.itself = [held]
+    assert fingerprint(build, held) == fingerprint(build, held) != fingerprint(build, Maker())
+    nested = []
+    for _ in range(5_000):
+        nested = [nested]
+    with pytest.raises(UsageError, match="cannot be handed"):
+        fingerprint(build, None, model_kwargs={"nested": nested})
+
+
+SCRIPT = """
+import numpy as np
+from dataclasses import dataclass, field
+from autofit.identity import identify
+from autofit.workload import Workload
+
+SIZES = {"a": 1}
+
+@dataclass
+class Options:
+    width: int = 1
+    rest: list = field(default_factory=list)
+
+class Photos:
+    def __init__(self):
+        self.x = np.zeros((4, 2))
+        self.options = Options()
+
+    def __getitem__(self, index):
+        return self.x
+
+def build(tags=None):
+    return tags, SIZES
+
+if __name__ == "__main__":
+    given = {"tags": {"a", "b", "c", "d"}, "options": Options()}
+    for data in (None, Photos(), Photos, Options):
+        print(identify(Workload(build, data, model_kwargs=given)).fingerprint)
+"""
+
+
+def run_script(path, text, seed):
+    path.write_text(text)
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, check=True)
+    return found.stdout.split()
+
+
+def test_a_script_asks_the_same_whenever_it_runs(tmp_path):
+    before = run_script(tmp_path / "script.py", SCRIPT, "1")
+    assert len(set(before)) == 4
+    assert run_script(tmp_path / "script.py", SCRIPT, "2") == before
+    changed = run_script(tmp_path / "script.py", SCRIPT.replace('"a": 1', '"a": 2').replace("(4, 2)", "(4, 3)"), "1")
+    assert not set(changed) & set(before)
+
+
+def run_cell(text, scope=None):
+    """Run a notebook's cell as IPython does: its text is in no file, but where `inspect` looks for it."""
+    scope = {"__name__": "__main__"} if scope is None else scope
+    name = f"<ipython-input-{len(linecache.cache)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    exec(compile(text, name, "exec"), scope)
+    return scope
+
+
+@pytest.mark.parametrize("runs", [run_cell, lambda text: exec(text, scope := {"__name__": "__main__"}) or scope])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def part():\n    return {}\n\ndef build():\n    return part()",
+        "SIZE = {}\ndef build():\n    return [Dense(SIZE) for _ in range(3)]",
+        "SIZE = {}\ndef build():\n    def inner():\n        return SIZE\n    return inner",
+        "SIZE = {}\ndef build():\n    class Inner:\n        size = SIZE\n    return Inner",
+        "SIZES = {{'a': [{}]}}\ndef build():\n    return SIZES",
+        "class Part:\n    def size(self):\n        return {}\n\ndef build():\n    return Part()",
+        "class Part:\n    size = {}\n\nclass Derived(Part):\n    pass\n\ndef build():\n    return Derived()",
+        "class Part:\n    @property\n    def size(self):\n        return {}\n\npart = Part()\nbuild = lambda: part",
+        "class Part:\n    def __init__(self):\n        self.size = {}\n\ndef build(part=Part()):\n    return part",
+        "class Part:\n    size = {}\n\n    def __call__(self):\n        return 1\n\nbuild = Part()",
+        "def build():\n    return {}",
+        "build = lambda: {}",
+    ],
+)
+def test_functions_of_a_notebook_take_with_them_what_they_name(runs, text):
+    one = fingerprint(runs(text.format(1))["build"], None)
+    assert fingerprint(runs("\n\n" + text.format(1))["build"], None) == one
+    assert fingerprint(runs(text.format(2))["build"], None) != one
+
+
+def test_a_notebooks_functions_take_with_them_the_users_files(blocks):
+    scopes = [
+        run_cell("def build():\n    return residual()", {"__name__": "__main__", "residual": blocks.residual}),
+        run_cell("def build():\n    return blocks.residual()", {"__name__": "__main__", "blocks": blocks}),
+    ]
+    before = [fingerprint(scope["build"], None) for scope in scopes]
+    Path(blocks.__file__).write_text("def residual():\n    return 22\n")
+    assert all(fingerprint(scope["build"], None) != was for scope, was in zip(scopes, before, strict=True))
+
+
+def test_of_what_is_installed_the_package_counts():
+    factory = keras.utils.image_dataset_from_directory
+    for data in (factory, functools.partial(factory, "photos"), over(factory), keras.utils.PyDataset):
+        found = identify(Workload(build, data))
+        assert found.versions == {"keras": keras.__version__}
+        assert identify(Workload(build, data)) == found
+    one = fingerprint(build, functools.partial(factory, "photos"))
+    assert one != fingerprint(build, functools.partial(factory, "sounds"))
+    assert one != fingerprint(build, functools.partial(keras.utils.text_dataset_from_directory, "photos"))
+
+
+def test_no_file_of_an_installed_package_is_read(monkeypatch):
+    monkeypatch.setattr(sources.Walk, "enter", lambda *args, **kwargs: pytest.fail("a file was read"))
+    fingerprint(keras.utils.image_dataset_from_directory, np.linspace, model_kwargs={"kind": keras.layers.Dense})
 
 
 def reached(path, name):
