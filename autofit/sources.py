@@ -25,6 +25,7 @@ _INSTALLED = tuple({Path(sysconfig.get_paths()[name]).resolve() for name in ("st
 _INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
 _SUFFIXES = (*EXTENSION_SUFFIXES, ".py")  # in the order in which Python looks for them
 _ANY_NAME = {"globals", "eval", "exec"}  # what calls one of these may reach whatever is in its file
+_IMPORTERS = {"import_module", "__import__"}
 _ANY_CLASS = {"__init_subclass__", "__subclasses__"}  # what uses one of these may reach whatever is derived
 
 
@@ -122,14 +123,7 @@ class Walk:
         for name in names or ():
             wanted += file.bound.get(name) or [*file.stars, *file.bound.get("__getattr__", ())]
         if imported and path not in self._imported:
-            self._imported.add(path)
-            wanted += file.effects
-            for name in file.derived if self._takes_classes else ():
-                wanted += file.bound[name]
-            for package in path.parents[: len(_package(path))]:
-                self._pending.append((package / "__init__.py", ()))
-            for statement in file.imports:
-                self._follow(statement, path, reached=False)
+            wanted += self._import(path)
         while wanted:
             place = wanted.pop()
             if place in self._taken[path]:
@@ -140,8 +134,19 @@ class Walk:
                     wanted += everything if node.id in _ANY_NAME else file.bound.get(node.id, file.stars)
                 elif isinstance(node, ast.Import | ast.ImportFrom):
                     self._follow(node, path, reached=True)
+                elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _IMPORTERS:
+                    self._follow_call(node, path)
                 elif getattr(node, "name", getattr(node, "attr", None)) in _ANY_CLASS:
                     self._take_classes()
+
+    def _import(self, path: Path) -> list[int]:
+        """What runs when a file is imported; goes on to the packages that it is in, and to what it imports."""
+        self._imported.add(path)
+        self._pending += [(package / "__init__.py", ()) for package in path.parents[: len(_package(path))]]
+        file = self._files[path]
+        for statement in file.imports:
+            self._follow(statement, path, reached=False)
+        return file.effects + [place for name in file.derived if self._takes_classes for place in file.bound[name]]
 
     def _take_classes(self) -> None:
         """Take all derived classes of the files that are imported, now and later."""
@@ -169,6 +174,26 @@ class Walk:
             for module in below:
                 if module is not None and module.file is not None:
                     self._pending.append((module.file, None if reached else ()))
+
+    def _follow_call(self, call: ast.Call, path: Path) -> None:
+        """Go on to the modules that a call may import: to all whose names begin as far as its argument is written out."""
+        name, is_whole = _written(call.args[0]) if call.args else ("", False)
+        package = next((_written(keyword.value)[0] for keyword in call.keywords if keyword.arg == "package"), "")
+        name = package + name if name.startswith(".") else name
+        *above, begin = name.lstrip(".").split(".")
+        roots = [*self._files[path].tops, *self._roots]
+        if not name or name.startswith("."):  # relative, or not written out at all: taken for one of its neighbours
+            up = max(1, len(name) - len(name.lstrip(".")))
+            parent = self._inside(_Module(None, (path.parents[min(up, len(path.parents)) - 1],)), above)
+        elif above:
+            parent = self.find(above, roots)
+        else:
+            parent = _Module(None, (*roots, *filter(is_own, map(Path, sys.path))))
+        for folder in parent.folders if parent is not None else ():
+            for stem in sorted({entry.partition(".")[0] for entry in self._names_in(folder)}):
+                module = self._below(stem, [folder])
+                if (stem == begin if is_whole else stem.startswith(begin)) and module is not None and module.file:
+                    self._pending.append((module.file, None))
 
     def _inside(self, module: _Module, parts: Iterable[str]) -> _Module | None:
         """A module below another."""
@@ -289,6 +314,19 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[list[str], lis
         yield from ((alias.name.split("."), None) for alias in node.names)
     else:
         yield (node.module.split(".") if node.module else []), [alias.name for alias in node.names]
+
+
+def _written(argument: ast.expr) -> tuple[str, bool]:
+    """How a text begins that an expression gives, as far as it is written out, and whether that is all of it."""
+    if isinstance(argument, ast.Constant):
+        return str(argument.value), True
+    if isinstance(argument, ast.JoinedStr) and argument.values:
+        return _written(argument.values[0])[0], False
+    if isinstance(argument, ast.BinOp):
+        return _written(argument.left)[0].partition("%")[0], False
+    if isinstance(argument, ast.Call) and isinstance(argument.func, ast.Attribute):  # "…{}…".format(…)
+        return _written(argument.func.value)[0].partition("{")[0], False
+    return "", False
 
 
 def _package(path: Path) -> list[str]:
