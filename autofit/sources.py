@@ -21,7 +21,10 @@ from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path
 
-_INSTALLED = tuple({Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "purelib", "platlib")})
+_INSTALLED = (
+    *{Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "purelib", "platlib")},
+    Path(__file__).resolve().parent,  # autofit itself, which may be installed from a checkout
+)
 _INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
 _SUFFIXES = (*EXTENSION_SUFFIXES, ".py")  # in the order in which Python looks for them
 _ANY_NAME = {"globals", "eval", "exec"}  # what calls one of these may reach whatever is in its file

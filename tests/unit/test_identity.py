@@ -209,6 +209,7 @@ def test_the_packages_that_the_sources_import_are_told_with_their_versions(proje
 def test_a_module_of_a_package_is_found_and_an_installed_one_is_left_out():
     assert sources.file_of("tests.workloads").name == "workloads.py"
     assert sources.file_of("numpy.linalg") is None
+    assert sources.file_of("autofit.sources") is None
     assert sources.file_of("no_such_module.at_all") is None
     assert sources.file_of("sys") is None
 
