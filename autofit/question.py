@@ -16,6 +16,8 @@ from autofit.space import KERAS_DEFAULTS, SearchSpace
 PREFIX = "autofit-"
 """With which the name of every question begins."""
 
+_MEMORY_STEP_BYTES = 64 * 2**20  # another kernel leaves a few KiB more or less of the same memory
+
 
 @dataclass(frozen=True)
 class Question:
@@ -87,8 +89,9 @@ class Question:
         }
 
     def _place(self) -> dict[str, Any]:
-        hardware: list[Any] = [self.machine.cores, self.machine.memory_bytes]
-        hardware += [self.device.name, self.device.total_bytes] if self.device else [self.machine.processor]
+        machine = self.machine
+        hardware: list[Any] = [machine.cores, round(machine.memory_bytes / _MEMORY_STEP_BYTES), machine.processor]
+        hardware += [self.device.name, self.device.total_bytes] if self.device else []
         return {"workload": self.workload_fingerprint, "hardware": hardware}
 
     def answer_key(self) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from autofit.errors import UsageError
 from autofit.records import Device, Footprint
 
 _MIB = 2**20
-_KERAS_SETTINGS = Path("~/.keras/keras.json")
+# what Keras takes where its file does not say otherwise, and writes into that file when it is first imported
+_KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
 _SWITCHES = (
     "KERAS_BACKEND",
     "OMP_NUM_THREADS",
@@ -117,8 +120,8 @@ class TensorFlow:
         distributions = ("tensorflow", "keras", "numpy", *(["tf_keras"] if _legacy() else []))
         found = {name: importlib.metadata.version(name) for name in distributions}
         found |= {name: os.environ[name] for name in _SWITCHES if name in os.environ}
-        with contextlib.suppress(OSError):
-            found["keras.json"] = _KERAS_SETTINGS.expanduser().read_text()
+        found["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
+        found["keras.json"] = json.dumps(_keras_settings(), sort_keys=True)
         return found
 
     def versions(self) -> dict[str, str]:
@@ -129,6 +132,16 @@ class TensorFlow:
         found = {"tensorflow": str(_tensorflow().__version__), "keras": str(keras.__version__), "numpy": np.__version__}
         switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS")
         return found if switch is None else {**found, "TF_ENABLE_ONEDNN_OPTS": switch}
+
+
+def _keras_settings() -> dict[str, Any]:
+    """The settings of Keras's file, where Keras looks for it, over Keras's defaults."""
+    home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")  # as Keras does
+    file = Path(os.environ.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
+    told = None
+    with contextlib.suppress(OSError, ValueError):
+        told = json.loads(file.read_text())
+    return {**_KERAS_DEFAULTS, **(told if isinstance(told, dict) else {})}
 
 
 def _legacy() -> bool:
