@@ -20,9 +20,15 @@ _MIB = 2**20
 _KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
 _SWITCHES = (
     "KERAS_BACKEND",
+    "KERAS_MAX_STEPS_PER_EPOCH",
+    "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS",
+    "TF_DETERMINISTIC_OPS",
     "TF_ENABLE_ONEDNN_OPTS",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
     "TF_GPU_ALLOCATOR",
+    "TF_GPU_THREAD_COUNT",
+    "TF_GPU_THREAD_MODE",
     "TF_NUM_INTEROP_THREADS",
     "TF_NUM_INTRAOP_THREADS",
     "TF_USE_LEGACY_KERAS",

@@ -5,6 +5,10 @@ def build():
     return "a model"
 
 
+def shape(filters=8, xla=False):
+    return filters, xla
+
+
 def make(files, batch_size, workers=1):
     return files, batch_size, workers
 

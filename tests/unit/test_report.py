@@ -18,6 +18,7 @@ from autofit.results import Recommendation, Seen, Usage
 from autofit.tuner import tune
 from autofit.workload import Workload
 from tests.fakes import MIB, FakeLauncher, drain, question
+from tests.unit.functions import make, shape
 
 USAGE = Usage(
     imports=("from photos import Photos, build_model",),
@@ -383,14 +384,12 @@ def test_kwargs_that_json_does_not_know_do_not_lose_the_result(tuned, tmp_path):
 
 
 def test_a_partial_is_written_as_the_call_that_it_stands_for():
-    from tests import workloads
-
-    data = functools.partial(workloads.Cases, seconds=0.02, length=40)
-    usage = snippet.usage_of(Workload(functools.partial(workloads.build_model, 16), data, data, {"xla": True}))
-    assert usage.model == "build_model(filters=16, xla=True)"
-    assert (usage.data, usage.data_kwargs) == ("Cases", {"seconds": 0.02, "length": 40})
-    assert (usage.validation, usage.validation_kwargs) == ("Cases", {"seconds": 0.02, "length": 40})
-    assert usage.imports == ("from tests.workloads import Cases, build_model",)
+    data = functools.partial(make, files="x", workers=4)
+    usage = snippet.usage_of(Workload(functools.partial(shape, 16), data, data, {"xla": True}))
+    assert usage.model == "shape(filters=16, xla=True)"
+    assert (usage.data, usage.data_kwargs) == ("make", {"files": "x", "workers": 4})
+    assert (usage.validation, usage.validation_kwargs) == ("make", {"files": "x", "workers": 4})
+    assert usage.imports == ("from tests.unit.functions import make, shape",)
 
 
 def named_otherwise(width, **options):
