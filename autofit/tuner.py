@@ -17,25 +17,24 @@ A generator: whoever draws it shows the events; nothing here prints.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
-from autofit import answer, places
+from autofit import answer, places, shortfall
 from autofit.budget import SEARCH_SECONDS, Budget
-from autofit.errors import AutofitError, NothingFitsError, NoTrialFinishedError
+from autofit.errors import AutofitError, NothingFitsError
 from autofit.events import Activity, Described, Event, Notice, TrialEnded
 from autofit.proving import Prover
 from autofit.question import Question
-from autofit.records import Description, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
+from autofit.records import Description, FitConfig, Measurement, Outcome, Trial, TrialSpec
 from autofit.results import Seen, TuningRecord, Unanswered
 from autofit.running import run_trial, user_error, why_not_described
 from autofit.sampler import FrontierSampler
-from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space, cost
+from autofit.space import KERAS_DEFAULTS, SearchSpace, build_space
 from autofit.study import TuningStudy
 from autofit.surrogate.memory import least_device_bytes
 from autofit.trial.launcher import Launcher
 
-_LIFTED_HOST_SHARE = 0.95
 _ESTIMATED = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
 _CLEARLY_WORSE = 0.9  # of the best rate: what is surely below it is not measured further
 
@@ -76,18 +75,7 @@ class _Tuning:
         study.tell(q.told(self._started_at))
         description = self._description = yield from self._describe()
         self._describing_seconds = self._budget.seconds()
-        count = description.sample_count
-        space = build_space(
-            q.space,
-            description.knobs,
-            cores=q.machine.cores,
-            sample_count=q.sample_count if count is None else count,
-            baseline=q.baseline,
-            effective_batch_size=q.effective_batch_size,
-            max_batch_size=q.max_batch_size,
-        )
-        if description.processes_hang and space.use_multiprocessing is not None:
-            space = replace(space, use_multiprocessing=(False,))
+        space = self._space(description)
         baseline = q.baseline_in(space)
         self._check_smallest(description, space)
         if study.noted(places.MODEL) not in (None, description.fingerprint):
@@ -98,35 +86,16 @@ class _Tuning:
         kin = f"{q.kin()} {description.parameter_count} {description.sample_bytes}"
         study.note(places.KIN, kin)
         past = () if q.fresh else study.relatives(kin)
-        sampler = FrontierSampler(
-            space,
-            baseline=baseline,
-            description=description,
-            limits=q.limits,
-            cores=q.machine.cores,
-            on_cpu=q.device is None,
-            tolerance=q.tolerance,
-            risk=q.risk,
-            max_oom=q.max_oom,
-            past=past,
-        )
-        study.ask_by(sampler)
+        study.ask_by(self._sampler(description, space, baseline, past))
         known = study.trials()
         self._kept = len(known)
         yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
-        if past:
-            trials = "trial of a similar tune says" if len(past) == 1 else "trials of a similar tune say"
-            yield Notice(f"begins with what {len(past)} {trials} (other limits or versions); all of it is confirmed anew")
-        if study.overtaken:
-            trials = "1 trial" if study.overtaken == 1 else f"{study.overtaken} trials"
-            yield Notice(f"{trials} of an earlier run had less memory or time than there is now, and do not count")
-        for text in description.notices:
-            yield Notice(text)
+        yield from _notices(description, len(past), study.overtaken)
         prover = self._prover = Prover(q, study, self._budget, self._measured, self._spec)
         reason = yield from self._search(study)
         recommendation = yield from prover.prove(description, baseline, may_win=baseline in space)
         if recommendation is None:
-            raise (yield from self._why_nothing(study.trials()))
+            raise (yield from shortfall.why_nothing(q, self._budget, study.trials(), self._kept, self._measured))
         record = answer.record(q, self.seen(), description, recommendation, reason)
         answer.keep(study, q, record)
         return record
@@ -176,7 +145,40 @@ class _Tuning:
         described = yield from self._run(spec, Activity("describing the model and the data, batch 1"))
         if isinstance(described, Description):
             return described
-        raise (yield from self._what_it_needs(Trial(smallest, described)))
+        raise (yield from shortfall.what_it_needs(q, self._budget, Trial(smallest, described), self._measured))
+
+    def _space(self, description: Description) -> SearchSpace:
+        """What may be tried; no processes where they would hang."""
+        q, count = self._question, description.sample_count
+        space = build_space(
+            q.space,
+            description.knobs,
+            cores=q.machine.cores,
+            sample_count=q.sample_count if count is None else count,
+            baseline=q.baseline,
+            effective_batch_size=q.effective_batch_size,
+            max_batch_size=q.max_batch_size,
+        )
+        hangs = description.processes_hang and space.use_multiprocessing is not None
+        return replace(space, use_multiprocessing=(False,)) if hangs else space
+
+    def _sampler(
+        self, description: Description, space: SearchSpace, baseline: FitConfig, past: tuple[Trial, ...]
+    ) -> FrontierSampler:
+        """What proposes; it begins with what `past` trials of a similar question say."""
+        q = self._question
+        return FrontierSampler(
+            space,
+            baseline=baseline,
+            description=description,
+            limits=q.limits,
+            cores=q.machine.cores,
+            on_cpu=q.device is None,
+            tolerance=q.tolerance,
+            risk=q.risk,
+            max_oom=q.max_oom,
+            past=past,
+        )
 
     def _check_smallest(self, description: Description, space: SearchSpace) -> None:
         """Say before anything is run that not even the smallest batch can fit, if that is sure."""
@@ -226,33 +228,6 @@ class _Tuning:
             compute_samples_per_second=next((rate for rate in alone if rate), None),
         )
 
-    def _why_nothing(self, trials: tuple[Trial, ...]) -> Generator[Event, None, NothingFitsError | NoTrialFinishedError]:
-        """The error that says why no trial ran to its end."""
-        ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
-        if not ooms:
-            tally = {o.value: sum(t.measurement.outcome is o for t in trials) for o in Outcome}
-            counts = ", ".join(f"{count} {name}" for name, count in tally.items() if count)
-            last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
-            kept = f"; {self._kept} of them earlier, which --fresh forgets" if self._kept else ""
-            return NoTrialFinishedError(
-                f"no trial ran to its end ({counts or 'none was started'}{kept}); the last one: {last}"
-            )
-        return (yield from self._what_it_needs(min(ooms, key=lambda trial: cost(trial.config))))
-
-    def _what_it_needs(self, smallest: Trial) -> Generator[Event, None, NothingFitsError]:
-        """Run the smallest config, which did not fit, with the limits lifted."""
-        q = self._question
-        memory = "device" if smallest.measurement.outcome is Outcome.DEVICE_OOM else "host"
-        limit = (q.limits.device_bytes or 0) if memory == "device" else q.limits.host_bytes
-        most = q.device.free_bytes if q.device else q.machine.available_bytes
-        lifted = Limits(most if q.limits.device_bytes else None, round(_LIFTED_HOST_SHARE * q.machine.available_bytes))
-        spec = TrialSpec("measure", smallest.config, lifted, self._budget.deadline_seconds(), SEARCH_SECONDS)
-        measurement = yield from self._measured(spec, Activity("what the smallest batch needs", smallest.config))
-        peak = measurement.device_peak_bytes if memory == "device" else measurement.host_peak_bytes
-        known = smallest.measurement.device_peak_bytes if memory == "device" else smallest.measurement.host_peak_bytes
-        failed = measurement.outcome is not Outcome.OK
-        return NothingFitsError(memory, smallest.config.batch_size, peak or known or limit, limit, at_least=failed)
-
     def _measured(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement]:
         result = yield from self._run(spec, activity)
         assert isinstance(result, Measurement), "only a describing trial returns a description"
@@ -261,3 +236,15 @@ class _Tuning:
     def _run(self, spec: TrialSpec, activity: Activity) -> Generator[Event, None, Measurement | Description]:
         asked = replace(spec, effective_batch_size=self._question.effective_batch_size)
         return (yield from run_trial(asked, self._launcher, activity))
+
+
+def _notices(description: Description, past: int, overtaken: int) -> Iterator[Notice]:
+    """What is worth saying before the first trial: what the search begins with, and what was seen of the data."""
+    if past:
+        trials = "trial of a similar tune says" if past == 1 else "trials of a similar tune say"
+        yield Notice(f"begins with what {past} {trials} (other limits or versions); all of it is confirmed anew")
+    if overtaken:
+        trials = "1 trial" if overtaken == 1 else f"{overtaken} trials"
+        yield Notice(f"{trials} of an earlier run had less memory or time than there is now, and do not count")
+    for text in description.notices:
+        yield Notice(text)
