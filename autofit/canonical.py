@@ -8,11 +8,10 @@ import dis
 import hashlib
 import inspect
 import io
-import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import IO, Any
 
 import cloudpickle
@@ -25,6 +24,7 @@ _WRITTEN = (str, int, float, complex, bool, type(None), type(...))  # whose repr
 _FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType)
 _DIGEST_BYTES = 1 << 20  # of each end of an array: enough to tell arrays apart, cheap on large ones
 _REDUCED_PROTOCOL = 4  # above it objects may give buffers, which only a pickler can take
+_CONTAINERS: tuple[type, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), type({}.items()))
 _NAMED = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 # what a class has beside its members: dates and places, what its text tells, and what an ABC remembers of other classes
 _NOT_MEMBERS = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__", "_abc_impl"}
@@ -59,7 +59,9 @@ class Canonical:
 
     def _composed(self, value: Any) -> str:
         """A value that may hold others."""
-        if type(value) in (list, tuple, set, frozenset, dict):
+        if isinstance(value, MappingProxyType):
+            value = dict(value)
+        if type(value) in _CONTAINERS:
             return self._container(value)
         told: Callable[[Any], str]
         kinds: Any
@@ -77,7 +79,7 @@ class Canonical:
         if isinstance(value, dict):
             parts = sorted(f"{self.text(key)}:{self.text(of_key)}" for key, of_key in value.items())
         else:
-            parts = [self.text(part) for part in value]
+            parts = [self.text(part) for part in value]  # of a dict's keys, values or items in their order
         return f"{type(value).__name__}[{','.join(sorted(parts) if isinstance(value, set | frozenset) else parts)}]"
 
     def _code(self, code: CodeType) -> str:
@@ -93,7 +95,9 @@ class Canonical:
         try:
             reduce = copyreg.dispatch_table.get(type(value))
             reduced = reduce(value) if reduce else value.__reduce_ex__(_REDUCED_PROTOCOL)
-        except (pickle.PicklingError, TypeError, AttributeError):  # cloudpickle knows more kinds
+        except RecursionError:
+            raise
+        except Exception:  # cloudpickle knows more kinds; where it does not, it says what is wrong
             return f"{kind} {pickled(value, arrays_by_form=self._arrays_by_form)}"
         if isinstance(reduced, str):  # the name of a global, as of what functools.cache or Cython makes of a function
             return f"{kind} {self._function(value) if hasattr(value, '__qualname__') else reduced}"

@@ -72,14 +72,14 @@ def _unheard() -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _resolved(key: str, part: Any) -> Any:

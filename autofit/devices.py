@@ -115,7 +115,10 @@ def mig_slice(environment: Mapping[str, str]) -> str | None:
 
 
 def _visible(found: tuple[Device | UnreadDevice, ...], named: str) -> tuple[Device | UnreadDevice, ...]:
-    """Those that the variable names, in its order, up to the first entry that names none, as CUDA reads it."""
+    """Those that the variable names, in its order, up to the first entry that names none.
+
+    A number counts in the order of the PCI bus, as for CUDA where CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are alike.
+    """
     chosen: list[Device | UnreadDevice] = []
     for entry in (part.strip() for part in named.split(",")):
         meant = [d for d in found if str(d.index) == entry or (entry.startswith("GPU-") and d.uuid.startswith(entry))]

@@ -20,7 +20,7 @@ from autofit.errors import ConfigError
 _MOST_BYTES = 2**20  # a hundred times what a long file has
 _MOST_VALUES = 100_000  # with aliases unfolded; a few lines of them can stand for billions
 _VARIABLE = re.compile(r"\$(\$?)\{(?:(\w+)(?::-([^}]*))?)?([^}]*)(\}?)")
-_UNREADABLE = (ValueError, KeyError, AttributeError)  # a date that no calendar has; !!bool maybe; !!timestamp soon
+_UNREADABLE = (ValueError, LookupError, AttributeError)  # a date that no calendar has; !!bool maybe; !!timestamp soon
 _YAML_TABS = "found character '\\t' that cannot start any token"
 
 

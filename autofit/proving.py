@@ -39,8 +39,15 @@ class Prover:
     def __init__(self, question: Question, study: TuningStudy, budget: Budget, run: RunSpec, spec_of: SpecOf) -> None:
         self._question, self._study, self._budget = question, study, budget
         self._run, self._spec_of = run, spec_of
-        self._before = list(answer.kept_runs(study))
-        self.runs: tuple[Run, ...] = ()
+        trials = [t for t in study.trials() if t.measurement.outcome is not Outcome.OK]
+        failed = {(trial.config, trial.measurement.started_at) for trial in trials}
+        before = answer.kept_runs(study)
+        self._before = [run for run in before if run.trial.fits(question.limits)]  # others would end otherwise now, or did
+        self.runs = tuple(
+            run
+            for run in before
+            if run not in self._before and (run.trial.config, run.trial.measurement.started_at) in failed
+        )
 
     def prove(
         self, description: Description, baseline: FitConfig, *, may_win: bool

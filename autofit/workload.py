@@ -146,14 +146,16 @@ def handing_over() -> Iterator[None]:
     """Say what cannot be handed to another process, and why."""
     try:
         yield
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"the model or the data cannot be handed to another process: {error}. "
-            "Pass functions that open files and build objects when they are called"
-        ) from None
+    except UsageError:
+        raise
     except OSError as error:
         raise UsageError(
             f"the arrays cannot be written for the trials to map: {error}. Point TMPDIR to a folder with more room"
+        ) from None
+    except Exception as error:  # what the methods raise by which the user's objects are pickled
+        raise UsageError(
+            f"the model or the data cannot be handed to another process: {str(error) or type(error).__name__}. "
+            "Pass functions that open files and build objects when they are called"
         ) from None
 
 

@@ -43,6 +43,7 @@ class Finder:
     def __init__(self) -> None:
         self._specs: dict[str, ModuleSpec | None] = {}
         self._listed: dict[Path, frozenset[str]] = {}
+        self._known: dict[tuple[Path, str], Module | None] = {}
 
     def find(self, parts: Sequence[str], roots: Iterable[Path]) -> Module | None:
         """A module of the user's, by its dotted name in parts; None where there is none, or it is installed.
@@ -66,16 +67,25 @@ class Finder:
 
     def below(self, name: str, folders: Iterable[Path]) -> Module | None:
         """A module in the first of the folders that has its file, or else all folders of its name."""
-        found = []
+        spaces: list[Path] = []
         for folder in folders:
-            names = self.names_in(folder)
-            if name in names and "__init__.py" in self.names_in(folder / name):
-                return Module((folder / name / "__init__.py").resolve(), (folder / name,))
-            file = next((f"{name}{suffix}" for suffix in _SUFFIXES if f"{name}{suffix}" in names), None)
-            if file is not None:
-                return Module((folder / file).resolve())
-            found += [folder / name] if name in names and (folder / name).is_dir() else []
-        return Module(None, tuple(found)) if found else None
+            if (folder, name) not in self._known:
+                self._known[folder, name] = self._in(folder, name)
+            found = self._known[folder, name]
+            if found is not None and found.file is not None:
+                return found
+            spaces += found.folders if found is not None else ()
+        return Module(None, tuple(spaces)) if spaces else None
+
+    def _in(self, folder: Path, name: str) -> Module | None:
+        """A module in a folder, or the folder of that name in it."""
+        names, inner = self.names_in(folder), folder / name
+        if name in names and (inner / "__init__.py").is_file():
+            return Module((inner / "__init__.py").resolve(), (inner,))
+        file = next((f"{name}{suffix}" for suffix in _SUFFIXES if f"{name}{suffix}" in names), None)
+        if file is not None:
+            return Module((folder / file).resolve())
+        return Module(None, (inner,)) if name in names and inner.is_dir() else None
 
     def names_in(self, folder: Path) -> frozenset[str]:
         """What lies in a folder; nothing where it cannot be read."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import hashlib
 import textwrap
 from collections.abc import Iterator
@@ -10,21 +12,48 @@ from pathlib import Path
 
 from autofit.sources.modules import tops_of
 
+_MOST_FILES = 10_000  # whose statements are kept, for the next tune of a sweep
+
 
 def of_text(text: str) -> str:
     """Python text without its layout, comments and docstrings; as it is where it is not Python."""
     tree = _parsed(textwrap.dedent(text))
-    return text if tree is None else _plain(tree)
+    if tree is None:
+        return text
+    for _ in nodes_of(tree):
+        pass
+    try:
+        return ast.dump(tree)
+    except RecursionError:
+        return text
+
+
+def read(path: Path) -> SourceFile:
+    """Read a file; one that has not changed since it was read last is not read again."""
+    try:
+        told = path.stat()
+    except OSError:
+        return SourceFile(path)
+    return _read(path, told.st_mtime_ns, told.st_size)
+
+
+@functools.lru_cache(_MOST_FILES)
+def _read(path: Path, changed: int, size: int) -> SourceFile:
+    return SourceFile(path)
 
 
 class SourceFile:
     """The statements at the top of a file: which names each binds, and which do something when they run."""
 
     def __init__(self, path: Path) -> None:
-        content, self.tops = path.read_bytes(), tops_of(path)
+        content, self.tops = b"", tops_of(path)
+        with contextlib.suppress(OSError):  # whoever imports it will say so
+            content = path.read_bytes()
         parsed = _parsed(content) if path.suffix == ".py" else None
         self.is_python = parsed is not None
-        self.body = parsed.body if parsed else [ast.Expr(ast.Constant(hashlib.sha256(content).hexdigest()))]
+        self._digest = hashlib.sha256(content).hexdigest()
+        self._texts: dict[int, str] = {}
+        self.body = [s for s in parsed.body if not _is_constant(s)] if parsed else [ast.Expr(ast.Constant(self._digest))]
         self.bound: dict[str, list[int]] = {}
         self.stars: list[int] = []
         self.effects: list[int] = []
@@ -39,6 +68,15 @@ class SourceFile:
                 self.effects.append(place)
             elif isinstance(statement, ast.ClassDef) and statement.bases:
                 self.derived.append(statement.name)
+
+    def text(self, place: int) -> str:
+        """A statement as text without its layout; the whole file where it is nested too deeply for that."""
+        if place not in self._texts:
+            try:
+                self._texts[place] = ast.dump(self.body[place])
+            except RecursionError:
+                self._texts[place] = self._digest
+        return self._texts[place]
 
 
 def _names(statement: ast.stmt) -> Iterator[str]:
@@ -63,8 +101,6 @@ def _does_something(statement: ast.stmt) -> bool:
     """Whether a file does more by a statement, when it is imported, than bind a name to what is written there."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return bool(statement.decorator_list or getattr(statement, "keywords", ()))
-    if isinstance(statement, ast.Expr):
-        return not isinstance(statement.value, ast.Constant)
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         return any(
             isinstance(node, ast.Call | ast.Attribute | ast.Subscript) and _runs(node) for node in ast.walk(statement)
@@ -110,15 +146,13 @@ def _parsed(text: str | bytes) -> ast.Module | None:
     """The syntax tree of a text; None where it is not Python."""
     try:
         return ast.parse(text)
-    except (SyntaxError, ValueError):  # ValueError: a text with zero bytes
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # zero bytes; nested deeper than the parser goes
         return None
 
 
-def _plain(tree: ast.AST) -> str:
-    """A tree as text: no places, no docstrings."""
-    for _ in nodes_of(tree):
-        pass
-    return ast.dump(tree)
+def _is_constant(statement: ast.stmt) -> bool:
+    """Whether it is a docstring, or does as little."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def nodes_of(tree: ast.AST) -> Iterator[ast.AST]:

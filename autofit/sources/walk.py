@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofit.sources.modules import Finder, Module, is_own, package_of, tops_of
-from autofit.sources.syntax import SourceFile, imports_of, nodes_of, written_out
+from autofit.sources.syntax import SourceFile, imports_of, nodes_of, read, written_out
 
 _ANY_NAME = {"globals", "eval", "exec"}  # what calls one of these may reach whatever is in its file
 _IMPORTERS = {"import_module", "__import__"}
@@ -62,14 +62,13 @@ class Walk:
         """All that was reached, file by file in the order of their names."""
         parts = []
         for path in sorted((path for path in self._files if self._taken[path]), key=lambda path: (path.name, path)):
-            body = self._files[path].body
-            parts += [path.name, *(ast.dump(body[place]) for place in sorted(self._taken[path]))]
+            parts += [path.name, *(self._files[path].text(place) for place in sorted(self._taken[path]))]
         return Reached("\n".join(parts), frozenset(self._packages - set(sys.stdlib_module_names)))
 
     def _take(self, path: Path, names: Iterable[str] | None, *, imported: bool) -> None:
         """Take what the names are bound to, everything where they are None, and what runs when the file is imported."""
         if path not in self._files:
-            self._files[path], self._taken[path] = SourceFile(path), set()
+            self._files[path], self._taken[path] = read(path), set()
         file = self._files[path]
         everything = range(len(file.body))
         wanted: list[int] = [] if names is not None and file.is_python else list(everything)
@@ -143,7 +142,8 @@ class Walk:
         else:
             parent = Module(None, (*roots, *filter(is_own, map(Path, sys.path))))
         for folder in parent.folders if parent is not None else ():
-            for stem in sorted({entry.partition(".")[0] for entry in self._finder.names_in(folder)}):
+            stems = {entry.partition(".")[0] for entry in self._finder.names_in(folder) if entry.startswith(begin)}
+            for stem in [begin] if is_whole else sorted(stems):
                 module = self._finder.below(stem, [folder])
-                if (stem == begin if is_whole else stem.startswith(begin)) and module is not None and module.file:
+                if module is not None and module.file:
                     self._pending.append((module.file, None))

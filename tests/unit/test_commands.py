@@ -126,7 +126,7 @@ def test_check_looks_at_every_cell_of_a_sweep(folder):
 
 
 def test_check_hides_the_gpu_from_what_it_imports_alone(folder, monkeypatch):
-    (folder / "model.py").write_text("import os\n\nSEEN = os.environ['CUDA_VISIBLE_DEVICES']\n" + MODEL)
+    (folder / "model.py").write_text("import os\n\nSEEN = os.environ.pop('CUDA_VISIBLE_DEVICES')\n" + MODEL)
     (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert RUN.invoke(app, ["check", "sweep.yaml"]).exit_code == 0

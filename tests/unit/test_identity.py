@@ -454,3 +454,46 @@ def test_the_processor_counts_and_a_few_kib_of_memory_do_not(tmp_path, device):
         rebooted = replace(asked, machine=replace(MACHINE, memory_bytes=MACHINE.memory_bytes + difference))
         assert rebooted.fingerprint() == asked.fingerprint()
         assert rebooted.kin() == asked.kin()
+
+
+class Locked:
+    """What cannot be pickled, and says so by an error of its own."""
+
+    def __reduce_ex__(self, protocol):
+        raise RuntimeError("a lock is shared by inheritance")
+
+
+def test_what_cannot_be_handed_over_is_said_whatever_its_error():
+    with pytest.raises(UsageError, match="cannot be handed to another process: a lock is shared by inheritance"):
+        fingerprint(build, None, model_kwargs={"lock": Locked()})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def build():\n    return " + " + ".join(["1"] * 3_000) + "\n",
+        "def build(x=0):\n    if x == 0:\n        return 0\n"
+        + "".join(f"    elif x == {n}:\n        return {n}\n" for n in range(1, 800)),
+    ],
+    ids=["sum", "elif"],
+)
+def test_a_statement_nested_deeper_than_python_goes_counts_as_it_stands(tmp_path, text):
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
+    path.write_text(text.replace("return", "return 5 or", 1))
+    assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before
+
+
+def test_folders_beside_the_model_are_not_looked_into(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text("from importlib import import_module\n\ndef build():\n    import_module('layers')\n")
+    (tmp_path / "layers.py").write_text("SIZE = 1\n")
+    (tmp_path / "photos").mkdir()
+    listed = []
+    iterdir = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: listed.append(path) or iterdir(path))
+    before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
+    assert tmp_path / "photos" not in listed
+    assert len(listed) == len(set(listed))
+    (tmp_path / "layers.py").write_text("SIZE = 2\n")
+    assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before

@@ -82,3 +82,41 @@ def test_a_study_that_was_forgotten_meanwhile_is_said_to_be(tmp_path, kind):
         drain(tune(question(tmp_path, storage=where), Forgets()))
     (other,) = history.past_tunes(where, "autofit-")
     assert other.name == question(tmp_path, workload_fingerprint="another").fingerprint()
+
+
+def ended_in_the_second_confirmation(tmp_path, limits):
+    """A tune whose first choice runs out of host memory when it is confirmed, ended as the second is; the first choice."""
+
+    class Ends(FakeLauncher):
+        def run(self, spec):
+            if spec.role == "confirm":
+                first = next(s.config for s in [*self.specs, spec] if s.role == "confirm")
+                if spec.config != first:
+                    raise KeyboardInterrupt
+                self.specs.append(spec)
+                yield "working"
+                return Measurement(Outcome.HOST_OOM, Evidence("host full"), 3.0, started_at=7.0)
+            return (yield from super().run(spec))
+
+    launcher = Ends()
+    with pytest.raises(KeyboardInterrupt):
+        drain(tune(question(tmp_path, **SHARES, limits=limits), launcher))
+    return next(spec.config for spec in launcher.specs if spec.role == "confirm")
+
+
+def test_a_confirming_run_that_had_less_memory_than_there_is_now_is_run_again(tmp_path):
+    first = ended_in_the_second_confirmation(tmp_path, Limits(None, 4096 * MIB))
+    launcher = FakeLauncher()
+    record = drain(tune(question(tmp_path, **SHARES, limits=Limits(None, 8192 * MIB)), launcher))[1]
+    assert first in [spec.config for spec in launcher.specs if spec.role == "confirm"]
+    assert record.confirmed
+
+
+def test_a_confirming_run_that_failed_before_is_told_as_one(tmp_path):
+    limits = Limits(None, 4096 * MIB)
+    first = ended_in_the_second_confirmation(tmp_path, limits)
+    launcher = FakeLauncher()
+    record = drain(tune(question(tmp_path, **SHARES, limits=limits), launcher))[1]
+    assert first not in [spec.config for spec in launcher.specs if spec.role == "confirm"]
+    assert first in [run.trial.config for run in record.runs if run.trial.measurement.outcome is Outcome.HOST_OOM]
+    assert all(trial.measurement.outcome is Outcome.OK for trial in record.searched)
