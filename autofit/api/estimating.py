@@ -70,14 +70,7 @@ def estimate(
         raise UsageError(f"batch_size: {batch_size!r} is not allowed; give one or more whole numbers from 1 on")
     return carry_out(
         functools.partial(run_estimate, batch_sizes=sizes),
-        Workload(
-            build_model,
-            data,
-            model_kwargs=model_kwargs or {},
-            data_kwargs=data_kwargs or {},
-            dtype_policy=dtype_policy,
-            jit_compile=jit_compile,
-        ),
+        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),
         progress,
         device=device,
         device_memory=device_memory,
@@ -133,14 +126,7 @@ def measure(
         raise UsageError(f"configs: {configs!r} is not allowed; give one or more autofit.FitConfig")
     return carry_out(
         functools.partial(run_measure, configs=configs),
-        Workload(
-            build_model,
-            data,
-            model_kwargs=model_kwargs or {},
-            data_kwargs=data_kwargs or {},
-            dtype_policy=dtype_policy,
-            jit_compile=jit_compile,
-        ),
+        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),
         progress,
         device=device,
         device_memory=device_memory,
