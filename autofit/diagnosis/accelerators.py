@@ -16,6 +16,7 @@ from autofit.units import format_bytes, format_seconds
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA, _DISPLAY_CLASS = "0x10de", "0x03"  # of PCI: the vendor, and what class numbers of graphics cards begin with
+_BUS_ORDER = "PCI_BUS_ID"
 _LEAST_BYTES = 2**30  # CUDA's context and libraries alone take hundreds of MiB
 
 _MISSING_LIBRARIES = re.compile(r"Cannot dlopen some GPU libraries|Could not find cuda drivers|libcu\w+\.so")
@@ -80,6 +81,13 @@ def reported(
         )
     elif len(visible) < len(everything):
         yield ok("gpu", f"CUDA_VISIBLE_DEVICES={named} leaves {len(visible)} of {len(everything)}")
+    numbers = any(entry.strip().isdigit() for entry in (named or "").split(","))
+    if numbers and len({device.name for device in everything}) > 1 and environment.get("CUDA_DEVICE_ORDER") != _BUS_ORDER:
+        yield warning(
+            "gpu",
+            f"CUDA_VISIBLE_DEVICES={named} means another GPU to CUDA, which counts the fastest first, than to the driver",
+            f"Run export CUDA_DEVICE_ORDER={_BUS_ORDER}, or name GPUs by UUID (nvidia-smi -L).",
+        )
     for device in visible:
         yield _memory(device) if isinstance(device, Device) else _unread(device)
 

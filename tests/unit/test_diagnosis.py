@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -215,6 +216,19 @@ def test_a_gpu_that_the_driver_does_not_tell_of_keeps_nothing_from_being_looked_
     monkeypatch.setattr(diagnosis, "Look", lambda: Told(SEEN))
     monkeypatch.setattr(diagnosis, "_trial", lambda here, device: ok("trial", f"on {device}, of {here.devices}"))
     assert ok("trial", "on None, of ()") in list(diagnosis.diagnose())
+
+
+def test_numbers_of_gpus_that_are_not_alike_are_ambiguous():
+    other = replace(GPU, index=1, name="an older GPU", uuid="GPU-2")
+
+    def warned(everything, **environment):
+        found = accelerators.reported((GPU,), everything, environment, plugged_in=True)
+        return [finding.remedy for finding in found if "counts the fastest first" in finding.detail]
+
+    assert "PCI_BUS_ID" in warned((GPU, other), CUDA_VISIBLE_DEVICES="0")[0]
+    assert warned((GPU, other), CUDA_VISIBLE_DEVICES="0", CUDA_DEVICE_ORDER="PCI_BUS_ID") == []
+    assert warned((GPU, other), CUDA_VISIBLE_DEVICES=GPU.uuid) == []
+    assert warned((GPU, replace(GPU, index=1)), CUDA_VISIBLE_DEVICES="0") == []
 
 
 def test_a_card_on_the_bus(tmp_path):
