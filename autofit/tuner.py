@@ -194,12 +194,12 @@ class _Tuning:
         while True:
             trials = study.trials()
             decision = study.decide(trials)
-            if decision.fallback is not None and not said:
-                said = True
-                yield Notice(decision.fallback)
             reason = decision.stop_reason or self._budget.spent(trials, self._kept)
             if reason is not None:
                 return reason
+            if decision.fallback is not None and not said:
+                said = True
+                yield Notice(decision.fallback)
             config = decision.proposal.config if decision.proposal else study.ask()
             why = str(decision.proposal or "proposed by Optuna's TPE")
             activity = Activity(f"trial {len(trials) + 1} of at most {q.max_trials}", config, why=why)

@@ -8,7 +8,7 @@ from autofit.records import FitConfig, Trial
 from autofit.results import TuningRecord
 from autofit.units import format_rate
 
-_NOISY = 0.25  # of the rate: half the 95 % interval from three runs, which is 4 to 10 % where a machine does nothing else
+_NOISY = 1.25  # times the slowest run: runs differ by 2 to 10 % where a machine does nothing else
 _PICKLING_SHARE = 0.6  # of what its workers could make: a pool below that, and heavy to hand over, is held back
 _COLD = 0.02  # of the bytes trained on: a JPEG file has a tenth to a fiftieth of its pixels' bytes
 _HEAVY_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured with batches of 19 MB)
@@ -53,11 +53,14 @@ def bottleneck(record: TuningRecord) -> str:
 
 def _noise(record: TuningRecord) -> str:
     """Whether the confirming runs differ by more than a machine that does nothing else makes them."""
-    if record.spread is None or record.spread <= _NOISY:
+    runs = [run.trial for run in record.runs if run.stage == "chosen" and run.trial.config == record.config]
+    rates = [rate for trial in runs if (rate := trial.measurement.samples_per_second)]
+    if not rates or max(rates) <= _NOISY * min(rates):
         return ""
     return (
-        f"the runs of one configuration differ (±{record.spread:.0%}): something else used the machine, or the data was "
-        "read from storage. Do not rely on these rates: tune once more when it is quiet, --fresh"
+        f"runs of the chosen configuration reached {format_rate(min(rates))} to {format_rate(max(rates))} samples/s: "
+        "something else used the machine, or the data was read from storage. Do not rely on these rates: tune once more "
+        "when it is quiet, --fresh"
     )
 
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from autofit import answer
 from autofit.errors import UsageError
 from autofit.events import Activity, Described, TrialEnded
-from autofit.records import FitConfig, Trial
+from autofit.records import Evidence, FitConfig, Measurement, Outcome, Trial
 from autofit.report import advice, content, files, snippet
 from autofit.report.console import Progress, print_trials, summarise
-from autofit.results import Recommendation, Seen, Usage
+from autofit.results import Recommendation, Run, Seen, Usage
 from autofit.tuner import tune
 from autofit.workload import Workload
 from tests.fakes import MIB, FakeLauncher, drain, question
@@ -326,9 +326,16 @@ def test_workers_that_are_no_knob_are_not_spoken_of(tuned):
 
 def test_runs_that_differ_by_much_are_not_to_be_relied_on(tuned):
     record = tuned[1]
-    assert "noise" not in advice.advice(replace(record, spread=0.1))
-    assert "noise" not in advice.advice(replace(record, spread=None))
-    assert advice.advice(replace(record, spread=0.4))["noise"].startswith("the runs of one configuration differ (±40%)")
+
+    def told(*rates):
+        runs = tuple(
+            Run("chosen", Trial(record.config, Measurement(Outcome.OK, Evidence(""), samples_per_second=rate)))
+            for rate in rates
+        )
+        return advice.advice(replace(record, runs=runs)).get("noise", "")
+
+    assert told() == told(1000.0) == told(1000.0, 1100.0) == ""
+    assert told(1000.0, 1400.0, 1200.0).startswith("runs of the chosen configuration reached 1,000 to 1,400 samples/s")
 
 
 def test_the_rules_for_the_learning_rate_are_told_where_an_update_sees_more_samples(tuned):
