@@ -10,6 +10,7 @@ from autofit.units import format_rate
 
 _NOISY = 1.25  # times the slowest run: runs differ by 2 to 10 % where a machine does nothing else
 _PICKLING_SHARE = 0.6  # of what its workers could make: a pool below that, and heavy to hand over, is held back
+_COLD_BYTES_PER_SECOND = 2e6  # code that is loaded late stays below (measured: 0.8e6)
 _COLD = 0.02  # of the bytes trained on: a JPEG file has a tenth to a fiftieth of its pixels' bytes
 _HEAVY_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured with batches of 19 MB)
 
@@ -132,11 +133,11 @@ def _page_cache(record: TuningRecord) -> str:
     """Whether some trials read from storage what others found in the page cache, so that they do not compare."""
     made = [(t.measurement.storage_bytes_per_second, t.measurement.samples_per_second) for t in record.trials]
     needed = record.description.sample_bytes
-    shares = [read / (rate * needed) for read, rate in made if read is not None and rate and needed]
-    cold = sum(share > _COLD for share in shares)
-    if not cold or cold == len(shares):
+    known = [(read, read / (rate * needed)) for read, rate in made if read is not None and rate and needed]
+    cold = sum(share > _COLD and read > _COLD_BYTES_PER_SECOND for read, share in known)
+    if not cold or cold == len(known):
         return ""
     return (
-        f"{cold} of {len(shares)} trials read from storage what the others found in memory: their rates do not compare. "
+        f"{cold} of {len(known)} trials read from storage what the others found in memory: their rates do not compare. "
         "Where the data is larger than memory, tune on all of it; where it is not, tune once more, --fresh"
     )

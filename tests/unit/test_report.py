@@ -377,10 +377,10 @@ def test_trials_that_read_from_storage_do_not_compare_with_those_that_did_not(tu
     def record(*reads):
         ok = tuned[1].trials[0].measurement
         trials = [Trial(FitConfig(32), replace(ok, samples_per_second=10.0, storage_bytes_per_second=r)) for r in reads]
-        return replace(tuned[1], trials=tuple(trials), description=replace(tuned[1].description, sample_bytes=1000))
+        return replace(tuned[1], trials=tuple(trials), description=replace(tuned[1].description, sample_bytes=1_000_000))
 
-    assert advice.advice(record(5000.0, 0.0, 0.0))["page cache"].startswith("1 of 3 trials read from storage")
-    for alike in ((0.0, 0.0), (5000.0, 5000.0), (None, None)):
+    assert advice.advice(record(5e6, 0.0, 0.0))["page cache"].startswith("1 of 3 trials read from storage")
+    for alike in ((0.0, 0.0), (5e6, 5e6), (None, None), (0.8e6, 0.0)):
         assert "page cache" not in advice.advice(record(*alike))
 
 
