@@ -95,7 +95,7 @@ def _document(name: str, text: str) -> Document:
     except _UNREADABLE as error:
         node = _unreadable(root, set()) or root
         why = str(error) if isinstance(error, ValueError) else f"it cannot be read as {node.tag.rpartition(':')[2]}"
-        raise ConfigError(name, *_place(node.start_mark), None, f"{node.value} is not allowed: {why}") from None
+        raise ConfigError(name, *_place(node.start_mark), None, f"{node.value or repr('')} is not allowed: {why}") from None
 
 
 def _unreadable(node: yaml.Node, seen: set[int]) -> yaml.Node | None:

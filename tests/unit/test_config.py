@@ -57,7 +57,7 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         (GOOD + "max_trials: 0\n", 3, "max_trials", "greater than or equal to 1"),
         (GOOD + "max_seconds: .inf\n", 3, "max_seconds", "inf is not allowed: input should be a finite number"),
         (GOOD + "jit_compile: !!bool maybe\n", 3, None, "maybe is not allowed: it cannot be read as bool"),
-        (GOOD + 'max_trials: !!int ""\n', 3, None, " is not allowed: it cannot be read as int"),
+        (GOOD + 'max_trials: !!int ""\n', 3, None, "'' is not allowed: it cannot be read as int"),
         (GOOD + "data_kwargs: {from: !!timestamp soon}\n", 3, None, "soon is not allowed: it cannot be read as timestamp"),
         (GOOD + "tolerance: 2 percent\n", 3, "tolerance", "valid number"),
         (GOOD + "tolerance: x%\n", 3, "tolerance", "'x%' is not allowed"),
