@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -33,7 +32,7 @@ class TuningStudy:
     """
 
     def __init__(
-        self, where: str | None, name: str, limits: Limits, max_trial_seconds: float = math.inf, *, fresh: bool = False
+        self, where: str | None, name: str, limits: Limits, max_trial_seconds: float, *, fresh: bool = False
     ) -> None:
         self._limits, self._name, self._max_trial_seconds = limits, name, max_trial_seconds
         self._backend = storage.open_storage(where)
