@@ -107,7 +107,10 @@ class TensorFlow:
         from autofit.footprint.device import StepFootprint  # loads Keras and TensorFlow: must stay out of the parent
 
         workers = _tensorflow().config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1
-        return StepFootprint(model, batch, on_cpu=device is None, workers=workers, limit_bytes=limit_bytes).estimate
+        footprint = StepFootprint(
+            model, batch, on_cpu=device is None, onednn=uses_onednn(), workers=workers, limit_bytes=limit_bytes
+        )
+        return footprint.estimate
 
     def is_oom(self, error: BaseException) -> bool:
         """`ResourceExhaustedError`, wherever in the chain of causes it stands."""
@@ -131,13 +134,22 @@ class TensorFlow:
         return found
 
     def versions(self) -> dict[str, str]:
-        """TensorFlow, Keras and NumPy, and whether oneDNN was switched by hand."""
+        """TensorFlow, Keras and NumPy, and whether TensorFlow uses oneDNN."""
         import keras  # heavy: must stay out of the parent
         import numpy as np  # only for its version
 
         found = {"tensorflow": str(_tensorflow().__version__), "keras": str(keras.__version__), "numpy": np.__version__}
-        switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS")
-        return found if switch is None else {**found, "TF_ENABLE_ONEDNN_OPTS": switch}
+        return {**found, "oneDNN": "on" if uses_onednn() else "off"}
+
+
+def uses_onednn() -> bool:
+    """Whether TensorFlow uses oneDNN's kernels on the CPU: by default it does where the processor has AVX-512 VNNI or more.
+
+    `TF_ENABLE_ONEDNN_OPTS` switches it by hand, on x86. TensorFlow has no public function that tells.
+    """
+    from tensorflow.python.util import _pywrap_util_port  # heavy: must stay out of the parent
+
+    return bool(_pywrap_util_port.IsMklEnabled())
 
 
 def _keras_settings() -> dict[str, Any]:

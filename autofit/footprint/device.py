@@ -14,6 +14,7 @@ from autofit.records import Footprint
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
 _ERRORS = {LIVENESS: 0.2, XLA: 0.13}  # 95 % are within (measured: tests/benchmarks/memory.py)
+_ONEDNN_ERROR = 0.4  # oneDNN's kernels decide when they run what they hold (measured: tests/benchmarks/memory.py --onednn)
 _GPU_ERROR = 0.35  # kernels of a GPU take workspaces that are not known before they run; not measured
 _WALKED_OPERATIONS = 60_000  # over all steps: a second or two
 
@@ -25,6 +26,7 @@ class StepFootprint:
         model: built and compiled, its optimizer built.
         batch: arrays, (x, y) or (x, y, sample_weight), first axis the samples.
         on_cpu: whether the step will run on the CPU.
+        onednn: whether TensorFlow uses oneDNN's kernels there.
         workers: operations that TensorFlow runs at the same time.
         limit_bytes: the device's limit; a GPU's allocator takes all of it at once.
 
@@ -32,8 +34,11 @@ class StepFootprint:
         Exception: what the model's own code raises while it is traced.
     """
 
-    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, workers: int, limit_bytes: int | None) -> None:
+    def __init__(
+        self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool, workers: int, limit_bytes: int | None
+    ) -> None:
         self._model, self._batch, self._on_cpu, self._workers = model, batch, on_cpu, workers
+        self._onednn = on_cpu and onednn
         self._region_bytes = FIRST_REGION_BYTES if on_cpu or limit_bytes is None else limit_bytes
         self._traced: TracedStep | None = None
 
@@ -44,12 +49,16 @@ class StepFootprint:
             program, method = self._read(batch_size), LIVENESS
         steps = max(4, min(walk.STEPS, _WALKED_OPERATIONS // max(1, len(program.operations))))
         found = walk.peak(program, workers=self._workers, steps=steps, region_bytes=self._region_bytes)
-        error = _ERRORS[method] if self._on_cpu else max(_GPU_ERROR, _ERRORS[method])
-        return Footprint(batch_size, _with_building(found, program), method, error)
+        return Footprint(batch_size, _with_building(found, program), method, self._relative_error(method))
+
+    def _relative_error(self, method: str) -> float:
+        if not self._on_cpu:
+            return max(_GPU_ERROR, _ERRORS[method])
+        return max(_ONEDNN_ERROR, _ERRORS[method]) if self._onednn and method == LIVENESS else _ERRORS[method]
 
     def _read(self, batch_size: int) -> Program:
         if self._traced is None:
-            self._traced = TracedStep(self._model, self._batch, on_cpu=self._on_cpu)
+            self._traced = TracedStep(self._model, self._batch, on_cpu=self._on_cpu, onednn=self._onednn)
         return self._traced.program(batch_size)
 
     def _compiled(self, batch_size: int) -> Program | None:

@@ -35,13 +35,14 @@ class TracedStep:
         model: built and compiled, its optimizer built.
         batch: arrays, (x, y) or (x, y, sample_weight), first axis the samples.
         on_cpu: whether the kernels are those of the CPU.
+        onednn: whether these are oneDNN's.
 
     Raises:
         Exception: what the model's own code raises while it is traced.
     """
 
-    def __init__(self, model: Any, batch: Any, *, on_cpu: bool) -> None:
-        self._model, self._on_cpu = model, on_cpu
+    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool) -> None:
+        self._model, self._on_cpu, self._onednn = model, on_cpu, onednn
         sizes = [leaf.shape[1:] for leaf in keras.tree.flatten(batch)] + [v.shape for v in model.variables]
         dimensions = {d for shape in sizes for d in shape if d}
         self._prime = next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
@@ -51,7 +52,7 @@ class TracedStep:
     def program(self, batch_size: int) -> Program:
         """The step for so many samples."""
         scale = Scale(self._prime, batch_size)
-        reader = _Reader(self._model.optimizer.name, scale, self._on_cpu)
+        reader = _Reader(self._model.optimizer.name, scale, on_cpu=self._on_cpu, onednn=self._onednn)
         reader.read(self._graph, {})
         held = {
             **held_bytes(self._model, self._form, batch_size, on_cpu=self._on_cpu),
@@ -80,8 +81,8 @@ def _variable_bytes(variable: Any) -> int:
 class _Reader:
     """Takes graphs in, function calls inlined; loops and branches become one operation with their body's peak."""
 
-    def __init__(self, optimizer_name: str, scale: Scale, on_cpu: bool) -> None:
-        self._optimizer_name, self._scale, self._on_cpu = optimizer_name, scale, on_cpu
+    def __init__(self, optimizer_name: str, scale: Scale, *, on_cpu: bool, onednn: bool) -> None:
+        self._optimizer_name, self._scale, self._on_cpu, self._onednn = optimizer_name, scale, on_cpu, onednn
         self.values: list[Value] = []
         self.operations: list[Operation] = []
         self.constants: list[int] = []
@@ -160,10 +161,11 @@ class _Reader:
         known = [shape for shape in (*inputs, *outputs) if shape is not None]
         if not self._on_cpu or not outputs or len(known) < len(inputs) + len(outputs):
             return ()
-        return workspace_bytes(op.type, known[: len(inputs)], known[len(inputs) :], op.outputs[0].dtype.size)
+        item_bytes = op.outputs[0].dtype.size
+        return workspace_bytes(op.type, known[: len(inputs)], known[len(inputs) :], item_bytes, onednn=self._onednn)
 
     def _body_bytes(self, body: Any) -> int:
-        reader = _Reader(self._optimizer_name, self._scale, self._on_cpu)
+        reader = _Reader(self._optimizer_name, self._scale, on_cpu=self._on_cpu, onednn=self._onednn)
         reader.read(body, {id(t): OUTSIDE for t in body.inputs})
         results = frozenset(reader.known(body.outputs))
         return peak(Program(tuple(reader.values), tuple(reader.operations), results), steps=1).total_bytes

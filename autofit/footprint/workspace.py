@@ -1,7 +1,8 @@
 """What TensorFlow's kernels hold while they run, beside inputs and outputs, and which of them write over an input.
 
 Read in the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and checked against the allocations that
-TensorFlow's profiler records on a CPU without oneDNN. A kernel that is not named here is taken to need nothing.
+TensorFlow's profiler records on a CPU without oneDNN. oneDNN brings kernels of its own for convolutions, pooling and matrix
+products, which do not gather patches; they are taken to need nothing, like every kernel that is not named here.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ VIEWS = frozenset(
 """Kernels whose output shares the buffer of the input."""
 
 
-def workspace_bytes(kind: str, inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
+def workspace_bytes(
+    kind: str, inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int, *, onednn: bool = False
+) -> tuple[int, ...]:
     """The buffers a kernel holds while it runs on a CPU, in bytes.
 
     Args:
@@ -46,8 +49,9 @@ def workspace_bytes(kind: str, inputs: Sequence[Shape], outputs: Sequence[Shape]
         inputs: shapes of the inputs.
         outputs: shapes of the outputs.
         item_bytes: bytes of one element of the output.
+        onednn: whether TensorFlow uses oneDNN's kernels.
     """
-    rule = _RULES.get(kind)
+    rule = None if onednn else _RULES.get(kind)
     return rule(inputs, outputs, item_bytes) if rule else ()
 
 

@@ -2,6 +2,7 @@
 
     python tests/benchmarks/memory.py             print the tables, from the measurements in memory.json
     python tests/benchmarks/memory.py --measure   measure what memory.json lacks first (an hour and a half for all of it)
+    python tests/benchmarks/memory.py --onednn    the same with oneDNN's kernels, in memory-onednn.json; without XLA
 
 Method. Everything is measured by autofit's own trials, each in a process of its own: device memory is the peak of the
 allocator (on a CPU: TensorFlow's BFC allocator under a limit of 10 GiB), host memory the peak of ΣPSS over the process tree
@@ -26,6 +27,7 @@ import collections
 import itertools
 import json
 import math
+import os
 import pathlib
 import platform
 import random
@@ -42,7 +44,7 @@ from autofit.trial.launcher import ProcessLauncher
 from autofit.workload import Reference, Workload
 
 HERE = pathlib.Path(__file__).parent
-FROZEN = HERE / "memory.json"
+FROZEN, FROZEN_ONEDNN = HERE / "memory.json", HERE / "memory-onednn.json"
 LIMITS = Limits(10 * 2**30, 18 * 2**30)
 HOST_LIMITS = Limits(None, 18 * 2**30)
 SECONDS = 600.0
@@ -66,22 +68,22 @@ GIVEN = {
 DESCRIPTIONS = TypeAdapter(Description)
 
 
-def cases(names=None):
-    """(key, model kwargs, batches) of every device case."""
+def cases(names=None, *, onednn=False):
+    """(key, model kwargs, batches) of every device case; XLA's kernels are its own, with oneDNN or without."""
     import zoo
 
     for build, (precision, optimizer, xla) in itertools.product(zoo.MODELS, COMBINATIONS):
         name = build.__name__
-        if names and name not in names:
+        if (names and name not in names) or (onednn and xla):
             continue
         first = zoo.MODELS[build].first_probe
         kwargs = {"name": name, "precision": precision, "optimizer": optimizer, "xla": xla}
         yield "/".join((name, precision, optimizer, "xla" if xla else "plain")), kwargs, [first * k for k in (1, 2, 8, 16)]
 
 
-def measure_device(frozen, names):
+def measure_device(frozen, file, names, *, onednn):
     """Fill in the peaks and the descriptions that are lacking, case by case."""
-    for key, kwargs, batches in cases(names):
+    for key, kwargs, batches in cases(names, onednn=onednn):
         case = frozen["device"].setdefault(key, {"peaks": {}})
         lacking = [b for b in batches if str(b) not in case["peaks"]]
         if not lacking and "description" in case:
@@ -99,7 +101,7 @@ def measure_device(frozen, names):
                 assert trial.outcome is Outcome.OK, trial.evidence
                 case["peaks"][str(batch)] = trial.device_peak_bytes
         case["layer_sum"] = {str(b): layer_sum_bytes(kwargs, b) for b in batches}
-        save(frozen)
+        save(frozen, file)
         print(key, case["peaks"], flush=True)
 
 
@@ -130,7 +132,7 @@ def measure_host(frozen):
                 trial = result_of(launcher.run(TrialSpec("measure", config, HOST_LIMITS, SECONDS, 1.0)))
                 assert trial.outcome is Outcome.OK, trial.evidence
                 case["trials"][str(config)] = {"peak": trial.host_peak_bytes, "queued": trial.queued_batches}
-                save(frozen)
+                save(frozen, FROZEN)
                 print(name, config, case["trials"][str(config)], flush=True)
 
 
@@ -156,9 +158,9 @@ def reference(name):
     return Reference(f"zoo.py:{name}", str(HERE))
 
 
-def save(frozen):
+def save(frozen, file):
     """Write what has been measured so far."""
-    FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
+    file.write_text(json.dumps(frozen, indent=1) + "\n")
 
 
 def ran(config, device_bytes=None, host_bytes=None, queued=None):
@@ -194,7 +196,8 @@ def by_xla(keyed):
     """Split (key, …) into all, without XLA, with XLA."""
     keyed = list(keyed)
     groups = (("all", ""), ("without XLA", "/plain"), ("with XLA", "/xla"))
-    return [(title, [item for item in keyed if item[0].endswith(end)]) for title, end in groups]
+    split = [(title, [item for item in keyed if item[0].endswith(end)]) for title, end in groups]
+    return [(title, items) for title, items in split if items]
 
 
 def print_device_tables(frozen):
@@ -216,8 +219,9 @@ def print_device_tables(frozen):
             rows.append((f.device_bytes / measured - 1, case["layer_sum"][str(f.batch_size)] / measured - 1, key, f))
     for title, end in (("without XLA", "/plain"), ("with XLA", "/xla")):
         group = [row for row in rows if row[2].endswith(end)]
-        print_errors(f"{title}: autofit", [row[0] for row in group])
-        print_errors(f"{title}: layer sum", [row[1] for row in group])
+        if group:
+            print_errors(f"{title}: autofit", [row[0] for row in group])
+            print_errors(f"{title}: layer sum", [row[1] for row in group])
     for name in sorted({row[2].partition("/")[0] for row in rows}):
         group = [row for row in rows if row[2].startswith(f"{name}/")]
         print_errors(f"  {name}", [row[0] for row in group])
@@ -285,16 +289,19 @@ def main():
     memories = ("device", "host")
     parser.add_argument("--measure", nargs="*", choices=memories, help="measure what memory.json lacks (default: both)")
     parser.add_argument("--models", nargs="*", help="only these models")
+    parser.add_argument("--onednn", action="store_true", help="with oneDNN's kernels (default: with TensorFlow's own)")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
-    frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {"device": {}, "host": {}}
+    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1" if arguments.onednn else "0"
+    file = FROZEN_ONEDNN if arguments.onednn else FROZEN
+    frozen = json.loads(file.read_text()) if file.exists() else {"device": {}, "host": {}}
     if arguments.measure is not None:
         here = detect()
         frozen["machine"] = {"processor": here.processor, "cores": here.cores, "python": platform.python_version()}
-        if "host" in (arguments.measure or memories):
+        if "host" in (arguments.measure or memories) and not arguments.onednn:
             measure_host(frozen)
         if "device" in (arguments.measure or memories):
-            measure_device(frozen, arguments.models)
+            measure_device(frozen, file, arguments.models, onednn=arguments.onednn)
     print(", ".join(f"{name} {value}" for name, value in frozen.get("machine", {}).items()))
     versions = next(iter(frozen["device"].values()), {}).get("description", {}).get("versions", {})
     print(", ".join(f"{name} {value}" for name, value in versions.items()))
@@ -302,7 +309,7 @@ def main():
         print_host_table(frozen)
     whole = {key: case for key, case in frozen["device"].items() if "description" in case}
     if whole:
-        print(f"\n{len(whole)} of {len(list(cases()))} device cases")
+        print(f"\n{len(whole)} of {len(list(cases(onednn=arguments.onednn)))} device cases")
         print_device_tables({**frozen, "device": whole})
 
 
