@@ -1,0 +1,44 @@
+"""Where the pinned tests find the internals that they need; nothing else imports from here."""
+
+from autofit.events import Described
+from autofit.identity import identify
+from autofit.remembering import tune
+from autofit.report import files, sweeps
+from autofit.results import Cell, SweepRecord
+from autofit.workload import Reference, Workload
+from tests.fakes import FakeLauncher, drain, question
+
+__all__ = ["FakeLauncher", "described_in", "fingerprint_of", "names_of", "run_tune", "save_result", "save_sweep"]
+
+
+def fingerprint_of(folder, build_model, data, **kwargs):
+    """The fingerprint of a workload whose functions are named in a file of a folder."""
+    return identify(Workload(Reference(build_model, str(folder)), Reference(data, str(folder)), **kwargs)).fingerprint
+
+
+def names_of(tmp_path, **changes):
+    """Under which names a tune, its answer and those that are similar to it are stored."""
+    asked = question(tmp_path, **changes)
+    return {"study": asked.fingerprint(), "answer": asked.answer_key(), "kin": asked.kin()}
+
+
+def run_tune(tmp_path, **changes):
+    """A tune of the made-up launcher: its events and its record."""
+    return drain(tune(question(tmp_path, **changes), FakeLauncher()))
+
+
+def described_in(events):
+    """The event that says with how many trials a search begins."""
+    return next(event for event in events if isinstance(event, Described))
+
+
+def save_result(record, path):
+    """Write a record as `--output` does."""
+    files.save(record, path)
+
+
+def save_sweep(record, path):
+    """Write a sweep of one cell that holds a record."""
+    cells = (Cell({"model_kwargs.width": 8}, record), Cell({"model_kwargs.width": 16}, None, "it failed"))
+    sweep = SweepRecord(title="made up", cells=cells, machine=record.machine, seconds=2.0, started_at=record.started_at)
+    sweeps.save(sweep, path)

@@ -1,0 +1,172 @@
+"""What must not change by moving code: users' files, stored tunes, fingerprints, public names and exit codes."""
+
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import autofit
+from tests.internals import described_in, fingerprint_of, names_of, run_tune, save_result, save_sweep
+
+DATA = Path(__file__).parents[1] / "data"
+BEFORE = DATA / "before"
+
+
+def shape(value):
+    """JSON with its values replaced by the names of their types; a list by its first entry."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return type(value).__name__
+
+
+def stored(file, query):
+    with sqlite3.connect(file) as connection:
+        return {row[0] for row in connection.execute(query)}
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="code is hashed as this version of Python compiles it")
+def test_the_fingerprint_of_a_workload():
+    found = fingerprint_of(
+        DATA / "pinned", "model.py:build", "model.py:Photos", model_kwargs={"depth": 3}, data_kwargs={"folder": "photos"}
+    )
+    assert found == "ebdb41e400144c9f"
+
+
+def test_the_names_under_which_a_tune_is_stored(tmp_path):
+    assert names_of(tmp_path) == {
+        "study": "autofit-dd097eb0138e277f",
+        "answer": "autofit:record:0c277b803bfddda5",
+        "kin": "22f5c0623390b947",
+    }
+
+
+def test_the_keys_of_a_stored_study(tmp_path):
+    file = tmp_path / "trials.sqlite3"
+    run_tune(tmp_path, storage=f"sqlite:///{file}", max_trials=3)
+    kept = stored(file, "SELECT key FROM study_system_attributes")
+    assert {re.sub("[0-9a-f]{16}", "HASH", key) for key in kept} == {
+        "autofit:kin",
+        "autofit:model",
+        "autofit:record:HASH",
+        "autofit:runs",
+        "study:metric_names",
+    }
+    assert stored(file, "SELECT key FROM study_user_attributes") == {
+        "chosen",
+        "device",
+        "host",
+        "limits",
+        "samples per second",
+        "started_at",
+        "title",
+    }
+    assert stored(file, "SELECT key FROM trial_user_attributes") == {
+        "compute_samples_per_second",
+        "constraint device_memory",
+        "constraint host_memory",
+        "device_peak_bytes",
+        "host_peak_bytes",
+        "input_samples_per_second",
+        "limits",
+        "measurement",
+        "outcome",
+        "reason",
+        "seconds",
+        "why",
+    }
+    assert stored(file, "SELECT key FROM trial_system_attributes") == {
+        "constraints",
+        "constraints:device_memory",
+        "constraints:host_memory",
+    }
+
+
+@pytest.mark.parametrize(("save", "name"), [(save_result, "result.json"), (save_sweep, "sweep.json")])
+def test_the_version_and_the_shape_of_a_saved_file(tmp_path, save, name):
+    before = json.loads((BEFORE / name).read_text())
+    _, record = run_tune(tmp_path, max_trials=4)
+    save(record, tmp_path / name)
+    now = json.loads((tmp_path / name).read_text())
+    assert now["version"] == before["version"] == 2
+    assert shape(now) == shape(before)
+
+
+def test_a_study_of_an_older_version_is_answered_and_resumed(tmp_path):
+    storage = f"sqlite:///{shutil.copy(BEFORE / 'trials.sqlite3', tmp_path)}"
+    asked = {"device_bytes": None, "storage": storage}
+    before = json.loads((BEFORE / "result.json").read_text())
+    events, record = run_tune(tmp_path, max_trials=4, **asked)
+    assert len(events) == 1
+    assert record.config.batch_size == before["config"]["batch_size"]
+    events, _ = run_tune(tmp_path, max_trials=8, **asked)
+    assert len(described_in(events).kept) == len(before["trials"]) == 4
+
+
+@pytest.mark.parametrize("name", ["result.json", "sweep.json"])
+def test_a_file_of_an_older_version_is_shown_and_reported(tmp_path, name):
+    file = shutil.copy(BEFORE / name, tmp_path)
+    shown = run("show", file)
+    assert shown.returncode == 0
+    assert "448" in shown.stdout
+    reported = run("report", file, "-o", str(tmp_path / "page.html"))
+    assert reported.returncode == 0, reported.stderr
+    assert "448" in (tmp_path / "page.html").read_text()
+
+
+def test_the_public_names():
+    assert set(autofit.__all__) >= {
+        "AutofitError",
+        "Cell",
+        "ConfigError",
+        "DeviceBusyError",
+        "Estimate",
+        "FitConfig",
+        "FrontierSampler",
+        "Limits",
+        "Measurement",
+        "NoTrialFinishedError",
+        "NothingFitsError",
+        "Outcome",
+        "Result",
+        "StorageError",
+        "SweepResult",
+        "Trial",
+        "TrialProcessError",
+        "UnsupportedInputError",
+        "UsageError",
+        "UserCodeError",
+        "estimate",
+        "estimate_file",
+        "measure",
+        "sweep",
+        "sweep_file",
+        "tune",
+        "tune_file",
+    }
+
+
+def test_the_exit_codes_of_errors():
+    codes = {
+        name: getattr(autofit, name).exit_code
+        for name in dir(autofit)
+        if isinstance(getattr(autofit, name), type) and issubclass(getattr(autofit, name), autofit.AutofitError)
+    }
+    wrong_call = {"ConfigError", "StorageError", "UnsupportedInputError", "UsageError"}
+    assert {name for name, code in codes.items() if code == 2} == wrong_call
+    assert {code for name, code in codes.items() if name not in wrong_call} == {1}
+
+
+@pytest.mark.parametrize("arguments", [("tune", "missing.yaml"), ("show", "missing.json"), ("tune",)])
+def test_the_exit_code_of_a_wrong_call(arguments):
+    assert run(*arguments).returncode == 2
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-m", "autofit", *arguments], capture_output=True, text=True, check=False)
