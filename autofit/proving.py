@@ -18,6 +18,7 @@ from autofit.question import Question
 from autofit.records import INPUT_BOUND, Description, FitConfig, Measurement, Outcome, Trial, TrialSpec
 from autofit.results import Recommendation, Run
 from autofit.running import user_error
+from autofit.sampler import FrontierSampler
 from autofit.study import TuningStudy
 from autofit.units import format_rate
 
@@ -31,13 +32,22 @@ class Prover:
     Args:
         question: what is asked.
         study: with the trials of the search; what fails here is added to it.
+        sampler: that proposed them; knows what is to be thought of their rates.
         budget: what may be spent.
         run: runs a trial.
         spec_of: how a trial of the search measures a config.
     """
 
-    def __init__(self, question: Question, study: TuningStudy, budget: Budget, run: RunSpec, spec_of: SpecOf) -> None:
-        self._question, self._study, self._budget = question, study, budget
+    def __init__(
+        self,
+        question: Question,
+        study: TuningStudy,
+        sampler: FrontierSampler,
+        budget: Budget,
+        run: RunSpec,
+        spec_of: SpecOf,
+    ) -> None:
+        self._question, self._study, self._sampler, self._budget = question, study, sampler, budget
         self._run, self._spec_of = run, spec_of
         trials = [t for t in study.trials() if t.measurement.outcome is not Outcome.OK]
         failed = {(trial.config, trial.measurement.started_at) for trial in trials}
@@ -68,12 +78,12 @@ class Prover:
             proof = functools.partial(self._confirmed, description, baseline, may_win=may_win)
             verdict = yield from proof(chosen)
             if isinstance(verdict, Demoted):
-                study.add(verdict.trial)
+                study.add(verdict.trial, self._sampler.distributions)
                 continue
             rival = yield from self._rival(verdict)
             second = verdict if rival is None else (yield from proof(rival))
             if isinstance(second, Demoted):
-                study.add(second.trial)
+                study.add(second.trial, self._sampler.distributions)
                 return verdict
             return max(verdict, second, key=lambda found: found.samples_per_second)
 
@@ -103,7 +113,7 @@ class Prover:
         again = yield from self._racing_run(trials, rival.config, Activity("comparing again", rival.config))
         yield TrialEnded(Trial(rival.config, again), "finalist")
         if again.outcome is not Outcome.OK:
-            self._study.add(Trial(rival.config, again))
+            self._study.add(Trial(rival.config, again), self._sampler.distributions)
             return None
         both = math.sqrt((again.samples_per_second or 0.0) * (rival.measurement.samples_per_second or 0.0))
         return rival if both > (1 + q.tolerance) * rate else None
@@ -111,13 +121,13 @@ class Prover:
     def _choose(self) -> Generator[Event, None, Trial | None]:
         """The trial to confirm, after a race where noise leaves it open; None when none is left, or a finalist failed."""
         q, trials = self._question, self._study.trials()
-        thoughts = self._study.rates()
+        thoughts = self._sampler.proposer.rates(trials)
         last = frontier.finalists(trials, q.limits, q.tolerance, thoughts)
         if len(last) < 2 or not self._budget.allows_race(trials, len(last)):
             return last[-1] if last else None
         rates = yield from race(last, thoughts, functools.partial(self._racing_run, trials))
         if isinstance(rates, Demoted):
-            self._study.add(rates.trial)
+            self._study.add(rates.trial, self._sampler.distributions)
             return None
         return frontier.choose(last, q.limits, q.tolerance, rates)
 

@@ -123,6 +123,12 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         """What the sampler would do next, and why."""
         return self.proposer.decide(self._trials(study))
 
+    def draw(self, trials: Sequence[Trial]) -> FitConfig:
+        """A config for the next trial, drawn as Optuna would after these trials."""
+        study = optuna.create_study(direction="maximize", sampler=self)
+        study.add_trials([stored.frozen_trial(trial, self._limits, self.distributions) for trial in trials])
+        return FitConfig.of(study.ask(self.distributions).params)
+
     def stop_reason(self, study: optuna.Study) -> str | None:
         """Why no further trial is worth its time, or None."""
         return self.decide(study).stop_reason

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import TypeAdapter
 
 from autofit.records import DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Outcome, Trial
@@ -52,6 +55,31 @@ def still_holds(kept: FrozenTrial, limits: Limits, max_seconds: float) -> bool:
     key = "device_bytes" if outcome is Outcome.DEVICE_OOM else "host_bytes"
     had, has = then[key], getattr(limits, key)
     return had is None or (has is not None and has <= _GROWN * had)
+
+
+def frozen_trial(trial: Trial, limits: Limits, distributions: Mapping[str, BaseDistribution]) -> FrozenTrial:
+    """The Optuna trial that keeps a trial.
+
+    An OOM is a complete trial that breaks a constraint, so that samplers learn from it; a timeout or a crash is a pruned
+    one, never tried again; the user's error is a failed one, and will be.
+    """
+    state = state_of(trial.measurement)
+    constraints = constraints_of(trial.measurement, limits)
+    frozen = create_trial(
+        params={knob: getattr(trial.config, knob) for knob in distributions},
+        distributions=dict(distributions),
+        state=state,
+        value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
+        user_attrs={
+            **attributes(trial, limits),
+            **{f"constraint {name}": value for name, value in constraints.items()},
+        },
+        system_attrs={"constraints": list(constraints.values())},  # where optuna-dashboard (0.21) looks for them
+    )
+    for name, value in constraints.items():
+        frozen.set_constraint(name, value)
+    frozen.datetime_start = datetime.now() - timedelta(seconds=trial.measurement.seconds)
+    return frozen
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 import optuna
-from optuna.trial import TrialState
+from optuna.distributions import BaseDistribution
 
 from autofit import history, storage, stored
-from autofit.decision import Decision
 from autofit.errors import StorageError
-from autofit.records import FitConfig, Limits, Trial
-from autofit.sampler import FrontierSampler
+from autofit.records import Limits, Trial
 
 
 class TuningStudy:
-    """Asks a sampler (`ask_by`), and stores every trial as it ends.
+    """Stores every trial as it ends.
 
     Args:
         where: an Optuna storage URL, `journal:FILE`, or the path of an SQLite file.
@@ -62,55 +59,15 @@ class TuningStudy:
         """Forget that this was ever asked."""
         history.forget_study(self._backend, self._name)
 
-    def ask_by(self, sampler: FrontierSampler) -> None:
-        """Say what asks, and says when to stop; needed by all that proposes, predicts or adds."""
-        self._sampler = sampler
-
-    def decide(self, trials: tuple[Trial, ...]) -> Decision:
-        """What to do after these trials."""
-        return self._sampler.proposer.decide(trials)
-
-    @storage.guarded
-    def ask(self) -> FitConfig:
-        """A config that the sampler draws, from a copy of the study: here a trial is kept when it has ended, not before."""
-        copy = optuna.create_study(direction="maximize", sampler=self._sampler)
-        kept = self._study.get_trials(deepcopy=False, states=stored.SPENT)
-        copy.add_trials([trial for trial in kept if trial.number not in self._overtaken])
-        return FitConfig.of(copy.ask(self._sampler.distributions).params)
-
-    def rates(self) -> dict[FitConfig, tuple[float, float]]:
-        """What is thought of each config that ran: the logarithm of its samples per second, and how unsure that is."""
-        return self._sampler.proposer.rates(self.trials())
-
     def close(self) -> None:
         """Let go of the storage."""
         storage.close(self._backend)
 
     @storage.guarded
-    def add(self, trial: Trial) -> None:
-        """Store a trial as it ended.
-
-        An OOM is a complete trial that breaks a constraint, so that samplers learn from it; a timeout or a crash is a
-        pruned one, never tried again; the user's error is a failed one, and will be.
-        """
+    def add(self, trial: Trial, distributions: Mapping[str, BaseDistribution]) -> None:
+        """Store a trial as it ended; `distributions` are those of its knobs."""
         self._see_that_it_is_there()
-        state = stored.state_of(trial.measurement)
-        constraints = stored.constraints_of(trial.measurement, self._limits)
-        frozen = optuna.trial.create_trial(
-            params={knob: getattr(trial.config, knob) for knob in self._sampler.distributions},
-            distributions=self._sampler.distributions,
-            state=state,
-            value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
-            user_attrs={
-                **stored.attributes(trial, self._limits),
-                **{f"constraint {name}": value for name, value in constraints.items()},
-            },
-            system_attrs={"constraints": list(constraints.values())},  # where optuna-dashboard (0.21) looks for them
-        )
-        for name, value in constraints.items():
-            frozen.set_constraint(name, value)
-        frozen.datetime_start = datetime.now() - timedelta(seconds=trial.measurement.seconds)
-        self._study.add_trial(frozen)
+        self._study.add_trial(stored.frozen_trial(trial, self._limits, distributions))
 
     @storage.guarded
     def trials(self) -> tuple[Trial, ...]:

@@ -86,13 +86,13 @@ class _Tuning:
         kin = f"{q.kin()} {description.parameter_count} {description.sample_bytes}"
         study.note(places.KIN, kin)
         past = () if q.fresh else study.relatives(kin)
-        study.ask_by(self._sampler(description, space, baseline, past))
+        sampler = self._sampler(description, space, baseline, past)
         known = study.trials()
         self._kept = len(known)
         yield Described(description, q.limits, q.machine, q.device_name, known, q.max_trials, q.max_seconds)
         yield from _notices(description, len(past), study.overtaken)
-        prover = self._prover = Prover(q, study, self._budget, self._measured, self._spec)
-        reason = yield from self._search(study)
+        prover = self._prover = Prover(q, study, sampler, self._budget, self._measured, self._spec)
+        reason = yield from self._search(study, sampler)
         recommendation = yield from prover.prove(description, baseline, may_win=baseline in space)
         if recommendation is None:
             raise (yield from shortfall.why_nothing(q, self._budget, study.trials(), self._kept, self._measured))
@@ -188,19 +188,19 @@ class _Tuning:
         if limit is not None and needed > limit:
             raise NothingFitsError("device", smallest, needed, limit, at_least=True, estimated=True)
 
-    def _search(self, study: TuningStudy) -> Generator[Event, None, str]:
+    def _search(self, study: TuningStudy, sampler: FrontierSampler) -> Generator[Event, None, str]:
         """Ask, run, tell, yield; returns why it stopped."""
         q, said = self._question, False
         while True:
             trials = study.trials()
-            decision = study.decide(trials)
+            decision = sampler.proposer.decide(trials)
             reason = decision.stop_reason or self._budget.spent(trials, self._kept)
             if reason is not None:
                 return reason
             if decision.fallback is not None and not said:
                 said = True
                 yield Notice(decision.fallback)
-            config = decision.proposal.config if decision.proposal else study.ask()
+            config = decision.proposal.config if decision.proposal else sampler.draw(trials)
             why = str(decision.proposal or "proposed by Optuna's TPE")
             activity = Activity(f"trial {len(trials) + 1} of at most {q.max_trials}", config, why=why)
             spec = self._spec(config, trials)
@@ -208,7 +208,7 @@ class _Tuning:
             if measurement.outcome is Outcome.TIMEOUT and spec.deadline_seconds < q.max_trial_seconds:
                 return self._budget.out_of_time()  # it was not the config that was slow
             trial = Trial(config, measurement, why)
-            study.add(trial)
+            study.add(trial, sampler.distributions)
             yield TrialEnded(trial, "search")
             if measurement.outcome is Outcome.ERROR:
                 raise user_error(measurement)
