@@ -14,7 +14,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autofit.api import estimate, estimate_file, measure, sweep, sweep_file, tune, tune_file
+    from autofit.api.estimate import estimate, estimate_file
+    from autofit.api.measure import measure
+    from autofit.api.result import Result, SweepResult
+    from autofit.api.sweep import sweep, sweep_file
+    from autofit.api.tune import tune, tune_file
     from autofit.errors import (
         AutofitError,
         ConfigError,
@@ -27,13 +31,15 @@ if TYPE_CHECKING:
         UsageError,
         UserCodeError,
     )
-    from autofit.records import FitConfig, Limits, Measurement, Outcome, Trial
-    from autofit.results import Cell, Estimate
-    from autofit.returned import Result, SweepResult
-    from autofit.sampler import FrontierSampler
+    from autofit.records.result import Cell, Estimate
+    from autofit.records.trial import FitConfig, Limits, Measurement, Outcome, Trial
+    from autofit.search.sampler import FrontierSampler
 
 _HOMES = {
-    "autofit.api": ("estimate", "estimate_file", "measure", "sweep", "sweep_file", "tune", "tune_file"),
+    "autofit.api.estimate": ("estimate", "estimate_file"),
+    "autofit.api.measure": ("measure",),
+    "autofit.api.sweep": ("sweep", "sweep_file"),
+    "autofit.api.tune": ("tune", "tune_file"),
     "autofit.errors": (
         "AutofitError",
         "ConfigError",
@@ -46,10 +52,10 @@ _HOMES = {
         "UsageError",
         "UserCodeError",
     ),
-    "autofit.results": ("Cell", "Estimate"),
-    "autofit.returned": ("Result", "SweepResult"),
-    "autofit.sampler": ("FrontierSampler",),
-    "autofit.records": ("FitConfig", "Limits", "Measurement", "Outcome", "Trial"),
+    "autofit.records.result": ("Cell", "Estimate"),
+    "autofit.api.result": ("Result", "SweepResult"),
+    "autofit.search.sampler": ("FrontierSampler",),
+    "autofit.records.trial": ("FitConfig", "Limits", "Measurement", "Outcome", "Trial"),
 }
 
 __all__ = [

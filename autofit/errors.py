@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from autofit.units import format_bytes
+from autofit.records.units import format_bytes
 
 
 class AutofitError(Exception):

@@ -1,14 +1,14 @@
 import pytest
 from hypothesis import settings
 
-from autofit import devices
+from autofit.machine import gpus
 
 settings.register_profile("shared machine", deadline=None)  # no time that a busy machine could spoil
 settings.load_profile("shared machine")
 
 
 def pytest_collection_modifyitems(items):
-    if devices.nvidia_devices():
+    if gpus.nvidia_devices():
         return
     for item in items:
         if item.get_closest_marker("gpu"):

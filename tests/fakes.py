@@ -1,7 +1,8 @@
 """A launcher from formulas: what stands above the process wall is tested against it in milliseconds."""
 
-from autofit.question import Question
-from autofit.records import Description, Evidence, FitConfig, Limits, Machine, Measurement, Outcome
+from autofit.records.machine import Machine
+from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Outcome
+from autofit.tuning.request import Question
 
 MIB = 2**20
 MACHINE = Machine("Linux", "3.11", "some CPU", 4, 16384 * MIB, 16384 * MIB)

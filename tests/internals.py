@@ -1,11 +1,12 @@
 """Where the pinned tests find the internals that they need; nothing else imports from here."""
 
-from autofit.events import Described
-from autofit.identity import identify
-from autofit.remembering import tune
-from autofit.report import files, sweeps
-from autofit.results import Cell, SweepRecord
-from autofit.workload import Reference, Workload
+from autofit.records.events import Described
+from autofit.records.result import Cell, SweepRecord
+from autofit.storage import result_files, sweep_files
+from autofit.tuning.cached import tune
+from autofit.workload.fingerprint.fingerprint import identify
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
 from tests.fakes import FakeLauncher, drain, question
 
 __all__ = ["FakeLauncher", "described_in", "fingerprint_of", "names_of", "run_tune", "save_result", "save_sweep"]
@@ -34,11 +35,11 @@ def described_in(events):
 
 def save_result(record, path):
     """Write a record as `--output` does."""
-    files.save(record, path)
+    result_files.save(record, path)
 
 
 def save_sweep(record, path):
     """Write a sweep of one cell that holds a record."""
     cells = (Cell({"model_kwargs.width": 8}, record), Cell({"model_kwargs.width": 16}, None, "it failed"))
     sweep = SweepRecord(title="made up", cells=cells, machine=record.machine, seconds=2.0, started_at=record.started_at)
-    sweeps.save(sweep, path)
+    sweep_files.save(sweep, path)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from autofit.records import FitConfig, Trial
-from autofit.results import TuningRecord
-from autofit.units import format_rate
+from autofit.records.result import TuningRecord
+from autofit.records.trial import FitConfig, Trial
+from autofit.records.units import format_rate
 
 _NOISY = 1.25  # times the slowest run: runs differ by 2 to 10 % where a machine does nothing else
 _PICKLING_SHARE = 0.6  # of what its workers could make: a pool below that, and heavy to hand over, is held back

@@ -20,12 +20,14 @@ from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
-from autofit import backends, machine
+from autofit import backends
 from autofit.errors import TrialProcessError, UsageError
-from autofit.records import Description, Device, Measurement, TrialSpec
+from autofit.machine import host
+from autofit.records.machine import Device
+from autofit.records.trial import Description, Measurement, TrialSpec
 from autofit.trial.outcome import Ending, classify, read_log
 from autofit.trial.watcher import Watcher, end_tree
-from autofit.workload import Workload
+from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
 _TICK_SECONDS = 0.02  # at 2 GB/s a tree grows by 40 MB in it
@@ -114,7 +116,7 @@ class ProcessLauncher:
             yield "starting the trial server"
             self.warm()
         assert self._server is not None
-        server_pid, started, kills = self._server.pid, time.monotonic(), machine.oom_kills()
+        server_pid, started, kills = self._server.pid, time.monotonic(), host.oom_kills()
         started_at = time.time()
         watcher = Watcher(server_pid, spec.limits.host_bytes, spec.deadline_seconds, self._device)
         trial = _Listener(*self._request(spec))
@@ -158,8 +160,8 @@ class ProcessLauncher:
             peak_host_bytes=watcher.peak_bytes,
             host_peak_bytes_by_phase=watcher.peak_by_phase,
             driver_peak_bytes=watcher.driver_peak_bytes,
-            least_shared_memory_bytes=watcher.least_shared_memory_bytes if machine.shared_memory()[0] else None,
-            kernel_oom_kills=max(0, machine.oom_kills() - kills),
+            least_shared_memory_bytes=watcher.least_shared_memory_bytes if host.shared_memory()[0] else None,
+            kernel_oom_kills=max(0, host.oom_kills() - kills),
             started_at=started_at,
             phase_seconds=watcher.seconds_by_phase,
             seconds=time.monotonic() - started,
@@ -204,7 +206,7 @@ class ProcessLauncher:
         self._workload.save(self._folder)
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).parents[2])
-        program = f"import sys; sys.path.append({root!r}); from autofit.trial.forkserver import serve; serve(*sys.argv[1:])"
+        program = f"import sys; sys.path.append({root!r}); from autofit.trial.server import serve; serve(*sys.argv[1:])"
         environment = {**os.environ, **self._backend.environment(self._device)}
         log_path = self._folder / _SERVER_LOG
         with theirs, open(log_path, "wb") as log:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autofit.backends import Backend
-from autofit.records import Evidence, Limits, Measurement, Outcome
-from autofit.units import format_bytes, format_seconds
+from autofit.backends.protocol import Backend
+from autofit.records.trial import Evidence, Limits, Measurement, Outcome
+from autofit.records.units import format_bytes, format_seconds
 
 _TAIL_LINES = 40
 _LINE_CHARACTERS = 300

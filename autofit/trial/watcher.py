@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import psutil
 
-from autofit import devices, machine
-from autofit.records import INPUT_ALONE, Device
+from autofit.machine import gpus, host
+from autofit.records.machine import Device
+from autofit.records.trial import INPUT_ALONE
 
 _TREE_SECONDS = 0.25
 _PSS_SECONDS = 0.25
@@ -54,9 +55,9 @@ class Watcher:
         self.phase, self._phase_began = "starting", time.monotonic()
         self.peak_by_phase: dict[str, int] = {}
         self._seconds_by_phase: dict[str, float] = {}
-        self.least_shared_memory_bytes = machine.shared_memory()[1]
+        self.least_shared_memory_bytes = host.shared_memory()[1]
         self._device = device
-        self._device_used_before = devices.used_bytes(device, ())[0] if device else None
+        self._device_used_before = gpus.used_bytes(device, ())[0] if device else None
         self.driver_peak_bytes: int | None = None
 
     @property
@@ -100,9 +101,9 @@ class Watcher:
                 total += getattr(memory, "pss", memory.uss)  # PSS is known on Linux only
         self.last_bytes = total
         self.peak_by_phase[self.phase] = max(self.peak_by_phase.get(self.phase, 0), total)
-        self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, machine.shared_memory()[1])
+        self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, host.shared_memory()[1])
         if self._device is not None:
-            everybody, ours = devices.used_bytes(self._device, {process.pid for process in self._tree})
+            everybody, ours = gpus.used_bytes(self._device, {process.pid for process in self._tree})
             if ours is None and everybody is not None and self._device_used_before is not None:
                 ours = max(0, everybody - self._device_used_before)
             if ours is not None:

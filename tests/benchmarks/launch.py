@@ -15,10 +15,10 @@ import time
 import keras
 import numpy as np
 
-from autofit.machine import detect
-from autofit.records import FitConfig, Limits, TrialSpec
+from autofit.machine.host import detect
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
-from autofit.workload import Workload
+from autofit.workload.workload import Workload
 
 
 def build_model():

@@ -26,11 +26,11 @@ import tables
 import yaml
 from generators import result_of
 
-from autofit.intervals import mean_interval
-from autofit.machine import detect
-from autofit.records import KNOBS, FitConfig, Limits, Outcome, TrialSpec
+from autofit.machine.host import detect
+from autofit.records.intervals import mean_interval
+from autofit.records.trial import KNOBS, FitConfig, Limits, Outcome, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
-from autofit.workload import Workload
+from autofit.workload.workload import Workload
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "live.json"

@@ -37,11 +37,12 @@ import sys
 from generators import result_of
 from pydantic import TypeAdapter
 
-from autofit.machine import detect
-from autofit.records import Description, Evidence, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
-from autofit.surrogate.memory import MemorySurrogate
+from autofit.machine.host import detect
+from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
+from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.trial.launcher import ProcessLauncher
-from autofit.workload import Reference, Workload
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
 
 HERE = pathlib.Path(__file__).parent
 FROZEN, FROZEN_ONEDNN = HERE / "memory.json", HERE / "memory-onednn.json"

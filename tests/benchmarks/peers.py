@@ -13,11 +13,12 @@ import numpy as np
 import optuna
 from generators import result_of
 
-from autofit import frontier, stored
-from autofit.confirmation import race
-from autofit.records import FitConfig, Outcome, Trial
-from autofit.sampler import FrontierSampler
-from autofit.space import KERAS_DEFAULTS
+from autofit.records.trial import FitConfig, Outcome, Trial
+from autofit.search import selection
+from autofit.search.sampler import FrontierSampler
+from autofit.search.space import KERAS_DEFAULTS
+from autofit.storage import codec
+from autofit.tuning.confirmation import race
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -56,7 +57,7 @@ class Optuna(Peer):
             if drawn not in nearest:
                 nearest[drawn] = _nearest(case.space.canonical(drawn), legal)
             measurement = case.run(nearest[drawn], draw)
-            for name, value in stored.constraints_of(measurement, case.limits).items():
+            for name, value in codec.constraints_of(measurement, case.limits).items():
                 trial.set_constraint(name, value)
             study.tell(trial, measurement.samples_per_second or 0.0)
             yield nearest[drawn], measurement
@@ -155,9 +156,9 @@ class Autofit(Peer):
             trial = study.ask(self._last.distributions)
             config = FitConfig.of(trial.params)
             measurement = self._seen(case.run(config, draw))
-            for name, value in stored.attributes(Trial(config, measurement), case.limits).items():
+            for name, value in codec.attributes(Trial(config, measurement), case.limits).items():
                 trial.set_user_attr(name, value)
-            for name, value in stored.constraints_of(measurement, case.limits).items():
+            for name, value in codec.constraints_of(measurement, case.limits).items():
                 trial.set_constraint(name, value)
             study.tell(trial, measurement.samples_per_second or 0.0)
             yield config, measurement
@@ -171,10 +172,10 @@ class Autofit(Peer):
             yield
 
         thoughts = self._last.proposer.rates(trials) if self._races else {}
-        last, rates = frontier.finalists(trials, case.limits, self._tolerance, thoughts), None
+        last, rates = selection.finalists(trials, case.limits, self._tolerance, thoughts), None
         if self._races and len(last) > 1:
             rates = result_of(race(last, thoughts, run))
-        chosen = frontier.choose(last if rates else trials, case.limits, self._tolerance, rates)
+        chosen = selection.choose(last if rates else trials, case.limits, self._tolerance, rates)
         return (chosen.config if chosen else None), again
 
     def _seen(self, measurement):

@@ -35,10 +35,10 @@ import optuna
 import peers
 from surfaces import Stress, Surface
 
-from autofit.machine import detect
-from autofit.question import Question
-from autofit.records import Device
-from autofit.tuner import tune
+from autofit.machine.host import detect
+from autofit.records.machine import Device
+from autofit.tuning.request import Question
+from autofit.tuning.tuner import tune
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "search.json"

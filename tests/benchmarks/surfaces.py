@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofit.columns import Columns
-from autofit.records import Description, Evidence, Limits, Measurement, Outcome
-from autofit.space import SearchSpace, batch_grid
+from autofit.records.trial import Description, Evidence, Limits, Measurement, Outcome
+from autofit.search.config_arrays import Columns
+from autofit.search.space import SearchSpace, batch_grid
 
 GIB = 2.0**30
 SPACE = SearchSpace(

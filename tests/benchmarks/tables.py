@@ -20,11 +20,12 @@ from dataclasses import asdict, dataclass
 from generators import result_of
 from pydantic import TypeAdapter
 
-from autofit.machine import detect
-from autofit.records import KNOBS, Description, Evidence, FitConfig, Limits, Measurement, Outcome, TrialSpec
-from autofit.space import SearchSpace
+from autofit.machine.host import detect
+from autofit.records.trial import KNOBS, Description, Evidence, FitConfig, Limits, Measurement, Outcome, TrialSpec
+from autofit.search.space import SearchSpace
 from autofit.trial.launcher import ProcessLauncher
-from autofit.workload import Reference, Workload
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
 
 HERE = pathlib.Path(__file__).parent
 FOLDER = HERE / "tables"

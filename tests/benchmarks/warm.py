@@ -24,9 +24,9 @@ import numpy as np
 import peers
 from surfaces import Surface
 
-from autofit.records import Outcome, Trial
-from autofit.sampler import FrontierSampler
-from autofit.space import KERAS_DEFAULTS
+from autofit.records.trial import Outcome, Trial
+from autofit.search.sampler import FrontierSampler
+from autofit.search.space import KERAS_DEFAULTS
 
 HERE = pathlib.Path(__file__).parent
 FIRST_SURFACE, SURFACES, SEEDS = 1000, 30, 2

@@ -9,9 +9,9 @@ nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
 
 PROGRESS = """
 import pathlib, tempfile
-from autofit.report.console import Progress
-from autofit.returned import Result
-from autofit.tuner import tune
+from autofit.report.console.progress import Progress
+from autofit.api.result import Result
+from autofit.tuning.tuner import tune
 from tests.fakes import FakeLauncher, MIB, question
 
 def run():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from autofit import config
+from autofit.api.config import load
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,4 +33,4 @@ def test_the_quickstart_tunes_and_its_lines_train(tmp_path):
 
 def test_the_shipped_configs_are_valid():
     for path in (ROOT / "configs").glob("*.yaml"):
-        assert all(told["max_trials"] >= 1 for _, told in config.load_any(path))
+        assert all(told["max_trials"] >= 1 for _, told in load.load_any(path))

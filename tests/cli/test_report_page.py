@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records import Outcome
-from autofit.report import html
-from autofit.results import Cell, SweepRecord
-from autofit.tuner import tune
+from autofit.records.result import Cell, SweepRecord
+from autofit.records.trial import Outcome
+from autofit.report.html import page as html
+from autofit.tuning.tuner import tune
 from tests.fakes import MACHINE, MIB, FakeLauncher, drain, question
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -3,10 +3,10 @@
 import pytest
 
 import autofit
-from autofit import devices
-from autofit.records import FitConfig, Limits, Outcome, TrialSpec
+from autofit.machine import gpus
+from autofit.records.trial import FitConfig, Limits, Outcome, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
-from autofit.workload import Workload
+from autofit.workload.workload import Workload
 from tests import workloads as w
 from tests.fakes import drain
 
@@ -16,7 +16,7 @@ GIB = 2**30
 
 @pytest.fixture(scope="module")
 def launcher():
-    with ProcessLauncher(Workload(w.build_model, w.Cases), devices.nvidia_devices()[0]) as launcher:
+    with ProcessLauncher(Workload(w.build_model, w.Cases), gpus.nvidia_devices()[0]) as launcher:
         yield launcher
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from autofit.records import FitConfig, Limits, TrialSpec
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
-from autofit.workload import Workload
+from autofit.workload.workload import Workload
 from tests import workloads
 from tests.fakes import drain
 

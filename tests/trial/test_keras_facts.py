@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_AHEAD = """
 import json, sys
 import keras
-from autofit.inputs.window import Window
-from autofit.trial.meter import wait_until_full
+from autofit.workload.inputs.keras_wrappers import Window
+from autofit.trial.worker.step_clock import wait_until_full
 from tests import workloads as w
 
 def ahead(workers, queue, processes):

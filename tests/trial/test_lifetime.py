@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autofit.records import FitConfig, Limits, Outcome, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Outcome, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
 
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.quiet
 DRIVER = """
 import sys
 sys.path.insert(0, {root!r})
-from autofit.records import FitConfig, Limits, TrialSpec
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
-from autofit.workload import Workload
+from autofit.workload.workload import Workload
 from tests import workloads
 
 workload = Workload(workloads.build_model, workloads.Cases, data_kwargs={{"seconds": 0.2, "length": 1000}})

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autofit.records import Description, FitConfig, Limits, Outcome, TrialSpec
+from autofit.records.trial import Description, FitConfig, Limits, Outcome, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
 

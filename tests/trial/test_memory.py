@@ -2,8 +2,8 @@
 
 import pytest
 
-from autofit.footprint.device import LIVENESS, XLA
-from autofit.records import INPUT_ALONE, FitConfig, Outcome
+from autofit.backends.tensorflow.memory.estimate import LIVENESS, XLA
+from autofit.records.trial import INPUT_ALONE, FitConfig, Outcome
 from tests import workloads as w
 
 pytestmark = pytest.mark.quiet

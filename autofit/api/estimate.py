@@ -1,0 +1,91 @@
+"""Estimates and single trials, called from a program."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autofit.api.config import load
+from autofit.api.session import carry_out
+from autofit.errors import UsageError
+from autofit.records.result import Estimate
+from autofit.report.console.progress import Progress
+from autofit.tuning.estimate import estimate as run_estimate
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+
+BATCH_SIZES = (1, 8, 32, 128, 512)
+"""What is estimated when nothing is said."""
+
+
+def estimate(
+    build_model: Callable[..., Any] | Reference,
+    data: Any,
+    *,
+    batch_size: Sequence[int] = BATCH_SIZES,
+    model_kwargs: Mapping[str, Any] | None = None,
+    data_kwargs: Mapping[str, Any] | None = None,
+    dtype_policy: str | None = None,
+    jit_compile: bool | None = None,
+    device: str = "auto",
+    device_memory: str | int = "90%",
+    host_memory: str | int = "80%",
+    baseline: Mapping[str, Any] | None = None,
+    launch: str = "auto",
+    progress: bool | Progress = True,
+) -> Estimate:
+    """Estimate the memory that training will need, by part and batch size; the model is built, nothing is trained.
+
+    Args:
+        build_model: called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        data: as for `tune`.
+        batch_size: samples a batch, one or more.
+        model_kwargs: what `build_model` is given.
+        data_kwargs: what the data factory is given beside the knobs.
+        dtype_policy: as for `tune`.
+        jit_compile: as for `tune`.
+        device: as for `tune`.
+        device_memory: as for `tune`.
+        host_memory: as for `tune`.
+        baseline: the other knobs (workers, max_queue_size, use_multiprocessing); Keras's defaults for those left out.
+        launch: as for `tune`.
+        progress: whether to show progress, or a `Progress` to show it on.
+
+    Returns:
+        Bytes by part for device and host memory, a row for each batch size, and the largest batch expected to fit.
+
+    Raises:
+        UsageError: the arguments are wrong.
+        DeviceBusyError: the calling process itself holds the GPU.
+        UserCodeError: the model or data code raised; the text carries its traceback.
+        NoTrialFinishedError: the model and data could not be built, or the train step not be traced.
+        TrialProcessError: a process could not be started.
+    """
+    sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
+    if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
+        raise UsageError(f"batch_size: {batch_size!r} is not allowed; give one or more whole numbers from 1 on")
+    return carry_out(
+        functools.partial(run_estimate, batch_sizes=sizes),
+        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),
+        progress,
+        device=device,
+        device_memory=device_memory,
+        host_memory=host_memory,
+        baseline=baseline,
+        launch=launch,
+    )
+
+
+def estimate_file(path: str | os.PathLike[str], **overrides: Any) -> Estimate:
+    """Estimate what a YAML file describes; `overrides` are arguments of `estimate` that take precedence.
+
+    Raises:
+        ConfigError: the file says something that is not allowed; names file, line and key.
+        AutofitError: as `estimate`.
+    """
+    told = load.load(os.fspath(path))
+    taken = set(inspect.signature(estimate).parameters)
+    return estimate(**{**{key: value for key, value in told.items() if key in taken}, **overrides})

@@ -1,0 +1,71 @@
+"""Single trials of configs that are named, called from a program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autofit.api.session import carry_out
+from autofit.errors import UsageError
+from autofit.records.trial import FitConfig, Trial
+from autofit.report.console.progress import Progress
+from autofit.tuning.measure import measure as run_measure
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+
+
+def measure(
+    build_model: Callable[..., Any] | Reference,
+    data: Any,
+    configs: Sequence[FitConfig],
+    *,
+    model_kwargs: Mapping[str, Any] | None = None,
+    data_kwargs: Mapping[str, Any] | None = None,
+    dtype_policy: str | None = None,
+    jit_compile: bool | None = None,
+    device: str = "auto",
+    device_memory: str | int = "90%",
+    host_memory: str | int = "80%",
+    max_trial_seconds: float = 180.0,
+    launch: str = "auto",
+    progress: bool | Progress = True,
+) -> tuple[Trial, ...]:
+    """Try the configs that are named, each in a process of its own; nothing is searched, and nothing is kept.
+
+    Args:
+        build_model: called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        data: as for `tune`.
+        configs: what to try, in this order.
+        model_kwargs: what `build_model` is given.
+        data_kwargs: what the data factory is given beside the knobs.
+        dtype_policy: as for `tune`.
+        jit_compile: as for `tune`.
+        device: as for `tune`.
+        device_memory: as for `tune`.
+        host_memory: as for `tune`.
+        max_trial_seconds: a trial that takes longer is ended, and is a timeout.
+        launch: as for `tune`.
+        progress: whether to show progress, or a `Progress` to show it on.
+
+    Returns:
+        A trial for each config: how it ended, its three rates and its peaks.
+
+    Raises:
+        UsageError: the arguments are wrong.
+        DeviceBusyError: the calling process itself holds the GPU.
+        UserCodeError: the model or data code raised; the text carries its traceback.
+        TrialProcessError: a process could not be started.
+    """
+    if not configs or not all(isinstance(config, FitConfig) for config in configs):
+        raise UsageError(f"configs: {configs!r} is not allowed; give one or more autofit.FitConfig")
+    return carry_out(
+        functools.partial(run_measure, configs=configs),
+        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),
+        progress,
+        device=device,
+        device_memory=device_memory,
+        host_memory=host_memory,
+        max_trial_seconds=max_trial_seconds,
+        launch=launch,
+    )

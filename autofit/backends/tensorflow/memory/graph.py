@@ -1,0 +1,212 @@
+"""The traced train step of a Keras model on TensorFlow -> a `Program` (loads TensorFlow, runs no operation)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from graphlib import TopologicalSorter
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from autofit.backends.tensorflow.memory import loops
+from autofit.backends.tensorflow.memory.kernels import OVERWRITES, VIEWS, workspace_bytes
+from autofit.backends.tensorflow.memory.liveness import peak
+from autofit.backends.tensorflow.memory.program import OUTSIDE, Operation, Program, Value
+from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, forms
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+_OVERHEAD_SECONDS = 5e-6
+_BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
+_BATCHES_ON_CPU = 2  # the one that is trained on and the next, both in the allocator's memory
+_PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+
+
+class TracedStep:
+    """A model's train step, traced once, read as a `Program` for any batch size.
+
+    It is traced with a prime number of samples that divides no dimension of a sample or a weight: a dimension that it
+    divides counts samples.
+
+    Args:
+        model: built and compiled, its optimizer built.
+        batch: arrays, (x, y) or (x, y, sample_weight), first axis the samples.
+        on_cpu: whether the kernels are those of the CPU.
+        onednn: whether these are oneDNN's.
+
+    Raises:
+        Exception: what the model's own code raises while it is traced.
+    """
+
+    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool) -> None:
+        self._model, self._on_cpu, self._onednn = model, on_cpu, onednn
+        sizes = [leaf.shape[1:] for leaf in keras.tree.flatten(batch)] + [v.shape for v in model.variables]
+        dimensions = {d for shape in sizes for d in shape if d}
+        self._prime = next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
+        self._form = batch
+        self._graph = tf.function(model.train_step).get_concrete_function(forms(batch, self._prime)).graph
+
+    def program(self, batch_size: int) -> Program:
+        """The step for so many samples."""
+        scale = Scale(self._prime, batch_size)
+        reader = _Reader(self._model.optimizer.name, scale, on_cpu=self._on_cpu, onednn=self._onednn)
+        reader.read(self._graph, {})
+        held = {
+            **held_bytes(self._model, self._form, batch_size, on_cpu=self._on_cpu),
+            "temporaries": tuple(reader.constants),
+        }
+        results = frozenset(reader.known(self._graph.outputs))
+        return Program(tuple(reader.values), tuple(reader.operations), results, held)
+
+
+def held_bytes(model: Any, batch: Any, batch_size: int, *, on_cpu: bool) -> dict[str, tuple[int, ...]]:
+    """The bytes of each buffer that lives before and after a step: variables of model and optimizer, and the batches."""
+    weights = {id(v): v for v in model.variables}
+    others = {id(v): v for v in model.optimizer.variables if id(v) not in weights}
+    return {
+        "weights": tuple(_variable_bytes(v) for v in weights.values()),
+        "optimizer": tuple(_variable_bytes(v) for v in others.values()),
+        "input_batch": batch_bytes(batch, batch_size) * (_BATCHES_ON_CPU if on_cpu else 1),
+    }
+
+
+def _variable_bytes(variable: Any) -> int:
+    item_bytes = np.dtype(keras.backend.standardize_dtype(variable.dtype)).itemsize
+    return int(math.prod(variable.shape) * item_bytes)
+
+
+class _Reader:
+    """Takes graphs in, function calls inlined; loops and branches become one operation with their body's peak."""
+
+    def __init__(self, optimizer_name: str, scale: Scale, *, on_cpu: bool, onednn: bool) -> None:
+        self._optimizer_name, self._scale, self._on_cpu, self._onednn = optimizer_name, scale, on_cpu, onednn
+        self.values: list[Value] = []
+        self.operations: list[Operation] = []
+        self.constants: list[int] = []
+        self._index: dict[int, int] = {}  # of the value of a tensor, by the tensor's id
+        self._number: dict[int, tuple[int, ...]] = {}  # of the operations that stand for a graph's operation
+        self._keep: list[Any] = []  # what is looked up by id must not go away
+
+    def known(self, tensors: Sequence[Any]) -> tuple[int, ...]:
+        """The values of those tensors that are not outside the step."""
+        return tuple(v for v in (self._index[id(t)] for t in tensors) if v != OUTSIDE)
+
+    def read(self, graph: Any, given: dict[int, int], prefix: str = "") -> None:
+        """Append the graph's operations; `given` maps its input tensors to values that exist already."""
+        self._keep.append(graph)
+        self._index.update(given)
+        for op in _in_order(graph):
+            after = tuple(n for control in op.control_inputs for n in self._number.get(id(control), ()))
+            if op.type in _CALLS:
+                self._number[id(op)] = self._call(op, prefix)
+                continue
+            for tensor in op.outputs:
+                if id(tensor) not in self._index:
+                    self._index[id(tensor)] = self._value(op, tensor, prefix)
+            if op.type in ("Placeholder", "Const", "NoOp") and not op.control_inputs:
+                continue
+            self._number[id(op)] = (len(self.operations),)
+            self.operations.append(
+                Operation(
+                    name=prefix + op.name,
+                    inputs=self.known(op.inputs),
+                    outputs=self.known(op.outputs),
+                    after=after,
+                    workspace_bytes=self._workspace(op),
+                    may_overwrite=self._may_overwrite(op),
+                    seconds=self._seconds(op),
+                )
+            )
+
+    def _call(self, op: Any, prefix: str) -> tuple[int, ...]:
+        body = op.graph._get_function(op.get_attr("f").name).graph
+        given = {id(inner): self._index[id(outer)] for inner, outer in zip(body.inputs, op.inputs, strict=True)}
+        first = len(self.operations)
+        self.read(body, given, f"{prefix}{op.name}/")
+        for outer, inner in zip(op.outputs, body.outputs, strict=True):
+            self._index[id(outer)] = self._index[id(inner)]
+        return tuple(range(first, len(self.operations)))
+
+    def _value(self, op: Any, tensor: Any, prefix: str) -> int:
+        """A new value for a tensor, or `OUTSIDE` for one that the step does not hold itself."""
+        alias, size = None, self._scale.tensor_bytes(tensor)
+        if op.type == "Const":
+            self.constants.append(size)
+        if op.type in ("Const", "Placeholder", *loops.BORROWED) or (op.type in VIEWS and not op.inputs):
+            return OUTSIDE
+        if op.type in VIEWS:
+            place = tensor.value_index if len(op.inputs) == len(op.outputs) else 0
+            alias = self._index[id(op.inputs[place])]
+            if alias == OUTSIDE:
+                return OUTSIDE
+        elif tensor.dtype == tf.variant:
+            size = loops.list_bytes(tensor, self._scale)
+        self.values.append(Value(size, self._part(prefix + op.name), alias))
+        return len(self.values) - 1
+
+    def _part(self, name: str) -> str:
+        if f"{self._optimizer_name}/" in name:
+            return "temporaries"
+        return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
+
+    def _workspace(self, op: Any) -> tuple[int, ...]:
+        if op.type in loops.LOOPS:
+            return (self._body_bytes(loops.body_of(op)), loops.waiting_bytes(op, self._scale))
+        if op.type in _BRANCHES:
+            return (max(self._body_bytes(branch) for branch in loops.branches_of(op)),)
+        inputs, outputs = ([self._scale.shape(t) for t in side] for side in (op.inputs, op.outputs))
+        known = [shape for shape in (*inputs, *outputs) if shape is not None]
+        if not self._on_cpu or not outputs or len(known) < len(inputs) + len(outputs):
+            return ()
+        item_bytes = op.outputs[0].dtype.size
+        return workspace_bytes(op.type, known[: len(inputs)], known[len(inputs) :], item_bytes, onednn=self._onednn)
+
+    def _body_bytes(self, body: Any) -> int:
+        reader = _Reader(self._optimizer_name, self._scale, on_cpu=self._on_cpu, onednn=self._onednn)
+        reader.read(body, {id(t): OUTSIDE for t in body.inputs})
+        results = frozenset(reader.known(body.outputs))
+        return peak(Program(tuple(reader.values), tuple(reader.operations), results), steps=1).total_bytes
+
+    def _may_overwrite(self, op: Any) -> tuple[int, ...]:
+        if op.type not in OVERWRITES or not op.outputs:
+            return ()
+        output = op.outputs[0]
+        size = self._scale.tensor_bytes(output)
+        same = [t for t in op.inputs if t.dtype.size == output.dtype.size and self._scale.tensor_bytes(t) == size]
+        return self.known(same)
+
+    def _seconds(self, op: Any) -> float:
+        """A rough duration on two cores."""
+        moved = sum(self._scale.tensor_bytes(t) for t in (*op.inputs, *op.outputs))
+        return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + self._arithmetic(op) / _OPERATIONS_PER_SECOND
+
+    def _arithmetic(self, op: Any) -> float:
+        """Floating-point operations of what multiplies matrices; nothing for the rest, which moves bytes."""
+        shapes = [self._scale.shape(t) or () for t in (*op.inputs, *op.outputs)]
+        if op.type.startswith(("Conv2D", "Conv3D")):
+            images = [shape for shape in shapes if len(shape) > 3]
+            return 2.0 * max(math.prod(s[:-1]) for s in images) * min(math.prod(s) for s in images) if images else 0.0
+        if "MatMul" in op.type and len(shapes) > 2:
+            return 2.0 * math.sqrt(math.prod(math.prod(shape) for shape in shapes[:3]))
+        return 0.0
+
+
+def _in_order(graph: Any) -> list[Any]:
+    """The operations that a result or a side effect needs, each after those it needs itself.
+
+    The others TensorFlow prunes, such as the gradient of the data. A loop is given inputs that were made after it, so that
+    the graph's own order will not do.
+    """
+    needed: dict[Any, set[Any]] = {}
+    wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]
+    while wanted:
+        op = wanted.pop()
+        if op not in needed:
+            needed[op] = {*(t.op for t in op.inputs), *op.control_inputs}
+            wanted += needed[op]
+    place = {op: number for number, op in enumerate(graph.get_operations())}
+    ordered = {op: needed[op] for op in sorted(needed, key=place.__getitem__)}
+    return list(TopologicalSorter(ordered).static_order())

@@ -1,0 +1,113 @@
+"""Loops of a traced graph: how often they run, and what the lists of tensors hold that they fill (loads TensorFlow)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.python.framework import tensor_util
+from tensorflow.python.ops import cond_v2, while_v2
+
+from autofit.backends.tensorflow.memory.shapes import Scale
+
+LOOPS = ("While", "StatelessWhile")
+BORROWED = ("ReadVariableOp", "TensorListGetItem", "TensorListPopBack")
+"""Operations that give what is held elsewhere."""
+
+_ITERATIONS_AHEAD = 16  # TensorFlow lets 32 run at once; half as many were seen (measured: tests/benchmarks/memory.py)
+
+
+def body_of(loop: Any) -> Any:
+    """The graph of one iteration."""
+    return while_v2._get_graph(loop, "body", "_body_graph")
+
+
+def branches_of(choice: Any) -> list[Any]:
+    """The graphs of the branches of an If or a Case."""
+    return list(cond_v2.get_func_graphs(choice))
+
+
+def list_bytes(listed: Any, scale: Scale) -> int:
+    """The bytes that a list of tensors holds when what makes it is done, 0 for one that is only begun.
+
+    Args:
+        listed: a variant tensor.
+        scale: the number of samples.
+    """
+    op = listed.op
+    if op.type in LOOPS:
+        return _filled_bytes(op, scale, shared=False)[listed.value_index]
+    if op.type == "TensorListFromTensor":
+        return scale.tensor_bytes(op.inputs[0])
+    return _whole_bytes(op.inputs[0], scale) if op.type == "ZerosLike" else 0
+
+
+def waiting_bytes(loop: Any, scale: Scale) -> int:
+    """What iterations that run ahead have made for a sum over all of them (a weight's gradient), and not yet added."""
+    body = body_of(loop)
+    sums = [t for t, carried in zip(body.outputs, body.inputs, strict=True) if _adds(_behind(t).op, carried)]
+    return min(_iterations(loop), _ITERATIONS_AHEAD) * sum(scale.tensor_bytes(t) for t in sums)
+
+
+def _adds(op: Any, carried: Any) -> bool:
+    return op.type in ("Add", "AddV2", "AddN") and any(_behind(t) is carried for t in op.inputs)
+
+
+def _whole_bytes(listed: Any, scale: Scale) -> int:
+    """The bytes of a list's entries, those that it shares with another list included."""
+    source = _behind(listed)
+    if source.op.type not in LOOPS:
+        return list_bytes(source, scale)
+    body, place = body_of(source.op), source.value_index
+    if _behind(body.outputs[place]) is body.inputs[place]:
+        return _whole_bytes(source.op.inputs[place], scale)
+    return _filled_bytes(source.op, scale, shared=True)[place]
+
+
+def _filled_bytes(loop: Any, scale: Scale, *, shared: bool) -> dict[int, int]:
+    """For each output of a loop that is a list of tensors: the bytes of what the iterations put into it.
+
+    A tensor that several lists take, or that comes in from the iteration before and is in a list already, counts once,
+    unless `shared`: then every list counts as a whole.
+    """
+    body = body_of(loop)
+    inputs = {id(t): place for place, t in enumerate(body.inputs)}
+    counted: set[int] = set()
+    found: dict[int, int] = {}
+    for place, output in enumerate(body.outputs):
+        op = _behind(output).op
+        size = 0
+        while op.type in ("TensorListPushBack", "TensorListSetItem"):
+            element = _behind(op.inputs[1 if op.type == "TensorListPushBack" else 2])
+            carried = inputs.get(id(element))
+            if carried is not None:
+                element = _behind(body.outputs[carried])
+            held_elsewhere = element.op.type in ("Placeholder", *BORROWED)
+            if not held_elsewhere and (shared or id(element) not in counted):
+                counted.add(id(element))
+                size += scale.tensor_bytes(element)
+            op = _behind(op.inputs[0]).op
+        found[place] = size * _iterations(loop)
+    return found
+
+
+def _behind(tensor: Any) -> Any:
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _iterations(loop: Any) -> int:
+    """How often a loop runs: as often as its longest list of tensors has entries, or as the loop it is the gradient of.
+
+    1 where neither is known before the step runs.
+    """
+    found = 1
+    for tensor in loop.inputs:
+        source = _behind(tensor)
+        if source.op.type in LOOPS:
+            found = max(found, _iterations(source.op))
+        elif source.op.type == "TensorListReserve":
+            found = max(found, int(tensor_util.constant_value(source.op.inputs[1]) or 1))
+        elif source.op.type == "TensorListFromTensor":
+            found = max(found, source.op.inputs[0].shape[0] or 1)
+    return found

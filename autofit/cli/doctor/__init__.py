@@ -1,0 +1,1 @@
+"""`autofit doctor`: what autofit sees on this machine, and what is wrong with it."""

@@ -1,0 +1,1 @@
+"""What this host has, and what a trial may use of it."""

@@ -1,0 +1,82 @@
+"""Amounts of memory as people write them -> limits in bytes."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from autofit.errors import UsageError
+from autofit.records.machine import Device, Machine
+from autofit.records.trial import Limits
+from autofit.records.units import format_bytes
+
+MemoryAmount = str | int
+"""A percentage of what is there ("80%"), a size with its unit ("6GiB") or a number of bytes."""
+
+_AMOUNTS = "write a percentage (80%), a size (6GiB) or bytes"
+
+
+def resolve_limits(
+    machine: Machine, device: Device | None, device_memory: MemoryAmount | None, host_memory: MemoryAmount
+) -> Limits:
+    """Turn amounts as people write them into bytes.
+
+    A percentage of device memory is of what is free on the GPU now; a CPU has no device memory of its own, so that there
+    a percentage sets no device limit, while a size does. A percentage of host memory is of what the cgroup or the
+    machine allows; the limit is never above what is available now.
+
+    Raises:
+        UsageError: an amount cannot be read, or is more than there is.
+    """
+    host = _amount_bytes("host_memory", host_memory, machine.memory_bytes)
+    if host > machine.memory_bytes:
+        raise UsageError(
+            f"host_memory: {host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows"
+        )
+    device_bytes: int | None = None
+    if device is not None:
+        device_bytes = _amount_bytes("device_memory", device_memory or "100%", device.free_bytes)
+        if device_bytes > device.free_bytes:
+            others = f" ({', '.join(device.held_by)})" if device.held_by else ""
+            raise UsageError(
+                f"device_memory: {device_memory} is more than the {format_bytes(device.free_bytes)} "
+                f"of {format_bytes(device.total_bytes)} free on {device.name}{others}; ask for less, or end what holds it"
+            )
+    elif device_memory is not None:
+        asked = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
+        device_bytes = None if _is_percentage(device_memory) else asked
+    return Limits(device_bytes=device_bytes, host_bytes=min(host, machine.available_bytes))
+
+
+def check_amount(amount: MemoryAmount) -> None:
+    """Look whether an amount can be read at all.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    _amount_bytes("", amount, 100)
+
+
+def _is_percentage(amount: MemoryAmount) -> bool:
+    return isinstance(amount, str) and amount.strip().endswith("%")
+
+
+def _amount_bytes(name: str, amount: MemoryAmount, whole_bytes: int) -> int:
+    prefix = f"{name}: " if name else ""
+    problem = f"{prefix}{amount!r} is not an amount of memory; {_AMOUNTS}"
+    if isinstance(amount, str) and _is_percentage(amount):
+        try:
+            share = float(amount.strip()[:-1]) / 100
+        except ValueError:
+            raise UsageError(problem) from None
+        if not 0 < share <= 1:
+            raise UsageError(f"{prefix}{amount} is not between 0% and 100%")
+        return math.floor(share * whole_bytes)
+    try:
+        size = TypeAdapter(ByteSize).validate_python(amount)
+    except (ValidationError, OverflowError):
+        raise UsageError(problem) from None
+    if size <= 0:
+        raise UsageError(f"{prefix}{amount!r} leaves nothing; {_AMOUNTS}")
+    return int(size)

@@ -1,0 +1,1 @@
+"""Progress, results, sweeps and estimates on a terminal or in a notebook."""

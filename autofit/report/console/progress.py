@@ -1,0 +1,199 @@
+"""What is seen while a tune runs, and the summary at its end. Draws events; measures nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from autofit.records.events import Activity, Described, Event, Notice, TrialEnded
+from autofit.records.trial import Limits, Outcome, Trial
+from autofit.records.units import format_bytes, format_rate, format_seconds
+from autofit.report.console.notebook import NotebookView
+from autofit.report.console.trial_table import _table
+
+_HEADER_LINES = 1  # of the table
+_REFRESH_PER_SECOND = 2  # drawing takes time from what is being measured
+_CONFIRMING_RUNS = 6
+
+
+class Progress:
+    """Shows events as they come: a live table on a terminal or in a notebook, plain lines elsewhere, nothing when quiet."""
+
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self.console = console or Console(highlight=False)
+        self._quiet = quiet
+        self._live: Live | None = None
+        self._view: NotebookView | None = None
+        self._lines: list[str] = []  # what a notebook shows above the table
+        self._limits: Limits | None = None
+        self._rows: list[tuple[str, Trial]] = []
+        self._activity = Activity("starting")
+        self._max_trials: int | None = None
+        self._deadline: float | None = None
+
+    def __enter__(self) -> Progress:
+        self._rows, self._activity, self._deadline = [], Activity("starting"), None
+        if self.console.is_jupyter and not self._quiet:
+            self._view = NotebookView()
+        elif self.console.is_terminal and not self._quiet:
+            self._live = Live(
+                console=self.console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND, transient=False
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._activity = Activity("")
+        if self._view is not None:
+            self._view.draw(self._draw(), at_once=True)
+            self._view, self._lines = None, []
+        live, self._live = self._live, None  # what it leaves on the screen is drawn whole
+        if live is not None:
+            live.stop()
+
+    @property
+    def trials_kept(self) -> int:
+        """How many trials of the search are stored by now."""
+        return sum(stage in ("kept", "search") for stage, _ in self._rows)
+
+    def title(self, text: str) -> None:
+        """Say what the events to come belong to."""
+        if not self._quiet:
+            self.console.print(f"\n[bold]{escape(text)}[/bold]", soft_wrap=True)
+
+    def show(self, event: Event) -> None:
+        """Take in one event."""
+        if isinstance(event, Described):
+            self._described(event)
+        elif isinstance(event, TrialEnded):
+            self._rows.append((event.stage, event.trial))
+            self._say(_line(event, self._limits))
+        elif isinstance(event, Notice):
+            self._print(event.text)
+        else:
+            if event.doing != self._activity.doing and (event.config is None or event.why):
+                left = self._left() if event.why else ""
+                self._say(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing)
+            self._activity = event
+        if self._view is not None:
+            self._view.draw(self._draw(), at_once=isinstance(event, TrialEnded))
+
+    def _described(self, event: Described) -> None:
+        self._limits, self._max_trials = event.limits, event.max_trials
+        if event.max_seconds is not None:
+            self._deadline = time.monotonic() + event.max_seconds
+        self._rows = [("kept", trial) for trial in event.kept]
+        d, limits = event.description, event.limits
+        device = format_bytes(limits.device_bytes) if limits.device_bytes is not None else "none (the host's governs)"
+        lines = [
+            f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} a sample, {d.input_kind}; "
+            f"tuning {', '.join(d.knobs)}",
+            f"{event.device}, {event.machine.cores} cores; limits: device {device}, host {format_bytes(limits.host_bytes)}",
+        ]
+        if d.shapes:
+            lines.append(d.shapes)
+        if event.kept:
+            count = len(event.kept)
+            lines.append(f"{count} {'trial of an earlier run is' if count == 1 else 'trials of an earlier run are'} kept")
+        for line in lines:
+            self._print(line)
+
+    def _say(self, line: str) -> None:
+        if self._live is None and self._view is None:
+            self._print(line)
+
+    def _print(self, line: str) -> None:
+        if self._view is not None:
+            self._lines.append(line)
+        elif not self._quiet:
+            self.console.print(escape(line), soft_wrap=self._live is None)
+
+    def _draw(self) -> RenderableType:
+        now = Group(*self._now())
+        parts: list[RenderableType] = [Text(line) for line in self._lines]
+        if self._live is not None:
+            parts += self._last_rows(self.console.height - len(self.console.render_lines(now)))
+        elif self._rows:
+            parts.append(_table(self._rows, self._limits))
+        return Group(*parts, now)
+
+    def _now(self) -> list[RenderableType]:
+        """Lines on what is done now, and why."""
+        now = self._activity
+        if not now.doing:
+            return []
+        details = ", ".join(part for part in (str(now.config or ""), now.phase) if part)
+        lines = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{self._left()}", style="dim")]
+        return [*lines, Text(f"     why: {now.why}", style="dim")] if now.why else [*lines]
+
+    def _last_rows(self, lines: int) -> list[RenderableType]:
+        """The table in so many lines: its last rows, and how many trials came before; what is too high would be cut off
+        at its end.
+        """
+        if not self._rows:
+            return []
+        room = lines - _HEADER_LINES
+        if len(self._rows) <= room:
+            return [_table(self._rows, self._limits, no_wrap=True)]
+        earlier = len(self._rows) - max(1, room - 1)
+        told = Text(f"… {earlier} earlier {'trial' if earlier == 1 else 'trials'}", style="dim")
+        return [told, _table(self._rows, self._limits, skip=earlier, no_wrap=True)]
+
+    def _left(self) -> str:
+        left = self._seconds_left()
+        return f" (about {format_seconds(left)} left)" if left else ""
+
+    def _seconds_left(self) -> float | None:
+        """What is left of the time allowed, or of the trials allowed at the pace so far, whichever ends first."""
+        allowed = None if self._deadline is None else max(1.0, self._deadline - time.monotonic())
+        found = [seconds for seconds in (allowed, self._seconds_at_this_pace()) if seconds is not None]
+        return min(found, default=None)
+
+    def _seconds_at_this_pace(self) -> float | None:
+        searched = [trial.measurement.seconds for stage, trial in self._rows if stage in ("kept", "search")]
+        if not searched or self._max_trials is None:
+            return None
+        mean = sum(searched) / len(searched)
+        confirmed = len(self._rows) - len(searched)
+        return mean * (max(0, self._max_trials - len(searched)) + max(1, _CONFIRMING_RUNS - confirmed))
+
+
+class Stoppable(Progress):
+    """Shows nothing, and ends what it is shown when told to: for a tune in a thread of its own."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__(quiet=True)
+        self._stop = stop
+
+    def show(self, event: Event) -> None:
+        """Take in one event.
+
+        Raises:
+            KeyboardInterrupt: the tune shall end.
+        """
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+
+
+def _line(event: TrialEnded, limits: Limits | None) -> str:
+    """A trial in one plain line."""
+    trial, m = event.trial, event.trial.measurement
+    parts = [m.outcome.value]
+    if m.samples_per_second is not None:
+        parts.append(f"{format_rate(m.samples_per_second)} samples/s")
+    for name, peak, limit in (
+        ("device", m.device_peak_bytes, limits and limits.device_bytes),
+        ("host", m.host_peak_bytes, limits and limits.host_bytes),
+    ):
+        if peak is not None:
+            parts.append(f"{name} {format_bytes(peak)}" + (f" ({peak / limit:.0%})" if limit else ""))
+    parts.append(format_seconds(m.seconds))
+    stage = "" if event.stage == "search" else f"{event.stage}: "
+    why = "" if m.outcome is Outcome.OK else f"\n    {m.evidence.reason}"
+    return f"{stage}{trial.config}: {', '.join(parts)}{why}"

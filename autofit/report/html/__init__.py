@@ -1,0 +1,1 @@
+"""A result or a sweep as one HTML page."""

@@ -1,0 +1,120 @@
+"""The table of trials: a row for each, and what opens below it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autofit.records.result import Seen, TuningRecord
+from autofit.records.trial import Outcome, Trial
+from autofit.records.units import format_bytes, format_rate, format_seconds
+from autofit.report.html import timeline
+
+_LEAST_SECONDS = 0.1  # of a phase that is told
+_MAY_BE_UNREAD = ("workers", "queue", "±", "model alone", "input alone", "device", "host")
+
+NONE = "–"
+"""Stands in a table where there is nothing to say."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A cell of a table: its text, and the number by which it is sorted (None: by its text)."""
+
+    text: str
+    order: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial as a row of the table, and what opens below it; `mark` is the kind of its outcome: ok, oom or other."""
+
+    mark: str
+    chosen: bool
+    fields: dict[str, Field]
+    facts: dict[str, str]
+    log: tuple[str, ...]
+    traceback: str
+
+
+def trial_rows(seen: Seen) -> list[TrialRow]:
+    """Every trial of the search and every run after it."""
+    found, number = [], 0
+    for stage, trial in timeline.ordered(seen):
+        number += stage == "search"
+        chosen = stage == "search" and isinstance(seen, TuningRecord) and trial.config == seen.config
+        found.append(_row(seen, stage, number if stage == "search" else None, trial, chosen))
+    unread = [name for name in _MAY_BE_UNREAD if all(row.fields[name].text == NONE for row in found)]
+    for row, name in itertools.product(found, unread):
+        del row.fields[name]
+    return found
+
+
+def _row(seen: Seen, stage: str, number: int | None, trial: Trial, chosen: bool) -> TrialRow:
+    m, c, limits = trial.measurement, trial.config, seen.limits
+    workers = NONE if c.workers is None else f"{c.workers} {'proc' if c.use_multiprocessing else 'thr'}"
+    queue = NONE if c.max_queue_size is None or not c.has_queue else str(c.max_queue_size)
+    fields = {
+        "#": Field(str(number) if number else "", number),
+        "stage": Field(stage),
+        "batch": _count(c.batch_size),
+        "workers": Field(workers, c.workers),
+        "queue": Field(queue, None if queue == NONE else c.max_queue_size),
+        "outcome": Field({Outcome.DEVICE_OOM: "device OOM", Outcome.HOST_OOM: "host OOM"}.get(m.outcome, m.outcome.value)),
+        "samples/s": _rate(m.samples_per_second),
+        "±": Field(NONE if m.spread is None else f"{m.spread:.0%}", m.spread),
+        "model alone": _rate(m.compute_samples_per_second),
+        "input alone": _rate(m.input_samples_per_second),
+        "device": _memory(m.device_peak_bytes, limits.device_bytes),
+        "host": _memory(m.host_peak_bytes, limits.host_bytes),
+        "seconds": Field(f"{m.seconds:.1f}", m.seconds),
+    }
+    mark = "ok" if m.outcome is Outcome.OK else "oom" if m.outcome.is_oom else "other"
+    return TrialRow(mark, chosen, fields, _facts(trial), m.evidence.log_tail, m.traceback or "")
+
+
+def _facts(trial: Trial) -> dict[str, str]:
+    """What opens below a row, by what it is about."""
+    m, e = trial.measurement, trial.measurement.evidence
+    failed = m.outcome is not Outcome.OK
+    exit_parts = [f"code {e.exit_code}"] if e.exit_code else []
+    exit_parts += [f"signal {e.signal}"] if e.signal else []
+    alone = (("model alone", m.compute_samples_per_second), ("input alone", m.input_samples_per_second))
+    told = {
+        "why it was tried": trial.why,
+        "how it ended": e.reason + (f", while {e.phase}" if e.phase and failed else ""),
+        "exit": ", ".join(exit_parts),
+        "last reading": f"{format_bytes(e.last_host_bytes)} of host memory" if e.last_host_bytes and failed else "",
+        "steps": f"{m.steps:,}, {_step(m.step_seconds)} each" if m.steps and m.step_seconds else "",
+        "samples/s": "; ".join(f"{name} {format_rate(rate)}" for name, rate in alone if rate),
+        "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
+        "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
+        "counted by the driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
+        "algorithms given up for want of memory": f"{m.allocator_fallbacks:,}" if m.allocator_fallbacks else "",
+        "batches queued": f"{m.queued_batches:,}" if m.queued_batches is not None else "",
+        "time": ", ".join(f"{phase} {format_seconds(s)}" for phase, s in m.phase_seconds.items() if s >= _LEAST_SECONDS),
+    }
+    return {name: text for name, text in told.items() if text}
+
+
+def _step(seconds: float) -> str:
+    """The time of a step as people read it."""
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _sizes(by_phase: Mapping[str, int]) -> str:
+    return ", ".join(f"{phase} {format_bytes(size)}" for phase, size in by_phase.items())
+
+
+def _count(value: int | None) -> Field:
+    return Field(NONE if value is None else f"{value:,}", value)
+
+
+def _rate(value: float | None) -> Field:
+    return Field(NONE if value is None else format_rate(value), value)
+
+
+def _memory(peak: int | None, limit: int | None) -> Field:
+    return Field(NONE if peak is None else format_bytes(peak), peak, min(1.0, peak / limit) if peak and limit else None)

@@ -1,0 +1,1 @@
+"""What to try next, and which of the tried to choose."""

@@ -1,0 +1,97 @@
+"""Bayesian linear regression with relative noise, coefficients that may not fall below zero, and censored points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from autofit.search.config_arrays import Vector
+
+_ROUNDS = 30  # of imputing censored points; they settle in about ten
+_NORMAL_CONSTANT = math.sqrt(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One observation: `value` at `features`; `at_least` marks a censored one, of which the true value is higher.
+
+    It is so many times as noisy as others as `noise` says.
+    """
+
+    features: tuple[float, ...]
+    value: float
+    at_least: bool = False
+    noise: float = 1.0
+
+
+class LinearModel:
+    """value = features · coefficients, with a Gaussian prior on each coefficient and noise relative to the value.
+
+    Conjugate update (Bishop, Pattern Recognition and Machine Learning, 3.3); a coefficient that would fall below its
+    `floor` is held there and the others are fitted anew; a censored point stands for the mean of the part of its
+    predictive distribution above what was seen (the E step of a Tobit regression).
+
+    Args:
+        mean: prior means of the coefficients.
+        deviation: their prior standard deviations.
+        points: what was observed.
+        noise: standard deviation of an observation, relative to its value.
+        floor: lowest value of each coefficient; -inf for none.
+    """
+
+    def __init__(
+        self,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+        points: Sequence[Point],
+        noise: float,
+        floor: Sequence[float],
+    ) -> None:
+        self._prior, self._floor = np.array(mean, float), np.array(floor, float)
+        self._noise = noise
+        self._precision = np.diag(1 / np.square(np.array(deviation, float)))
+        seen = [p for p in points if not p.at_least]
+        censored = [p for p in points if p.at_least]
+        self._fit(seen)
+        for _ in range(_ROUNDS if censored else 0):
+            imputed = [Point(p.features, self._above(p), noise=p.noise) for p in censored]
+            self._fit([*seen, *imputed])
+
+    def predict(self, rows: npt.NDArray[np.float64]) -> tuple[Vector, Vector]:
+        """For each row of features the expected value and its standard deviation, an observation's noise included."""
+        mean = rows @ self._mean
+        return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean))
+
+    def _fit(self, points: Sequence[Point]) -> None:
+        rows = np.array([p.features for p in points], float).reshape(len(points), len(self._prior))
+        values = np.array([p.value for p in points], float)
+        noise = self._noise * np.array([p.noise for p in points], float)
+        weights = 1 / np.square(noise * np.maximum(values, 1.0))
+        precision = self._precision + rows.T @ (weights[:, None] * rows)
+        target = self._precision @ self._prior + rows.T @ (weights * values)
+        self._covariance = np.linalg.inv(precision)
+        held: list[int] = []
+        while True:
+            free = [i for i in range(len(target)) if i not in held]
+            mean = self._floor.copy()
+            if free:
+                rest = target[free] - precision[np.ix_(free, held)] @ self._floor[held]
+                mean[free] = np.linalg.solve(precision[np.ix_(free, free)], rest)
+            low = [i for i in free if mean[i] < self._floor[i]]
+            if not low:
+                break
+            held += low
+        self._mean: Vector = mean
+
+    def _above(self, point: Point) -> float:
+        """The mean of a normal distribution's part above the value that was seen (the inverse Mills ratio)."""
+        (mean,), (deviation,) = self.predict(np.array([point.features]))
+        distance = (point.value - mean) / deviation
+        tail = 0.5 * math.erfc(distance / math.sqrt(2))
+        if tail < 1e-12:
+            return point.value * (1 + self._noise)
+        return float(mean + deviation * math.exp(-(distance**2) / 2) / _NORMAL_CONSTANT / tail)

@@ -1,0 +1,63 @@
+"""The forms of throughput: how fast the step alone, the input alone, and both together go, samples per second.
+
+    step     R_c  = b / (t0 + t1·b)                        affine in the batch: saturates
+    input    R_in = b·min(n, g) / (p0 + p1·b)              n busy threads up to a capacity g (the GIL, the disk, the cores)
+                  = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to G, x for pickling a sample ...
+                    but at most 1 / r                      ... and r for taking it in, one after the other
+    fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they take turns; k large: the slower one rules
+
+A worker beyond max_queue_size + 1 has nothing to do. A queue smooths over what varies: k rises with it. Minima are smooth
+ones, so that a fit has slopes to follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from autofit.search.config_arrays import Columns
+
+Matrix = npt.NDArray[np.float64]
+
+NAMES = ("step_sample", "step_half", "input_sample", "input_half", "threads", "processes", "pickle", "receive", "overlap")
+"""The parameters, each a natural logarithm: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k."""
+
+_QUEUE_SMOOTHING = 10.0  # a queue of so many batches doubles k (assumed; real joins have not been measured)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Logarithms of the three rates; one row for each set of parameters, one column for each config."""
+
+    step: Matrix
+    inputs: Matrix
+    fit: Matrix
+
+
+def log_rates(parameters: Matrix, at: Columns, step_off: Matrix | float = 0.0, input_off: Matrix | float = 0.0) -> Rates:
+    """The three rates by `NAMES`' forms.
+
+    Args:
+        parameters: (sets, 9) natural logarithms, in the order of `NAMES`.
+        at: the configs.
+        step_off: by how much the step's form is known to be off, in logarithms, for each config.
+        input_off: likewise the input's.
+    """
+    t1, half, p1, p_half, threads, processes, pickle, receive, overlap = np.exp(parameters).T[:, :, None]
+    step = step_off - np.log(t1 * (1 + half / at.batch))
+    busy = np.minimum(at.workers, np.where(at.queued, at.queue + 1, 1))
+    alone = p1 * (1 + p_half / at.batch)
+    by_threads = 1 / alone * np.where(at.queued, _least(busy, threads), 1.0)
+    by_processes = _least(_least(busy, processes) / (alone + pickle), 1 / receive)
+    inputs = input_off + np.log(np.where(at.processes, by_processes, by_threads))
+    k = overlap * (1 + np.minimum(at.queue, 2 * _QUEUE_SMOOTHING) / _QUEUE_SMOOTHING)
+    return Rates(step, inputs, -np.logaddexp(-k * step, -k * inputs) / k)
+
+
+def _least(a: Matrix, b: Matrix) -> Matrix:
+    """A smooth minimum of two positive numbers: (a^-8 + b^-8)^(-1/8)."""
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    eighth = np.square(np.square(np.square(low / high)))
+    return np.asarray(low / np.sqrt(np.sqrt(np.sqrt(1 + eighth))))

@@ -1,0 +1,1 @@
+"""Trials and results: in any Optuna storage, and as files."""

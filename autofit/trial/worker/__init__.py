@@ -1,0 +1,1 @@
+"""What runs in a trial's own process."""

@@ -1,0 +1,71 @@
+"""Keras 3 or tf_keras (Keras 2), whichever the user's model is made with: where they differ, for a trial's process."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from autofit.errors import UsageError
+
+_FLAVOURS = ("keras", "tf_keras")
+
+
+def keras_of(model: Any) -> Any:
+    """The module, `keras` or `tf_keras`, that a model's class comes from; None where it is no model."""
+    for base in type(model).__mro__:
+        root = base.__module__.partition(".")[0]
+        if base.__name__ == "Model" and root in _FLAVOURS:
+            return importlib.import_module(root)
+    return None
+
+
+def set_dtype_policy(policy: str) -> None:
+    """Make it the default of the layers to come, in Keras 3 and, where the user's code has loaded it, in tf_keras.
+
+    Raises:
+        UsageError: there is no such policy.
+    """
+    import keras  # heavy: must stay out of the parent
+
+    try:
+        keras.config.set_dtype_policy(policy)
+        if "tf_keras" in sys.modules:
+            sys.modules["tf_keras"].mixed_precision.set_global_policy(policy)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"dtype_policy: {policy!r} is none of Keras's: {str(error).splitlines()[0]}") from None
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether `compile` was called."""
+    return bool(model.compiled if hasattr(model, "compiled") else model._is_compiled)
+
+
+def steps_per_execution(model: Any) -> int:
+    """Batches that one call of the train function trains on."""
+    return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
+
+
+def repeated(flavour: Any, batches: Sequence[tuple[Any, ...]], length: int, opening: Sequence[tuple[Any, ...]] = ()) -> Any:
+    """A dataset of that Keras that gives the same batches again and again (`Repeating`)."""
+    if flavour.__name__ == "tf_keras":
+        from autofit.workload.inputs.tf_keras_wrappers import RepeatedSequence  # loads tf_keras, which only its users have
+
+        return RepeatedSequence(batches, length, opening)
+    from autofit.workload.inputs.keras_wrappers import Repeated  # loads Keras
+
+    return Repeated(batches, length, opening)
+
+
+def idle_model(flavour: Any) -> Any:
+    """A compiled model whose train step does nothing."""
+    import tensorflow as tf  # heavy: must stay out of the parent
+
+    class Idle(flavour.Model):  # type: ignore[misc]  # Keras ships no types
+        def train_step(self, data: Any) -> dict[str, Any]:
+            return {"loss": tf.zeros(())}
+
+    idle = Idle()
+    idle.compile(jit_compile=False)
+    return idle

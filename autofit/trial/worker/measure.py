@@ -1,0 +1,245 @@
+"""Measure a config, or confirm one (this module loads Keras when it is called).
+
+Three rates are taken, all through `Model.fit`: the real thing; the same step on one batch again and again (compute); the
+same pipeline with a step that does nothing (input). Keras fetches inside its compiled train function, so that nothing
+finer can split waiting from computing.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+
+from autofit.records.trial import INPUT_ALONE, INPUT_BOUND
+from autofit.trial.worker import batch_shapes
+from autofit.trial.worker.build import build_model, open_training, open_validation
+from autofit.trial.worker.job import Job
+from autofit.trial.worker.keras_versions import idle_model, keras_of, repeated, steps_per_execution
+from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, wait_until_full
+from autofit.workload.inputs.batch import leaves
+from autofit.workload.inputs.protocol import FitInput
+from autofit.workload.workload import Workload
+
+_COMPUTE_SECONDS = 0.8
+_INPUT_SECONDS = 0.5
+_PASSING_SECONDS = 0.002  # what a batch takes to pass through Keras and tf.data, however fast it is made
+_MOST_STEPS = 20_000  # Keras shuffles the indices of an epoch in a list: long enough, and short to shuffle
+_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
+_FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: it warms up what is timed after it
+_WARMED_UP = 2  # steps that are not counted of a run whose step has been trained before
+_VALIDATION_STEPS = 10
+_VARIED_BATCHES = 8
+_LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
+_READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
+
+
+def _train_on_longest(job: Job, model: Any) -> None:
+    """Where batches differ in shape: a few steps on the longest and the shortest of all."""
+    found = batch_shapes.load(job.folder)
+    if found is None:
+        return
+    job.enter("longest batch")
+    samples = job.config.batch_size or len(leaves(found.longest)[0])
+    model.fit(repeated(keras_of(model), found.resized(samples), max(_LONGEST_STEPS, steps_per_execution(model))), verbose=0)
+
+
+def measure(job: Job, loaded: Workload) -> None:
+    """Compute rate, input rate, then the real thing last, because it may leave an enqueuer running."""
+    model = build_model(job, loaded)
+    data = open_training(job, loaded)
+    _train_on_longest(job, model)
+    known = job.spec["compute_samples_per_second"]
+    compute = known or _compute_rate(job, model, data).samples_per_second
+    inputs = _input_rate(job, keras_of(model), data).samples_per_second
+    clock = _fit_clock(
+        job,
+        model,
+        data,
+        drain=inputs < INPUT_BOUND * compute,
+        warm_up=_FIRST_EPOCH_STEPS if known else _WARMED_UP,
+        to_beat=job.spec["rate_to_beat"],
+    )
+    storage = _timed(job, model, data, clock)
+    _send_measurement(job, clock, compute, inputs, storage)
+
+
+def confirm(job: Job, loaded: Workload) -> None:
+    """A short epoch with validation, then a longer run in the epoch after it, which is what is timed."""
+    model = build_model(job, loaded)
+    data = open_training(job, loaded)
+    validation: dict[str, Any] = {}
+    if loaded.validation is not None:
+        validation = open_validation(job, loaded).validation_arguments(_VALIDATION_STEPS)
+    _train_on_longest(job, model)
+    first = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
+    short = data.fit_arguments(_FIRST_EPOCH_STEPS * steps_per_execution(model))
+    _fit(job, model, data, {**short, **validation}, first, phase="first epoch")
+    clock = _fit_clock(job, model, data, drain=job.spec["input_bound"], enough_spread=0.0)
+    storage = _timed(job, model, data, clock)
+    _send_measurement(job, clock, None, None, storage)
+
+
+def _timed(job: Job, model: Any, data: FitInput, clock: StepClock) -> float | None:
+    """The run that is timed; returns the bytes a second that it read from storage."""
+    before, started = _storage_bytes(), time.perf_counter()
+    _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
+    after = _storage_bytes()
+    return None if before is None or after is None else max(0, after - before) / (time.perf_counter() - started)
+
+
+def _storage_bytes() -> int | None:
+    """What this process and its workers have had read from storage, the page cache not counted; None where not told."""
+    here = psutil.Process()
+    found = [_bytes_read_by(process) for process in (here, *here.children(recursive=True))]
+    return None if None in found else sum(read or 0 for read in found)
+
+
+def _bytes_read_by(process: psutil.Process) -> int | None:
+    """0 where the process is gone: its parent has then taken over its count."""
+    try:
+        return int(process.io_counters().read_bytes)
+    except psutil.NoSuchProcess:
+        return 0
+    except (psutil.AccessDenied, AttributeError):
+        return None
+
+
+def _fit_clock(
+    job: Job,
+    model: Any,
+    data: FitInput,
+    *,
+    drain: bool,
+    warm_up: int = _WARMED_UP,
+    enough_spread: float = 0.02,
+    to_beat: float | None = None,
+) -> StepClock:
+    """A clock for the real pipeline: stalls until the queue is full, and skips what was prefilled where that matters.
+
+    With `drain`, the batches that the full queue held are not counted, since the pipeline may not keep up with the steps
+    that eat them.
+    """
+    counts = data.batches_made() is not None
+    made_before = data.batches_made() or 0
+    queue = (data.applied.max_queue_size or 0) + _AHEAD if data.applied.has_queue else 0
+
+    def stall() -> None:
+        job.enter("filling the queue")
+        if counts:
+            wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
+            clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * steps_per_execution(model)
+        else:
+            time.sleep(min(STALL_SECONDS, queue * data.batch_seconds))
+        job.enter("queue full")
+        time.sleep(_READING_SECONDS)
+        job.enter("training")
+
+    clock = StepClock(
+        data.batch_samples * steps_per_execution(model),
+        job.spec["measure_seconds"],
+        warm_up=warm_up,
+        prefilled=math.ceil(queue / steps_per_execution(model)) if drain else 0,
+        stall=stall if queue else None,
+        enough_spread=enough_spread,
+        to_beat=to_beat,
+    )
+    return clock
+
+
+def _steps(flavour: Any, job: Job, clock: StepClock, *, ends_by_itself: bool, after_first: str | None) -> Any:
+    """A callback that tells the clock of each step, stops the run when it is done, and says when validation begins.
+
+    A step of the clock is what Keras runs at once: `steps_per_execution` batches.
+    """
+
+    class Steps(flavour.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
+        _is_first = True
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            clock.step_ended()
+            if self._is_first and after_first is not None:
+                job.enter(after_first)
+            self._is_first = False
+            if clock.done and not ends_by_itself:
+                self.model.stop_training = True
+
+        def on_test_begin(self, logs: Any = None) -> None:
+            job.enter("validation")
+
+    return Steps()
+
+
+def _fit(
+    job: Job,
+    model: Any,
+    data: FitInput,
+    arguments: Mapping[str, Any],
+    clock: StepClock,
+    *,
+    phase: str,
+    after_first: str | None = None,
+) -> None:
+    """Train until the clock is done; what ends by itself after the clock's steps is let end, and leaves no enqueuer."""
+    job.enter(phase)
+    ends_by_itself = clock.steps is not None and data.ends_by_itself
+    steps = _steps(keras_of(model), job, clock, ends_by_itself=ends_by_itself, after_first=after_first)
+    model.fit(**{"verbose": 0, **arguments, "callbacks": [steps]})
+
+
+def _compute_rate(job: Job, model: Any, data: FitInput) -> Rate:
+    """The same step on one batch again and again; on a few where batches differ in shape."""
+    clock = StepClock(data.batch_samples * steps_per_execution(model), _COMPUTE_SECONDS)
+    found = batch_shapes.load(job.folder)
+    batches = [data.batch()] if found is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
+    opening = [] if found is None else found.resized(data.batch_samples)
+    again = {"x": repeated(keras_of(model), batches, _MOST_STEPS, opening)}
+    _fit(job, model, data, again, clock, phase="first step", after_first="compute alone")
+    return _known(clock)
+
+
+def _input_rate(job: Job, flavour: Any, data: FitInput) -> Rate:
+    """The pipeline alone: the same `fit` with a model whose step does nothing. It ends by itself, leaving no worker."""
+    workers = max(1, data.applied.workers or 1)
+    warm_up = workers + 1  # the first batch of each worker comes at the same time
+    batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
+    steps = max(workers, 4, math.ceil(_INPUT_SECONDS / batch_seconds))
+    idle = idle_model(flavour)
+    ends = steps if data.ends_by_itself else None
+    clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
+    _fit(job, idle, data, data.fit_arguments(warm_up + steps), clock, phase=INPUT_ALONE)
+    del idle
+    gc.collect()  # what it held of the data would be counted to the training that follows
+    return _known(clock)
+
+
+def _known(clock: StepClock) -> Rate:
+    rate = clock.rate()
+    assert rate is not None, "the run was long enough by construction"
+    return rate
+
+
+def _send_measurement(
+    job: Job, clock: StepClock, compute: float | None, inputs: float | None, storage: float | None
+) -> None:
+    rate = _known(clock)
+    job.send(
+        measurement={
+            "samples_per_second": rate.samples_per_second,
+            "spread": rate.spread if math.isfinite(rate.spread) else None,
+            "step_seconds": rate.step_seconds,
+            "steps": rate.steps,
+            "compute_samples_per_second": compute,
+            "input_samples_per_second": inputs,
+            "queued_batches": clock.queued,
+            "storage_bytes_per_second": storage,
+            "device_peak_bytes": job.peaks.highest(),
+            "device_peak_bytes_by_phase": job.peaks.by_phase,
+        }
+    )

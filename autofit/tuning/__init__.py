@@ -1,0 +1,1 @@
+"""The engine: asks, runs, stores, confirms; prints nothing."""

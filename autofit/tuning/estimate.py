@@ -1,0 +1,67 @@
+"""What a workload will need, batch size by batch size, before anything is trained.
+
+    Question ──> describe (model built, one batch read, train step traced) ──> Estimate
+
+A generator like the loop in `tuner`: whoever draws it shows the events; nothing here prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+from autofit.errors import NoTrialFinishedError
+from autofit.records.events import Activity, Event
+from autofit.records.result import Estimate, EstimateRow
+from autofit.records.trial import Description, FitConfig, TrialSpec
+from autofit.search.space import KERAS_DEFAULTS, batch_grid
+from autofit.search.surrogate import host_memory
+from autofit.search.surrogate.memory import MemorySurrogate
+from autofit.trial.launcher import Launcher
+from autofit.tuning.request import Question
+from autofit.tuning.runner import run_trial, why_not_described
+
+_LARGEST_BATCH = 2**16
+
+
+def estimate(question: Question, launcher: Launcher, batch_sizes: Sequence[int]) -> Generator[Event, None, Estimate]:
+    """Estimate both memories for each batch size, and the largest batch that is expected to fit.
+
+    Raises:
+        UserCodeError: the user's code raised.
+        NoTrialFinishedError: the model and the data could not be built, or the train step could not be traced.
+        UsageError: the data does not suit.
+    """
+    q = question
+    sizes = tuple(sorted(set(batch_sizes)))
+    config = replace(KERAS_DEFAULTS, **q.baseline)
+    spec = TrialSpec("describe", config, q.limits, q.max_trial_seconds, batch_sizes=sizes, compile_all=True)
+    described = yield from run_trial(spec, launcher, Activity("describing the model and the data"))
+    if not isinstance(described, Description):
+        raise why_not_described(described)
+    if not described.footprints:
+        raise NoTrialFinishedError(
+            "memory cannot be estimated: the train step could not be traced for another batch size than the data's own "
+            f"({described.estimate_problem}). Leave the batch dimension of the model open; or tune, which measures"
+        )
+    on_cpu = q.device is None
+    config = FitConfig.of({knob: value for knob, value in config.values().items() if knob in described.knobs})
+    surrogate = MemorySurrogate(described, q.limits, on_cpu=on_cpu)
+    rows = []
+    for footprint in described.footprints:
+        here = replace(config, batch_size=footprint.batch_size)
+        parts = host_memory.host_bytes_by_part(described, here, footprint.device_bytes if on_cpu else 0)
+        device = surrogate.device(here)
+        rows.append(
+            EstimateRow(
+                batch_size=footprint.batch_size,
+                device_bytes_by_part=dict(footprint.device_bytes_by_part),
+                host_bytes_by_part=parts,
+                device_upper_bytes=round(device.upper_bytes) if device else footprint.device_bytes,
+                host_upper_bytes=round(surrogate.host(here).upper_bytes),
+                fits=surrogate.fits(here),
+            )
+        )
+    grid = batch_grid(1, min(described.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
+    largest = max((b for b in {*grid, *sizes} if surrogate.fits(replace(config, batch_size=b))), default=None)
+    return Estimate(described, config, q.limits, q.machine, q.device_name, tuple(rows), largest)

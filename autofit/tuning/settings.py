@@ -1,0 +1,157 @@
+"""The arguments of a tune: their types and ranges."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from autofit.errors import UsageError
+from autofit.machine import limits
+from autofit.workload.inputs.knobs import NAMES
+
+
+def _share(value: Any) -> Any:
+    """`2%` or 0.02."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            return float(value.strip()[:-1]) / 100
+        except ValueError:
+            raise ValueError("write a percentage (2%) or a share (0.02)") from None
+    return value
+
+
+def _memory(value: str | int) -> str | int:
+    try:
+        limits.check_amount(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+class Range(BaseModel):
+    """A range of whole numbers, both ends included."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    min: int
+    max: int
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Range:
+        if self.min > self.max:
+            raise ValueError("min is larger than max")
+        return self
+
+
+IntegerValues = Range | Annotated[list[int], Field(min_length=1)] | int
+_AS_SHARE = BeforeValidator(
+    _share,
+    json_schema_input_type=float | Annotated[str, Field(pattern=r"^\s*[0-9.]+\s*%\s*$|\$\{")],
+)
+Memory = Annotated[str | int, AfterValidator(_memory)]
+Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$")]
+
+
+class Space(BaseModel):
+    """What may be tried; a knob left out gets defaults."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    batch_size: IntegerValues | None = None
+    workers: IntegerValues | None = None
+    max_queue_size: IntegerValues | None = None
+    use_multiprocessing: list[bool] | bool | None = None
+
+    def values(self) -> dict[str, Any]:
+        """As `tune()` takes it: a tuple for a range, a list for choices."""
+        given = {knob: getattr(self, knob) for knob in self.model_fields_set if getattr(self, knob) is not None}
+        return {k: (v.min, v.max) if isinstance(v, Range) else v if isinstance(v, list) else [v] for k, v in given.items()}
+
+
+class Baseline(BaseModel):
+    """The config to compare with; Keras's defaults for what is left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    workers: Annotated[int, Field(ge=0)] | None = None
+    max_queue_size: Annotated[int, Field(ge=1)] | None = None
+    use_multiprocessing: bool | None = None
+
+
+class TuneFile(BaseModel):
+    """The keys of a tuning file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    build_model: str
+    model_kwargs: dict[str, Any] = {}
+    data: str
+    data_kwargs: dict[str, Any] = {}
+    validation: str | None = None
+    validation_kwargs: dict[str, Any] = {}
+    dtype_policy: str | None = None
+    jit_compile: bool | None = None
+    device: Device = "auto"
+    device_memory: Memory = "90%"
+    host_memory: Memory = "80%"
+    space: Space = Space()
+    max_trials: Annotated[int, Field(ge=1)] = 12
+    max_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
+    max_trial_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] = 180.0
+    tolerance: Annotated[float, _AS_SHARE, Field(ge=0, lt=1, strict=False)] = 0.02
+    risk: Annotated[float, _AS_SHARE, Field(gt=0, le=1, strict=False)] = 0.97
+    max_oom: Annotated[int, Field(ge=1)] = 2
+    max_batch_size: Annotated[int, Field(ge=1)] | None = None
+    effective_batch_size: Annotated[int, Field(ge=1)] | None = None
+    sample_count: Annotated[int, Field(ge=1)] | None = None
+    baseline: Baseline = Baseline()
+    storage: str | None = None
+    launch: Literal["auto", "fork", "plain"] = "auto"
+
+
+def check(**arguments: Any) -> dict[str, Any]:
+    """Check arguments of `tune()` by the rules of a file; returns them, `2%` and the like turned into numbers.
+
+    Raises:
+        UsageError: names the argument, what is wrong and what is allowed.
+    """
+    told = {key: value for key, value in arguments.items() if value is not None or key in ("max_seconds", "storage")}
+    told["space"] = {
+        knob: {"min": values[0], "max": values[1]} if isinstance(values, tuple) and len(values) == 2 else values
+        for knob, values in (arguments.get("space") or {}).items()
+    }
+    try:
+        file = TuneFile.model_validate({"build_model": "-", "data": "-", **told})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{_dotted(tuple(first['loc']))}: {_problem(first, told)}") from None
+    checked = {key: getattr(file, key) for key in arguments}
+    return {**checked, "space": file.space.values(), "baseline": file.baseline.model_dump(exclude_none=True)}
+
+
+def _dotted(keys: tuple[int | str, ...]) -> str:
+    """The key's path without the names of types that pydantic puts into it."""
+    return ".".join(str(key) for key in (keys[:2] if keys[0] == "space" else keys) if key not in ("int", "str"))
+
+
+def _problem(error: Any, told: dict[str, Any]) -> str:
+    """What is wrong with a key, and what is allowed."""
+    keys = tuple(error["loc"])
+    if error["type"] == "extra_forbidden":
+        models: dict[int | str, type[BaseModel]] = {"space": Space, "baseline": Baseline}
+        allowed = list(models.get(keys[0], TuneFile).model_fields) if len(keys) > 1 else list(TuneFile.model_fields)
+        named = [knob for knob, names in NAMES.items() if keys[-1] in names]  # as a tf.data factory may call it
+        near = named or difflib.get_close_matches(str(keys[-1]), allowed, 1)
+        hint = f"; did you mean {near[0]}?" if near and near[0] in allowed else "."
+        return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
+    if keys[0] == "space" and len(keys) > 1:
+        if "min is larger than max" in error["msg"]:
+            return f"{told['space'][keys[1]]!r} is not allowed: min is larger than max"
+        return f"{told['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
+    if error["type"] == "missing":
+        return "is missing; write path/to/file.py:function or package.module:function"
+    reason = error["msg"].removeprefix("Value error, ")
+    return f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}"

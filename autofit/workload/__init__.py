@@ -1,0 +1,1 @@
+"""The user's model and data: named, handed to another process, opened, fingerprinted."""

@@ -1,0 +1,30 @@
+"""PyDatasets of our own, for a trial's process (this module loads Keras)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from autofit.workload.inputs.wrappers import Passing, Repeating
+
+
+class Window(Passing, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+    """A PyDataset with another length, with the workers and the queue of the one behind it."""
+
+    def __init__(self, dataset: Any, length: int, report_error: Callable[[BaseException], None]) -> None:
+        super().__init__(
+            workers=dataset.workers,
+            use_multiprocessing=dataset.use_multiprocessing,
+            max_queue_size=dataset.max_queue_size,
+        )
+        self.pass_on(dataset, dataset.num_batches, length, report_error)
+
+
+class Repeated(Repeating, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+    """The same batches again and again; takes what `repeat` does."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        self.repeat(*args)

@@ -1,0 +1,61 @@
+"""One file per kind of input: which knobs it takes, how a `FitConfig` is applied to it, which kwargs to render.
+
+A new kind is a new file with a class like those here, and a line in `KINDS`. The classes load Keras only in the methods
+that a trial's process calls.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autofit.errors import UnsupportedInputError
+from autofit.records.trial import FitConfig
+from autofit.workload.inputs import prebuilt
+from autofit.workload.inputs.arrays import Arrays
+from autofit.workload.inputs.generator import Generator
+from autofit.workload.inputs.knobs import arguments_of, knobs_of
+from autofit.workload.inputs.protocol import FitInput
+from autofit.workload.inputs.pydataset import PyDatasetInput
+from autofit.workload.inputs.sequence import SequenceInput
+from autofit.workload.inputs.tfdata import TfData
+
+KINDS: dict[str, type[Arrays] | type[PyDatasetInput] | type[SequenceInput] | type[TfData] | type[Generator]] = {
+    kind.kind: kind for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, Generator)
+}
+
+
+def open_input(
+    data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: Callable[[BaseException], None]
+) -> FitInput:
+    """Build the user's data under a config.
+
+    Args:
+        data: (x, y) arrays, a PyDataset, or a factory.
+        kwargs: what the user passes to the factory beside the knobs.
+        config: the knobs; those that the data does not take are ignored.
+        report_error: called with what the user's code raises while batches are made (in a thread or another process).
+
+    Raises:
+        UnsupportedInputError: the data is of no known kind.
+        Exception: whatever the user's factory raises.
+    """
+    names = knobs_of(data, kwargs)
+    given = arguments_of(names, config)
+    again = None
+    if callable(data):
+        again = functools.partial(data, **kwargs, **given)
+    elif names:
+        again = functools.partial(prebuilt.applier(data), **given)
+    made = data if again is None else again()
+    applied = {knob: given[name] for knob, name in names.items() if name in given}
+    for kind in KINDS.values():
+        if kind.recognises(made):
+            at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
+            opened: FitInput = kind(made, FitConfig.of({**applied, **at_fit}), report_error, again)
+            return opened
+    raise UnsupportedInputError(
+        f"the data is a {type(made).__module__}.{type(made).__qualname__}; autofit takes arrays (x, y) and factories that "
+        "return a keras.utils.PyDataset, a tf_keras.utils.Sequence, a tf.data.Dataset or a generator. Wrap others in one"
+    )

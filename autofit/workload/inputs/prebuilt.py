@@ -1,0 +1,79 @@
+"""Data that is handed over as an object rather than as a factory: which can be, and how a config is applied to it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from autofit.errors import UnsupportedInputError
+from autofit.records.trial import KNOBS
+
+_FACTORY = """pass a function that builds it instead; the knobs among its parameters are tuned:
+
+    def make_data(batch_size{more}):
+        return {returned}
+"""
+
+
+def has_base(value: Any, package: str, name: str) -> bool:
+    """Whether a value's class has such a base, by name, so that nothing heavy is imported to find out."""
+    return any(base.__name__ == name and base.__module__.startswith(package) for base in type(value).__mro__)
+
+
+def is_pydataset(value: Any) -> bool:
+    """Whether it is a `keras.utils.PyDataset`."""
+    return has_base(value, "keras", "PyDataset")
+
+
+def is_tfdata(value: Any) -> bool:
+    """Whether it is a `tf.data.Dataset`."""
+    return has_base(value, "tensorflow.python.data", "DatasetV2")
+
+
+def check(data: Any) -> None:
+    """Refuse at once what each trial would refuse.
+
+    Raises:
+        UnsupportedInputError: the object's batch size cannot be set; says how to write the factory.
+    """
+    if callable(data):
+        return
+    if is_tfdata(data):
+        returned = "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)"
+        how = _FACTORY.format(more=", prefetch", returned=returned)
+        raise UnsupportedInputError(f"a tf.data.Dataset that is ready-made has its batch size built in; {how}")
+    if isinstance(data, Iterator):
+        how = _FACTORY.format(more="", returned="my_generator(batch_size)")
+        raise UnsupportedInputError(f"a generator that is ready-made can be used up only once; {how}")
+    if is_pydataset(data) and not _can_set(data, "batch_size"):
+        name = type(data).__name__
+        how = _FACTORY.format(more=", **knobs", returned=f"{name}(..., batch_size=batch_size, **knobs)")
+        raise UnsupportedInputError(f"this {name} has no attribute batch_size that can be set; {how}")
+
+
+def applier(data: Any) -> Callable[..., Any]:
+    """A stand-in for the factory of a ready-made PyDataset: gives a copy with the knobs set as attributes."""
+
+    def make(**knobs: Any) -> Any:
+        made = copy.copy(data)
+        for name, value in knobs.items():
+            setattr(made, name, value)
+        return made
+
+    return make
+
+
+def knobs_of(data: Any) -> Mapping[str, str]:
+    """The knobs of a ready-made PyDataset, each with the name of its attribute."""
+    return {knob: knob for knob in KNOBS if _can_set(data, knob)}
+
+
+def _can_set(data: Any, name: str) -> bool:
+    if not hasattr(data, name):
+        return False
+    try:
+        setattr(copy.copy(data), name, getattr(data, name))
+    except AttributeError:
+        return False
+    return True

@@ -1,0 +1,24 @@
+"""tf_keras Sequences of our own, for a trial's process (this module loads tf_keras)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tf_keras
+
+from autofit.workload.inputs.wrappers import Passing, Repeating
+
+
+class SequenceWindow(Passing, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
+    """A Sequence with another length."""
+
+    def __init__(self, dataset: Any, length: int, report_error: Callable[[BaseException], None]) -> None:
+        self.pass_on(dataset, len(dataset), length, report_error)
+
+
+class RepeatedSequence(Repeating, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
+    """The same batches again and again; takes what `repeat` does."""
+
+    def __init__(self, *args: Any) -> None:
+        self.repeat(*args)

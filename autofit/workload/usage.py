@@ -1,0 +1,90 @@
+"""How the user's functions are written in code."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from autofit.records.result import Usage
+from autofit.workload.inputs import prebuilt
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+
+_UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+
+
+def usage_of(workload: Workload) -> Usage:
+    """How the user would write the workload's functions in code."""
+    imports: list[str] = []
+    build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
+    data, data_kwargs = _unwrapped(workload.data, workload.data_kwargs)
+    held_back, validation_kwargs = _unwrapped(workload.validation, workload.validation_kwargs)
+    arguments = ", ".join(f"{key}={value!r}" for key, value in model_kwargs.items())
+    validation = None
+    if workload.validation is not None:
+        otherwise = "make_validation" if _form(workload.validation) == "factory" else "validation"
+        validation = _name(held_back, otherwise, imports)
+    return Usage(
+        model=f"{_name(build, 'build_model', imports)}({arguments})",
+        data=_name(data, "make_data" if _form(workload.data) == "factory" else "data", imports),
+        data_kwargs=data_kwargs,
+        data_form=_form(workload.data),
+        validation=validation,
+        validation_kwargs=validation_kwargs,
+        validation_form=_form(workload.validation),
+        imports=tuple(imports),
+        dtype_policy=workload.dtype_policy,
+        jit_compile=workload.jit_compile,
+    )
+
+
+def _form(data: Any) -> str:
+    """What the user hands over: a "factory", an "object" that takes the knobs as attributes, or "arrays"."""
+    if callable(data) or isinstance(data, Reference):
+        return "factory"
+    return "object" if prebuilt.is_pydataset(data) else "arrays"
+
+
+def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """What a `functools.partial` calls, and all the arguments that it is given by name; anything else is itself, and so is
+    a partial some of whose arguments have no name.
+    """
+    if not isinstance(part, functools.partial):
+        return part, dict(kwargs)
+    try:
+        signature = inspect.signature(part.func)
+        given = signature.bind_partial(*part.args).arguments
+    except (TypeError, ValueError):
+        return part, dict(kwargs)
+    if any(signature.parameters[name].kind in _UNNAMED for name in given):
+        return part, dict(kwargs)
+    return part.func, {**given, **part.keywords, **kwargs}
+
+
+def _name(function: Any, otherwise: str, imports: list[str]) -> str:
+    """The function's name in code, its import added to `imports`; `otherwise` where it has none that can be imported."""
+    if isinstance(function, Reference):
+        if function.path is not None:
+            folder = f"sys.path.insert(0, {str(function.path.parent)!r})"
+            imports += [line for line in ("import sys", folder) if line not in imports]
+        _import(function.module, function.name, imports)
+        return function.name
+    name = getattr(function, "__qualname__", "")
+    if isinstance(function, functools.partial) or not name.isidentifier():
+        return otherwise
+    if function.__module__ != "__main__":
+        _import(function.__module__, name, imports)
+    return str(name)
+
+
+def _import(module: str, name: str, imports: list[str]) -> None:
+    """Add a name to the import line of its module."""
+    start = f"from {module} import "
+    for position, line in enumerate(imports):
+        if line.startswith(start):
+            names = {*line.removeprefix(start).split(", "), name}
+            imports[position] = start + ", ".join(sorted(names))
+            return
+    imports.append(start + name)

@@ -1,0 +1,43 @@
+"""What a pool of forked workers would do to the data."""
+
+import os
+
+import numpy as np
+import pytest
+
+from autofit.records.trial import FitConfig
+from autofit.trial.worker import fork_safety
+from tests import workloads as w
+
+draw = np.random.default_rng(0)
+
+
+def test_numbers_that_each_fork_draws_alike_are_told():
+    assert fork_safety.problem_of(lambda: (draw.normal(size=4),)) == fork_safety.SAME_NUMBERS
+    assert fork_safety.problem_of(lambda: (np.random.default_rng().normal(size=4),)) is None
+    assert fork_safety.problem_of(lambda: (np.ones(3),)) is None
+
+
+def test_a_worker_that_dies_is_left_to_the_trials():
+    here = os.getpid()
+
+    def dies():
+        if os.getpid() != here:
+            os._exit(1)
+        return (np.ones(3),)
+
+    assert fork_safety.problem_of(dies) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "told", "hang"),
+    [
+        (w.TensorFlowInside, fork_safety.HANGS, True),
+        (w.SameNumbers, fork_safety.SAME_NUMBERS, False),
+        (w.Cases, None, False),
+    ],
+)
+def test_the_describing_trial_says_what_processes_would_do(turn, play, data, told, hang):
+    described = play(turn(data=data), FitConfig(8, 1, 10, False), role="describe")
+    assert described.notices == (() if told is None else (told,))
+    assert described.processes_hang is hang

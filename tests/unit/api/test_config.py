@@ -1,0 +1,194 @@
+"""A YAML file that is wrong says where, and what is allowed."""
+
+import pytest
+
+from autofit.api.config import load
+from autofit.errors import ConfigError
+
+MODEL = "def build_model():\n    pass\n\n\nclass Photos:\n    pass\n"
+GOOD = "build_model: model.py:build_model\ndata: model.py:Photos\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+
+    def write(text):
+        (tmp_path / "tune.yaml").write_text(text)
+        return tmp_path / "tune.yaml"
+
+    return write
+
+
+def test_a_file_gives_the_arguments_of_tune(write):
+    text = GOOD + (
+        "model_kwargs: {width: 64}\ndata_kwargs: {folder: photos}\nhost_memory: 6GiB\ntolerance: 5%\nmax_seconds: 300\n"
+        "space:\n  batch_size: {min: 8, max: 64}\n  workers: [0, 2]\n  use_multiprocessing: false\n"
+        "baseline: {batch_size: 16}\n"
+    )
+    arguments = load.load(write(text))
+    assert arguments["build_model"].text == "model.py:build_model"
+    assert arguments["build_model"].path.name == "model.py"
+    assert arguments["model_kwargs"] == {"width": 64}
+    assert arguments["data_kwargs"] == {"folder": "photos"}
+    assert arguments["space"] == {"batch_size": (8, 64), "workers": [0, 2], "use_multiprocessing": [False]}
+    assert arguments["tolerance"] == pytest.approx(0.05)
+    assert (arguments["host_memory"], arguments["max_seconds"], arguments["max_trials"]) == ("6GiB", 300.0, 12)
+    assert arguments["baseline"] == {"batch_size": 16}
+    assert arguments["validation"] is None
+
+
+def test_the_defaults_of_a_file_are_those_of_the_call(write):
+    import inspect
+
+    from autofit.api.tune import tune
+
+    arguments = load.load(write(GOOD))
+    for name, parameter in inspect.signature(tune).parameters.items():
+        if name in arguments and parameter.default is not inspect.Parameter.empty:
+            assert (arguments[name] or None) == (parameter.default or None), name
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "told"),
+    [
+        (GOOD + "max_trial: 3\n", 3, "max_trial", "did you mean max_trials"),
+        (GOOD + "max_trials: many\n", 3, "max_trials", "'many' is not allowed: input should be a valid integer"),
+        (GOOD + "max_trials: 0\n", 3, "max_trials", "greater than or equal to 1"),
+        (GOOD + "max_seconds: .inf\n", 3, "max_seconds", "inf is not allowed: input should be a finite number"),
+        (GOOD + "jit_compile: !!bool maybe\n", 3, None, "maybe is not allowed: it cannot be read as bool"),
+        (GOOD + 'max_trials: !!int ""\n', 3, None, "'' is not allowed: it cannot be read as int"),
+        (GOOD + "data_kwargs: {from: !!timestamp soon}\n", 3, None, "soon is not allowed: it cannot be read as timestamp"),
+        (GOOD + "tolerance: 2 percent\n", 3, "tolerance", "valid number"),
+        (GOOD + "tolerance: x%\n", 3, "tolerance", "'x%' is not allowed"),
+        (GOOD + "space:\n  batch_size: {min: 8}\n", 4, "space.batch_size", "{min: 8, max: 1024}"),
+        (GOOD + "space:\n  batch_sizes: [8]\n", 4, "space.batch_sizes", "did you mean batch_size"),
+        (GOOD + "space:\n  workers: [two]\n", 4, "space.workers", "a list of values"),
+        (GOOD + "baseline: {queue: 3}\n", 3, "baseline.queue", "Allowed here: batch_size, workers"),
+        ("data: model.py:Photos\n", 1, "build_model", "is missing"),
+        ("build_model: nowhere.py:f\ndata: model.py:Photos\n", 1, "build_model", "there is no file"),
+        ("build_model: model.py:f\ndata: model.py:Photos\n", 1, "build_model", "it defines Photos, build_model"),
+        ("build_model: model.py\ndata: model.py:Photos\n", 1, "build_model", "neither path/to/file.py:function"),
+        (GOOD + "space:\n  batch_size: {min: 9, max: 8}\n", 4, "space.batch_size", "min is larger than max"),
+        (GOOD + "space:\n  workers: []\n", 4, "space.workers", "write a value"),
+        (GOOD + "host_memory: much\n", 3, "host_memory", "is not an amount of memory; write a percentage"),
+        (GOOD + "launch: rocket\n", 3, "launch", "'auto', 'fork' or 'plain'"),
+        (GOOD + "device: tpu\n", 3, "device", "auto|cpu|gpu"),
+        (GOOD + "space: {\n", 4, None, "is not YAML"),
+        ("- a\n", 1, None, "must be a mapping"),
+        ("", 1, None, "is empty"),
+        ("# nothing\n", 1, None, "is empty"),
+        (GOOD + "max_trials: 3\nmax_trials: 4\n", 4, "max_trials", "stands here twice, first in line 3"),
+        (GOOD + "space:\n  workers: [1]\n  workers: [2]\n", 5, "workers", "stands here twice, first in line 4"),
+        (GOOD + "space:\n\tworkers: [1]\n", 4, None, "there is a tab; indent with blanks"),
+        (GOOD + "host_memory: 6GiBs\n", 3, "host_memory", "is not an amount of memory"),
+        (GOOD + "host_memory: 120%\n", 3, "host_memory", "is not between 0% and 100%"),
+        (GOOD + "device_memory: -2GiB\n", 3, "device_memory", "is not an amount of memory"),
+        (GOOD + "host_memory: 0\n", 3, "host_memory", "leaves nothing"),
+        (GOOD + "max_seconds: -5\n", 3, "max_seconds", "greater than 0"),
+        (GOOD + "max_seconds: 5 min\n", 3, "max_seconds", "valid number"),
+        (GOOD + "model_kwargs: 8\n", 3, "model_kwargs", "valid dictionary"),
+        (GOOD + "data_kwargs: [folder]\n", 3, "data_kwargs", "valid dictionary"),
+        (GOOD + "jit_compile: maybe\n", 3, "jit_compile", "valid boolean"),
+        (GOOD + "max_trials:\n", 3, "max_trials", "None is not allowed"),
+        (GOOD + "spcae: {workers: [1]}\n", 3, "spcae", "did you mean space"),
+        (GOOD + "space: {wrokers: [1]}\n", 3, "space.wrokers", "did you mean workers"),
+        (GOOD + "baseline: {batch_size: -1}\n", 3, "baseline.batch_size", "greater than or equal to 1"),
+        (GOOD + "data_kwargs: !include other.yaml\n", 3, None, "tags are not taken: say it once with an anchor"),
+        (GOOD + "data_kwargs: &a {a: *a}\n", 1, None, "aliases unfold to more than"),
+        (GOOD + "---\nmax_trials: 3\n", 3, None, "is not YAML: but found another document"),
+        (GOOD + "data_kwargs: {? [1, 2] : 3}\n", 3, None, "found unhashable key"),
+        (GOOD + "data_kwargs: {when: 2026-13-45}\n", 3, None, "2026-13-45 is not allowed: month must be in 1..12"),
+        (GOOD + "1: 2\n", 3, "1", "1 is not allowed: keys should be strings"),
+        (GOOD + "matrix: {max_trials: [1]}\n", 3, "matrix", "run: autofit sweep"),
+        ("build_model: model.py:build_model\ndata: [1, 2]\n", 2, "data", "valid string"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(write, text, line, key, told):
+    with pytest.raises(ConfigError) as caught:
+        load.load(write(text))
+    error = caught.value
+    assert (error.line, error.key) == (line, key)
+    assert told in error.problem
+    assert str(error).startswith(f"{error.file}:{line}:{error.column}: " if line else f"{error.file}: ")
+
+
+def test_the_column_is_that_of_the_key_or_of_the_item(write):
+    with pytest.raises(ConfigError) as caught:
+        load.load(write(GOOD + "space: {batch_size: [8], workers: none}\n"))
+    assert (caught.value.line, caught.value.column, caught.value.key) == (3, 26, "space.workers")
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "tune.yaml:1: is not a text file in UTF-8"),
+        (b"build_model: a.py:f\ndata: \xff\xfe\n", "tune.yaml:2: is not a text file in UTF-8"),
+        (b"build_model: a\x00b\n", "tune.yaml:1: is not YAML: it holds the character #x0000"),
+        (b"build_model: a\n" * 100_000, "tune.yaml: has 1,500,000 bytes; a tuning file has a few hundred"),
+        (b"a: " + b"[" * 5_000, "tune.yaml: is nested too deeply"),
+        (b"a: &a [1,1,1,1,1,1,1,1,1]\n" + b"".join(
+            b"%c: &%c [%s]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 9)) for n in range(97, 110)
+        ), "tune.yaml:1:1: its aliases unfold to more than 100,000 values"),
+    ],
+    ids=["picture", "latin", "null", "huge", "deep", "bomb"],
+)  # fmt: skip
+def test_what_is_no_tuning_file_at_all_is_said(tmp_path, raw, told):
+    (tmp_path / "tune.yaml").write_bytes(raw)
+    with pytest.raises(ConfigError) as caught:
+        load.load(tmp_path / "tune.yaml")
+    assert str(caught.value) == f"{tmp_path}/{told}"
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load.load(tmp_path)
+
+
+def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
+    monkeypatch.setenv("FOLDER", "photos")
+    monkeypatch.setenv("EMPTY", "")
+    text = GOOD + (
+        "max_trials: ${TRIALS:-7}\nmax_seconds: ${EMPTY:-60}\nhost_memory: ${GIB:-6}GiB\n"
+        "data_kwargs: {folder: '${FOLDER}/${EMPTY}x', plain: '$${FOLDER}', list: [\"${FOLDER}\", $5]}\n"
+    )
+    arguments = load.load(write(text))
+    assert (arguments["max_trials"], arguments["max_seconds"], arguments["host_memory"]) == (7, 60.0, "6GiB")
+    assert arguments["data_kwargs"] == {"folder": "photos/x", "plain": "${FOLDER}", "list": ["photos", "$5"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("max_trials: ${NOT_SET_ANYWHERE}\n", "the environment variable NOT_SET_ANYWHERE is not set; set it, or write"),
+        ("max_trials: ${TRIALS\n", "'${TRIALS' is no variable; write ${NAME} or ${NAME:-default}"),
+        ("max_trials: ${a b}\n", "is no variable"),
+        ("max_trials: ${}\n", "is no variable"),
+        ("max_trials: ${TRIALS:-many}\n", "'many' is not allowed: input should be a valid integer"),
+    ],
+)
+def test_a_variable_that_cannot_be_put_in_is_said(write, text, told):
+    with pytest.raises(ConfigError) as caught:
+        load.load(write(GOOD + text))
+    assert told in str(caught.value)
+    assert caught.value.line == 3
+
+
+def test_anchors_and_keys_of_ones_own_say_things_once(write):
+    text = GOOD + (
+        "x-common: &common {folder: photos, part: training}\ndata_kwargs: *common\n"
+        "validation: model.py:Photos\nvalidation_kwargs: {<<: *common, part: validation}\n"
+    )
+    arguments = load.load(write(text))
+    assert arguments["data_kwargs"] == {"folder": "photos", "part": "training"}
+    assert arguments["validation_kwargs"] == {"folder": "photos", "part": "validation"}
+
+
+def test_a_value_that_aliases_share_is_expanded_once(write):
+    text = GOOD + 'x-plain: &plain "$${FOLDER}"\ndata_kwargs: {folder: *plain, part: *plain}\n'
+    assert load.load(write(text))["data_kwargs"] == {"folder": "${FOLDER}", "part": "${FOLDER}"}
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load.load(tmp_path / "nothing.yaml")

@@ -1,0 +1,101 @@
+"""A matrix becomes cells; what is wrong with it is said at its place."""
+
+import pytest
+
+from autofit.api.config import load
+from autofit.api.config.matrix import MatrixError, apply, unfold
+from autofit.errors import ConfigError
+from tests.unit.api.test_config import GOOD, write  # noqa: F401  # the fixture
+
+
+def test_the_last_axis_varies_fastest_and_what_is_included_comes_last():
+    matrix = {
+        "model_kwargs.width": [8, 16],
+        "device_memory": ["1GiB", "2GiB"],
+        "exclude": [{"model_kwargs.width": 16, "device_memory": "1GiB"}],
+        "include": [{"model_kwargs.width": 64}],
+    }
+    assert unfold(matrix) == [
+        {"model_kwargs.width": 8, "device_memory": "1GiB"},
+        {"model_kwargs.width": 8, "device_memory": "2GiB"},
+        {"model_kwargs.width": 16, "device_memory": "2GiB"},
+        {"model_kwargs.width": 64},
+    ]
+
+
+def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
+    told = {"model_kwargs": {"depth": 2}, "data": "d"}
+    changed = apply({"model_kwargs.pixels, data_kwargs.pixels": 64, "space.workers": [1]}, told)
+    assert changed == {
+        "model_kwargs": {"depth": 2, "pixels": 64},
+        "data": "d",
+        "data_kwargs": {"pixels": 64},
+        "space": {"workers": [1]},
+    }
+    assert told == {"model_kwargs": {"depth": 2}, "data": "d"}
+
+
+@pytest.mark.parametrize(
+    ("matrix", "keys", "told"),
+    [
+        ([1], (), "must name what is varied"),
+        ({}, (), "gives no cell"),
+        ({"a": 1}, ("a",), "write a list of values"),
+        ({"a": "xyz"}, ("a",), "write a list of values"),
+        ({"a": []}, ("a",), "write a list of values"),
+        ({"a": [1, 1]}, ("a",), "has a value twice"),
+        ({"a": [1], "exclude": {"a": 1}}, ("exclude",), "must be a list of cells"),
+        ({"abc": [1], "exclude": [{"abd": 1}]}, ("exclude", 0), "abd is no axis; did you mean abc? Allowed here: abc"),
+        ({"a": [1], "exclude": [{"a": 2}]}, ("exclude", 0), "no cell has a = 2"),
+        ({"a": [1], "exclude": [{"a": 1}]}, (), "gives no cell"),
+        ({"a": [1], "include": [{"a": 1}]}, ("include", 0), "is there already"),
+        ({"a": list(range(200)), "b": list(range(200))}, (), "gives 40,000 cells"),
+        ({letter: list(range(100)) for letter in "abcdefgh"}, (), "gives 10,000,000,000,000,000 cells"),
+    ],
+)
+def test_what_is_wrong_with_a_matrix_is_said(matrix, keys, told):
+    with pytest.raises(MatrixError) as caught:
+        unfold(matrix)
+    assert caught.value.keys == keys
+    assert told in str(caught.value)
+
+
+def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):  # noqa: F811
+    text = GOOD + (
+        "model_kwargs: {depth: 2}\nmatrix:\n  model_kwargs.width: [8, 16]\n  dtype_policy: [float32, mixed_float16]\n"
+        "  jit_compile: [true]\n"
+    )
+    cells = load.load_sweep(write(text))
+    assert [values for values, _ in cells][1] == {
+        "model_kwargs.width": 8, "dtype_policy": "mixed_float16", "jit_compile": True
+    }  # fmt: skip
+    arguments = cells[2][1]
+    assert arguments["model_kwargs"] == {"depth": 2, "width": 16}
+    assert (arguments["dtype_policy"], arguments["jit_compile"]) == ("float32", True)
+    assert arguments["build_model"].path.name == "model.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "told"),
+    [
+        ("", 1, None, "has no matrix:"),
+        ("matrix: {max_trials: [3, none]}\n", 3, "matrix.max_trials", "'none' is not allowed"),
+        ("matrix:\n  model_kwargs: [8]\n", 4, "matrix.model_kwargs", "valid dictionary"),
+        ("matrix:\n  widht: [8]\n", 4, "matrix.widht", "there is no such key"),
+        ("matrix:\n  data.folder: [8]\n", 4, "matrix.data.folder", "data is 'model.py:Photos' here, which has no folder"),
+        ("matrix:\n  build_model: [model.py:f]\n", 4, "matrix.build_model", "does not define f"),
+        ("matrix:\n  space.wrokers: [[1], [2]]\n", 4, "matrix.space.wrokers", "did you mean workers"),
+        (
+            "matrix:\n  max_trials: [2]\n  include:\n    - {max_trials: 3}\n    - {max_trials: none}\n",
+            7,
+            "matrix.include.max_trials",
+            "'none' is not allowed",
+        ),
+        ("matrix:\n  a: [1]\n  exclude:\n    - {a: 2}\n", 6, "matrix.exclude.0", "no cell has a = 2"),
+    ],
+)
+def test_what_is_wrong_with_a_cell_is_named_with_its_place(write, text, line, key, told):  # noqa: F811
+    with pytest.raises(ConfigError) as caught:
+        load.load_sweep(write(GOOD + text))
+    assert (caught.value.line, caught.value.key) == (line, key)
+    assert told in caught.value.problem

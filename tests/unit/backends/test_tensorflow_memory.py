@@ -1,0 +1,116 @@
+"""The liveness walk and the allocator, on programs small enough to work out by hand."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autofit.backends.tensorflow.memory.allocator import BestFitAllocator, rounded
+from autofit.backends.tensorflow.memory.kernels import workspace_bytes
+from autofit.backends.tensorflow.memory.liveness import peak
+from autofit.backends.tensorflow.memory.program import Operation, Program, Value
+from autofit.records.trial import FitConfig
+from autofit.search.surrogate.host_memory import host_bytes_by_part
+from tests.fakes import DESCRIPTION, MIB
+
+KIB = 1024
+REGION = 64 * MIB  # one region, so that nothing but what is asked for is in use
+
+
+def chain(*, overwrite):
+    """a -> b -> c, 100 KiB each; only the next reads each."""
+    operations = (
+        Operation("a", (), (0,)),
+        Operation("b", (0,), (1,), may_overwrite=(0,) if overwrite else ()),
+        Operation("c", (1,), (2,), may_overwrite=(1,) if overwrite else ()),
+    )
+    return Program((Value(100 * KIB),) * 3, operations, frozenset({2}))
+
+
+@pytest.mark.parametrize(("overwrite", "expected"), [(False, 200 * KIB), (True, 100 * KIB)])
+def test_a_buffer_lives_until_its_last_reader_has_ended(overwrite, expected):
+    assert peak(chain(overwrite=overwrite), workers=1, region_bytes=REGION).total_bytes == expected
+
+
+def test_what_is_kept_for_the_backward_pass_is_live_at_the_turn():
+    values = (Value(100 * KIB, "activations"), Value(50 * KIB, "activations"), Value(100 * KIB, "gradients"))
+    operations = (
+        Operation("x", (), (0,)),
+        Operation("y", (0,), (1,)),
+        Operation("dx", (0, 1), (2,), workspace_bytes=(10 * KIB,)),
+    )
+    found = peak(Program(values, operations, frozenset({2}), {"weights": (30 * KIB,)}), workers=1, region_bytes=REGION)
+    assert found.total_bytes == 290 * KIB
+    parts = {part: size for part, size in found.bytes_by_part.items() if size}
+    assert parts == {"weights": 30 * KIB, "activations": 150 * KIB, "gradients": 100 * KIB, "temporaries": 10 * KIB}
+
+
+def test_a_view_takes_nothing_and_keeps_what_it_looks_at():
+    values = (Value(100 * KIB), Value(100 * KIB, alias_of=0), Value(1 * KIB), Value(1 * KIB))
+    operations = (
+        Operation("a", (), (0,)),
+        Operation("view", (0,), (1,)),
+        Operation("b", (), (2,), after=(1,)),
+        Operation("c", (1, 2), (3,)),
+    )
+    assert peak(Program(values, operations, frozenset({3})), workers=1, region_bytes=REGION).total_bytes == 102 * KIB
+
+
+def test_two_workers_hold_two_workspaces_at_once():
+    operations = tuple(Operation(name, (), (), workspace_bytes=(500 * KIB,), seconds=1.0) for name in "ab")
+    program = Program((), operations, frozenset())
+    assert peak(program, workers=1, region_bytes=REGION).total_bytes == 500 * KIB
+    assert peak(program, workers=2, region_bytes=REGION).total_bytes == 1000 * KIB
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3))
+def test_every_operation_runs_and_everything_is_given_back(seed, workers):
+    chance = random.Random(seed)
+    count = chance.randrange(1, 30)
+    values = tuple(Value(chance.randrange(1, 100) * KIB) for _ in range(count))
+    operations = tuple(
+        Operation(
+            str(n), tuple(sorted({chance.randrange(n) for _ in range(min(n, 2))})), (n,), seconds=chance.choice((0.0, 1.0))
+        )
+        for n in range(count)
+    )
+    found = peak(Program(values, operations, frozenset({count - 1})), workers=workers, steps=3, region_bytes=REGION)
+    assert max(rounded(v.size_bytes) for v in values) <= found.total_bytes <= sum(2 * rounded(v.size_bytes) for v in values)
+    assert sum(found.bytes_by_part.values()) == found.total_bytes
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3 * MIB)), max_size=60))
+def test_the_allocator_counts_what_is_in_use(steps):
+    allocator, held = BestFitAllocator(), []
+    for release, size in steps:
+        if release and held:
+            allocator.release(held.pop())
+        else:
+            held.append(allocator.allocate(size))
+            assert rounded(size) <= allocator.size_of(held[-1]) < 2 * rounded(size) + 256
+    assert allocator.in_use_bytes == sum(allocator.size_of(address) for address in held)
+    spans = sorted((address, address + allocator.size_of(address)) for address in held)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_a_chunk_less_than_twice_as_large_is_handed_out_whole():
+    allocator = BestFitAllocator()
+    assert allocator.size_of(allocator.allocate(40 * MIB)) == 64 * MIB
+
+
+def test_half_precision_is_multiplied_in_single():
+    assert workspace_bytes("MatMul", [(8, 4), (4, 2)], [(8, 2)], 2) == (128, 32, 64)
+    assert workspace_bytes("MatMul", [(8, 4), (4, 2)], [(8, 2)], 4) == ()
+
+
+def test_host_memory_is_that_of_process_queue_and_workers():
+    none, threads, processes = (
+        host_bytes_by_part(DESCRIPTION, config, 7 * MIB)
+        for config in (FitConfig(8, 1, 10, False), FitConfig(8, 2, 10, False), FitConfig(8, 2, 10, True))
+    )
+    batch = 8 * DESCRIPTION.sample_bytes
+    assert none == {"process": 100 * MIB, "step": 7 * MIB, "queue": 3 * batch, "worker_processes": 0}
+    assert threads["queue"] == (11 + 3 + 2) * batch
+    assert processes["worker_processes"] > 2 * 2 * batch

@@ -1,0 +1,194 @@
+"""The commands in this process: what they say of files, schemas and past tunes; no trial is run."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from autofit.cli import app
+
+RUN = CliRunner()
+CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs").glob("*.yaml"))
+MODEL = "import json\n\ndef build_model(width=8):\n    pass\n\n\ndef Photos(batch_size, folder='x'):\n    pass\n"
+DATA = "data: model.py:Photos\n"
+GOOD = f"build_model: model.py:build_model\n{DATA}storage: trials.db\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for module in ("model", "broken"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    (tmp_path / "model.py").write_text(MODEL)
+    return tmp_path
+
+
+MALFORMED = {
+    "wrong type": (GOOD + "max_trials: many\n", "tune.yaml:4:1: max_trials: 'many' is not allowed"),
+    "unknown key": (GOOD + "colour: red\n", "tune.yaml:4:1: colour: there is no such key"),
+    "misspelt key": (GOOD + "max_trails: 3\n", "tune.yaml:4:1: max_trails: there is no such key; did you mean max_trials"),
+    "misspelt knob": (GOOD + "space: {batchsize: [8]}\n", "tune.yaml:4:9: space.batchsize: there is no such key; did you"),
+    "duplicate key": (GOOD + "data: model.py:Photos\n", "tune.yaml:4:1: data: stands here twice, first in line 2"),
+    "tab": (GOOD + "space:\n\tbatch_size: [8]\n", "tune.yaml:5:1: is not YAML: there is a tab; indent with blanks"),
+    "missing key": ("data: model.py:Photos\n", "tune.yaml:1:1: build_model: is missing"),
+    "missing file": ("build_model: no.py:f\n" + DATA, "tune.yaml:1:1: build_model: 'no.py:f': there is no file"),
+    "missing function": ("build_model: model.py:build\n" + DATA, "does not define build; it defines Photos"),
+    "no reference": ("build_model: model.py\n" + DATA, "tune.yaml:1:1: build_model: 'model.py' is neither"),
+    "wrong units": (GOOD + "host_memory: 6 gigs\n", "tune.yaml:4:1: host_memory: '6 gigs' is not allowed"),
+    "too much": (GOOD + "device_memory: 150%\n", "tune.yaml:4:1: device_memory: '150%' is not allowed"),
+    "negative": (GOOD + "max_seconds: -1\n", "tune.yaml:4:1: max_seconds: -1 is not allowed"),
+    "upside down": (GOOD + "space:\n  batch_size: {min: 9, max: 8}\n", "tune.yaml:5:3: space.batch_size: "),
+    "empty": ("", "tune.yaml:1:1: is empty"),
+    "a list": ("- build_model\n", "tune.yaml:1:1: must be a mapping"),
+    "unclosed": (GOOD + "space: {batch_size: [8]\n", "is not YAML: expected ',' or '}'"),
+    "two documents": (GOOD + "---\nmax_trials: 3\n", "tune.yaml:4:1: is not YAML: but found another doc"),
+    "a tag": (GOOD + "data_kwargs: !include x.yaml\n", "tune.yaml:4:14: is not YAML: could not determine a constructor"),
+    "no variable": (GOOD + "max_trials: ${NOT_SET_ANYWHERE}\n", "tune.yaml:4:13: the environment variable NOT_SET_"),
+    "a matrix": (GOOD + "matrix: {max_trials: [1]}\n", "tune.yaml:4:1: matrix: this file describes a sweep"),
+    "huge": (GOOD + "#" * 2_000_000, "tune.yaml: has 2,000,075 bytes"),
+    "binary": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", "tune.yaml:1: is not a text file in UTF-8"),
+    "a bomb": ("a: &a [x, x]\nb: &b [*a, *a]\n" + "".join(
+        f"{chr(c)}: &{chr(c)} [*{chr(c - 1)}, *{chr(c - 1)}, *{chr(c - 1)}]\n" for c in range(99, 115)
+    ), "tune.yaml:1:1: its aliases unfold to more than"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["tune", "estimate"])
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_file_ends_with_2_and_one_message_with_its_place(folder, case, command):
+    text, told = MALFORMED[case]
+    (folder / "tune.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = RUN.invoke(app, [command, "tune.yaml"])
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("autofit: tune.yaml")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert len(done.stderr) < 700
+
+
+def test_check_says_what_was_found_and_runs_nothing(folder):
+    (folder / "tune.yaml").write_text(GOOD + "model_kwargs: {width: 4}\nhost_memory: 1GiB\n")
+    done = RUN.invoke(app, ["check", "tune.yaml"])
+    assert done.exit_code == 0, done.output
+    for told in ("build_model(width=4)", "Photos takes batch_size", "1.00 GiB of ", "not asked before", "is in order"):
+        assert told in done.stdout
+    assert not (folder / "trials.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        (
+            "model_kwargs: {wdith: 4}\n",
+            2,
+            "model_kwargs: build_model(width=8) cannot be called so: got an unexpected keyword",
+        ),
+        ("data_kwargs: {foldr: 4}\n", 2, "tune.yaml:4:1: data_kwargs: Photos(batch_size, folder='x') cannot be called so"),
+        (
+            "space: {workers: [1, 2]}\n",
+            2,
+            "tune.yaml:4:9: space.workers: the data takes batch_size; give its factory",
+        ),
+        (
+            "space: {prefetch: [1, 2]}\n",
+            2,
+            "tune.yaml:4:9: space.prefetch: there is no such key; did you mean max_",
+        ),
+        ("host_memory: 900TiB\n", 2, "tune.yaml:4:1: host_memory: 900TiB is more than the "),
+        ("device: gpu:9\n", 2, "device: 'gpu:9' is not on this machine"),
+        ("validation: model.py:json\n", 2, "validation: 'model.py:json': model has no function json"),
+        ("validation: broken.py:f\n", 1, "ZeroDivisionError"),
+        ("data: twice\n", 2, "stands here twice"),
+    ],
+)
+def test_check_says_what_would_fail(folder, text, code, told):
+    (folder / "broken.py").write_text("def f():\n    pass\n\n\n1 / 0\n")
+    (folder / "tune.yaml").write_text(GOOD + text)
+    done = RUN.invoke(app, ["check", "tune.yaml"])
+    assert done.exit_code == code
+    assert told in done.stderr
+    assert "autofit/" not in done.stderr.replace(str(folder), "")
+
+
+def test_check_looks_at_every_cell_of_a_sweep(folder):
+    (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
+    done = RUN.invoke(app, ["check", "sweep.yaml"])
+    assert done.exit_code == 0, done.output
+    assert re.findall(r"cell \d of 2: width \d", done.stdout) == ["cell 1 of 2: width 4", "cell 2 of 2: width 8"]
+
+
+def test_check_hides_the_gpu_from_what_it_imports_alone(folder, monkeypatch):
+    (folder / "model.py").write_text("import os\n\nSEEN = os.environ.pop('CUDA_VISIBLE_DEVICES')\n" + MODEL)
+    (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert RUN.invoke(app, ["check", "sweep.yaml"]).exit_code == 0
+    assert sys.modules["model"].SEEN == ""
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+def test_the_schema_takes_what_is_right_and_refuses_what_is_not(folder):
+    schema = json.loads(RUN.invoke(app, ["schema"]).stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    undescribed = [key for key, told in schema["properties"].items() if len(told["description"]) < 10]
+    assert undescribed == []
+    for path in CONFIGS:
+        validator.validate(yaml.safe_load(path.read_text()))
+    for text in (
+        "tolerance: 2%",
+        "max_trials: ${TRIALS:-3}",
+        "x-own: 3",
+        "matrix: {model_kwargs.width: [1]}",
+        "host_memory: 1",
+    ):
+        validator.validate(yaml.safe_load(GOOD + text))
+    for text in (
+        "max_trails: 3",
+        "max_trials: many",
+        "space: {wrokers: [1]}",
+        "device: abacus",
+        "baseline: {batch_size: 0}",
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            validator.validate(yaml.safe_load(GOOD + text))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["sweep", "tune.yaml"], "has no matrix:"),
+        (["sweep", "sweep.yaml", "--jobs", "many"], "--jobs: 'many' is not allowed"),
+        (["sweep", "sweep.yaml", "--jobs", "64"], "64 cells cannot be measured at the same time"),
+        (["sweep", "sweep.yaml", "--output", "no/such.json"], "there is no folder no"),
+        (["sweep", "sweep.yaml", "--output", "table.csv"], "is where the table goes; name the JSON file, as table.json"),
+        (["sweep", "sweep.yaml", "--launch", "rocket"], "autofit: launch: 'rocket' is not allowed"),
+        (["tune", "tune.yaml", "--launch", "rocket"], "autofit: launch: 'rocket' is not allowed"),
+        (["history", "--prune", "", "--storage", "none.db"], "is neither an age (30d)"),
+        (["history", "--prune", "yesterday", "--storage", "none.db"], "is neither an age (30d)"),
+        (["report", "tune.yaml"], "is not JSON"),
+        (["report", "none.json"], "cannot be read"),
+        (["show", "tune.yaml"], "is not JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_said(folder, arguments, told):
+    (folder / "tune.yaml").write_text(GOOD)
+    (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
+    done = RUN.invoke(app, arguments)
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+def test_history_of_nothing_says_so(folder):
+    assert (
+        RUN.invoke(app, ["history", "--storage", "none.db"]).stdout
+        == "nothing was tuned yet that is kept in sqlite:///none.db\n"
+    )
+    assert json.loads(RUN.invoke(app, ["history", "--storage", "none.db", "--json"]).stdout) == []

@@ -1,0 +1,171 @@
+"""What the NVIDIA driver says, told by a driver of the test's own."""
+
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from autofit.errors import DeviceBusyError, UsageError
+from autofit.machine import gpus, limits
+from autofit.records.machine import Device
+from autofit.trial.watcher import Watcher
+from tests.unit.machine.test_limits import HERE
+
+GIB = 2**30
+GPU = Device(0, "NVIDIA T4", "GPU-1", 16 * GIB, 4 * GIB)
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A driver with one GPU of 16 GiB; returns who holds how much of it, to be filled in."""
+    held = {}
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlSystemGetDriverVersion": lambda: "550.54",
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetHandleByUUID": lambda uuid: 0,
+        "nvmlDeviceGetUUID": lambda handle: "GPU-1",
+        "nvmlDeviceGetName": lambda handle: "NVIDIA T4",
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(
+            total=16 * GIB, used=sum(held.values()), free=16 * GIB - sum(held.values())
+        ),
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
+            SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in held.items()
+        ],
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(gpus.pynvml, name, answer)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return held
+
+
+def test_who_holds_a_gpu_is_named_when_more_is_asked_than_is_free(driver):
+    driver[1] = 12 * GIB
+    (gpu,) = gpus.nvidia_devices()
+    assert gpu.free_bytes == 4 * GIB
+    with pytest.raises(UsageError, match=r"6GiB is more than the 4\.00 GiB of 16\.0 GiB free .*\(pid 1\) holds 12\.0 GiB"):
+        limits.resolve_limits(HERE, gpu, "6GiB", "80%")
+
+
+def test_a_gpu_that_the_caller_holds_itself_is_said_to_be_busy(driver):
+    driver[os.getpid()] = 3 * GIB
+    with pytest.raises(DeviceBusyError, match=r"this process itself holds 3\.00 GiB of the memory of NVIDIA T4.* restart"):
+        gpus.check_free(GPU)
+
+
+def test_a_gpu_that_others_use_is_not_busy(driver):
+    driver[1] = 3 * GIB
+    gpus.check_free(GPU)
+
+
+def test_use_is_counted_for_the_trials_own_processes(driver):
+    driver |= {10: 2 * GIB, 11: GIB, 12: 5 * GIB}
+    assert gpus.used_bytes(GPU, {10, 11}) == (8 * GIB, 3 * GIB)
+    assert gpus.used_bytes(GPU, {99}) == (8 * GIB, None)
+
+
+def test_without_a_driver_there_is_no_gpu():
+    if gpus.nvidia_devices():
+        pytest.skip("this machine has a GPU")
+    assert gpus.used_bytes(GPU, {1}) == (None, None)
+    gpus.check_free(GPU)
+
+
+def test_the_driver_and_its_version_are_told(driver):
+    (found,) = gpus.nvidia_devices()
+    assert (found.name, found.driver, found.total_bytes) == ("NVIDIA T4", "550.54", 16 * GIB)
+
+
+ERRORS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_GPU_IS_LOST)
+
+
+def refuse(monkeypatch, code, *functions, handles=(0,)):
+    """Let the driver answer these functions, asked for these GPUs, with an error."""
+    for name in functions:
+        answer = getattr(pynvml, name)
+
+        def asked(handle, answer=answer):
+            if handle in handles:
+                raise pynvml.NVMLError(code)
+            return answer(handle)
+
+        monkeypatch.setattr(pynvml, name, asked)
+
+
+@pytest.mark.parametrize("code", ERRORS)
+@pytest.mark.parametrize("function", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetHandleByIndex"])
+def test_a_gpu_that_the_driver_does_not_tell_of_is_left_out_and_the_others_stay(driver, monkeypatch, code, function):
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    refuse(monkeypatch, code, function)
+    lost, found = gpus.survey()
+    assert (lost.index, lost.problem, lost.code) == (0, str(pynvml.NVMLError(code)), code)
+    assert gpus.nvidia_devices() == (found,)
+    assert found.index == 1
+    assert gpus.choose_device(replace(HERE, devices=(found,)), "auto") == found
+    with pytest.raises(UsageError, match=rf"gpu:0 \({lost.name}, not usable: {lost.problem}\)"):
+        gpus.choose_device(HERE, "gpu")
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_use_that_the_driver_does_not_tell_is_unknown(driver, monkeypatch, code):
+    driver[10] = 2 * GIB
+    refuse(monkeypatch, code, "nvmlDeviceGetMemoryInfo")
+    assert gpus.used_bytes(GPU, {10}) == (None, 2 * GIB)
+    assert gpus.used_bytes(GPU, {11}) == (None, None)
+    watcher = Watcher(os.getpid(), 1024 * GIB, 9.0, GPU)
+    assert watcher.poll() is None
+    assert watcher.driver_peak_bytes is None
+    refuse(monkeypatch, code, "nvmlDeviceGetHandleByUUID", handles=("GPU-1",))
+    assert gpus.used_bytes(GPU, {10}) == (None, None)
+    gpus.check_free(GPU)
+
+
+def test_a_driver_that_tells_nothing_has_no_gpus(driver, monkeypatch):
+    def unknown():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+
+    for name in ("nvmlSystemGetDriverVersion", "nvmlShutdown"):
+        monkeypatch.setattr(pynvml, name, unknown)
+    assert gpus.survey() == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "indices"),
+    [
+        (None, [0, 1, 2]),
+        ("1,0", [1, 0]),
+        (" 2 , 1", [2, 1]),
+        ("0,7,1", [0]),
+        ("-1,0", []),
+        ("1,-1,0", [1]),
+        ("", []),
+        ("NoDevFiles", []),
+        ("GPU-c,GPU-a", [2, 0]),
+        ("1,GPU-x,0", [1]),
+        ("0,MIG-1,1", [0]),
+        ("MIG-GPU-a/1/0", []),
+    ],
+)
+def test_cuda_visible_devices_is_read_as_cuda_reads_it(driver, monkeypatch, named, indices):
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 3)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: f"GPU-{'abc'[handle]}1f0e")
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    visible = gpus.nvidia_devices()
+    assert [gpu.index for gpu in visible] == indices
+    assert [gpu.index for gpu in gpus.survey(hidden=True)] == [0, 1, 2]
+    if visible:
+        assert gpus.choose_device(replace(HERE, devices=visible), "auto").index == indices[0]
+
+
+@pytest.mark.parametrize("device", ["auto", "gpu", "gpu:0"])
+def test_a_slice_of_a_gpu_is_refused_and_not_taken_for_no_gpu(driver, monkeypatch, device):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-4d2e, MIG-5f3a")
+    here = replace(HERE, devices=gpus.nvidia_devices())
+    with pytest.raises(UsageError, match="names MIG-4d2e: MIG slices are not supported yet; say device: cpu, or name the"):
+        gpus.choose_device(here, device)
+    assert gpus.choose_device(here, "cpu") is None

@@ -1,0 +1,64 @@
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from autofit.errors import UsageError
+from autofit.machine import gpus, host, limits
+from autofit.records.machine import Device, Machine
+
+GIB = 2**30
+HERE = Machine("Linux", "3.11", "some CPU", 4, 16 * GIB, 12 * GIB)
+GPU = Device(0, "NVIDIA T4", "GPU-1", 16 * GIB, 10 * GIB)
+
+
+def test_this_machine_has_cores_and_memory_that_it_may_use():
+    here = host.detect()
+    assert here.cores >= 1
+    assert 0 < here.available_bytes <= here.memory_bytes <= psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize(
+    ("host_memory", "host_bytes"),
+    [("50%", 8 * GIB), ("6GiB", 6 * GIB), ("6 GB", 6 * 10**9), (GIB, GIB), ("100%", 12 * GIB)],
+)
+def test_host_memory_is_a_share_of_all_but_never_more_than_is_available(host_memory, host_bytes):
+    assert limits.resolve_limits(HERE, None, "90%", host_memory).host_bytes == host_bytes
+
+
+def test_a_share_of_device_memory_is_of_what_is_free():
+    assert limits.resolve_limits(HERE, GPU, "50%", "80%").device_bytes == 5 * GIB
+
+
+def test_a_cpu_has_a_device_limit_only_when_a_size_is_asked_for():
+    assert limits.resolve_limits(HERE, None, "90%", "80%").device_bytes is None
+    assert limits.resolve_limits(HERE, None, "64MiB", "80%").device_bytes == 64 * 2**20
+
+
+@pytest.mark.parametrize("amount", ["lots", "-1GiB", "0", 0, "%", "120%", "0%"])
+def test_what_is_no_amount_of_memory_is_said(amount):
+    with pytest.raises(UsageError, match="host_memory"):
+        limits.resolve_limits(HERE, None, "90%", amount)
+
+
+def test_more_than_there_is_is_said():
+    with pytest.raises(UsageError, match=r"17GiB is more than the 16\.0 GiB"):
+        limits.resolve_limits(HERE, None, "90%", "17GiB")
+    with pytest.raises(UsageError, match=r"11GiB is more than the 10\.0 GiB of .* free on NVIDIA T4"):
+        limits.resolve_limits(HERE, GPU, "11GiB", "80%")
+
+
+def test_auto_is_the_first_gpu_or_the_cpu():
+    assert gpus.choose_device(HERE, "auto") is None
+    both = replace(HERE, devices=(GPU, replace(GPU, index=1)))
+    assert gpus.choose_device(both, "auto") == GPU
+    assert gpus.choose_device(both, "gpu:1").index == 1
+    assert gpus.choose_device(both, "cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("device", "told"), [("gpu", "GPUs here: none"), ("gpu:3", "GPUs here: none"), ("tpu", "not one of")]
+)
+def test_a_device_that_is_not_there_is_said(device, told):
+    with pytest.raises(UsageError, match=told):
+        gpus.choose_device(HERE, device)

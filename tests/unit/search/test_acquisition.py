@@ -1,0 +1,196 @@
+"""What is tried next: what it never proposes, what it explores, when it stops, and when it is lost."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
+from autofit.search.acquisition import Proposer
+from autofit.search.config_arrays import Columns
+from autofit.search.decision import Proposal, difference
+from autofit.search.space import build_space, condemned
+from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB
+
+SPACE = build_space(None, KNOBS, cores=8, sample_count=100_000)
+WIDE = Limits(2**40, 2**40)
+
+
+def proposer(limits=WIDE, **changes):
+    options = {"cores": 8, "on_cpu": False, "tolerance": 0.02, "risk": 0.97, "max_oom": 2}
+    return Proposer(SPACE, BASELINE, DESCRIPTION, limits, **{**options, **changes})
+
+
+def proposed(asked, trials):
+    """The proposal, or the reason to stop or to leave the choice to another."""
+    decision = asked.decide(trials)
+    return decision.proposal or decision.stop_reason or decision.fallback
+
+
+def left(asked, trials):
+    return asked.reach.configs_at(asked.reach.allowed(trials).left)
+
+
+def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, noise=1.0):
+    """A trial by formula: seconds a sample of the step, and of one worker; bytes of the device a sample."""
+    step = config.batch_size / (0.01 + sample * config.batch_size)
+    workers = min(config.workers, capacity) if config.has_queue else 1
+    device = 100 * MIB + held * config.batch_size
+    host = 200 * MIB + (config.max_queue_size if config.has_queue else 1) * config.batch_size * MIB // 4
+    told = Evidence("by formula")
+    if device > limits.device_bytes:
+        return Trial(config, Measurement(Outcome.DEVICE_OOM, told, host_peak_bytes=int(host)))
+    if host > limits.host_bytes:
+        return Trial(config, Measurement(Outcome.HOST_OOM, told, host_peak_bytes=limits.host_bytes))
+    return Trial(
+        config,
+        Measurement(
+            Outcome.OK,
+            told,
+            samples_per_second=noise * min(step, workers / made),
+            spread=0.01,
+            compute_samples_per_second=step,
+            input_samples_per_second=workers / made,
+            device_peak_bytes=device,
+            host_peak_bytes=int(host),
+        ),
+    )
+
+
+def searched(asked, limits=WIDE, most=20, **formula):
+    """The trials of a whole search, and why it ended."""
+    trials = []
+    while len(trials) < most:
+        proposal = proposed(asked, trials)
+        if isinstance(proposal, str):
+            return trials, proposal
+        trials.append(run(proposal.config, limits, **formula))
+    return trials, "spent"
+
+
+@settings(max_examples=15)
+@given(st.floats(1e-5, 1e-1), st.floats(1e-5, 1e-1), st.integers(150, 5000), st.integers(300, 20_000), st.integers(1, 20))
+def test_nothing_is_tried_twice_or_beyond_an_oom_or_far_beyond_what_ran(sample, made, device, host, held):
+    limits = Limits(device * MIB, host * MIB)
+    trials, _ = searched(proposer(limits), limits, most=12, sample=sample, made=made, held=held * MIB)
+    assert len({t.config for t in trials}) == len(trials)
+    for later, trial in enumerate(trials):
+        before = trials[:later]
+        largest = max((t.config.batch_size for t in before if t.measurement.outcome is Outcome.OK), default=None)
+        assert largest is None or trial.config.batch_size <= 8 * largest
+        for oom in (t for t in before if t.measurement.outcome.is_oom):
+            assert not condemned(Columns.of([trial.config]), oom.config, oom.measurement.outcome)[0]
+
+
+def test_the_best_is_found_in_a_few_trials():
+    trials, reason = searched(proposer())
+    best = max(run(c).measurement.samples_per_second for c in SPACE.configs())
+    assert "expected to gain" in reason
+    assert len(trials) <= 10
+    assert max(t.measurement.samples_per_second for t in trials) > 0.97 * best
+
+
+def test_a_compute_bound_job_need_not_explore_workers():
+    trials, _ = searched(proposer(), made=1e-6)
+    assert sum(t.config.has_queue for t in trials) <= 2
+
+
+def test_an_input_bound_job_need_not_explore_batches():
+    trials, _ = searched(proposer(), sample=1e-6, made=0.1, capacity=20)
+    assert max(t.config.workers for t in trials) >= 8
+    assert len(trials) <= 8
+    assert max(t.measurement.samples_per_second for t in trials) > 0.95 * 16 / 0.1
+
+
+def test_the_frontier_is_reached_without_an_oom():
+    limits = Limits(1000 * MIB, 2**40)
+    trials, _ = searched(proposer(limits), limits, sample=1e-5, made=1e-7)
+    assert not any(t.measurement.outcome.is_oom for t in trials)
+    assert max(t.measurement.device_peak_bytes for t in trials) > 0.85 * 1000 * MIB
+
+
+def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
+    ran = [run(FitConfig(b, 1, 10, False)) for b in (8, 32)]
+    full = [Trial(FitConfig(b, 1, 10, False), Measurement(Outcome.DEVICE_OOM, Evidence("full"))) for b in (2048, 1024)]
+    proposals = [left(proposer(max_oom=m), [*ran, *full]) for m in (2, 3)]
+    assert max(c.batch_size for c in proposals[0]) == 32
+    assert max(c.batch_size for c in proposals[1]) > 32
+
+
+def test_risk_is_the_share_of_the_limit_that_may_be_predicted():
+    limits = Limits(1000 * MIB, 2**40)
+    trials = [run(FitConfig(b, 1, 10, False), limits) for b in (8, 64, 256)]
+    largest = [max(c.batch_size for c in left(proposer(limits, risk=r), trials)) for r in (0.5, 0.7, 0.97)]
+    assert largest == sorted(set(largest))
+    assert run(FitConfig(largest[0], 1, 10, False), limits).measurement.device_peak_bytes <= 500 * MIB
+
+
+def test_the_first_probe_is_small_where_nothing_is_known_and_the_second_another_batch():
+    asked = proposer()
+    first = proposed(asked, [])
+    assert isinstance(first, Proposal)
+    assert (first.config, first.phase) == (FitConfig(8, 1, 10, False), "probe")
+    second = proposed(asked, [run(first.config)])
+    assert (second.phase, second.config.batch_size) == ("probe", 32)
+
+
+def test_a_first_probe_that_does_not_fit_is_followed_by_a_smaller_one():
+    full = Trial(FitConfig(8, 1, 10, False), Measurement(Outcome.DEVICE_OOM, Evidence("full")))
+    assert proposed(proposer(), [full]).config.batch_size < 8
+
+
+def test_where_the_bound_allows_no_larger_batch_a_smaller_one_makes_the_line():
+    limits = Limits(300 * MIB, 2**40)
+    first = run(FitConfig(8, 1, 10, False), limits, held=20 * MIB)
+    assert proposed(proposer(limits), [first]).config.batch_size < 8
+
+
+def test_predictions_that_stay_wrong_are_noticed():
+    configs = [FitConfig(b, 1, 10, False) for b in (8, 32, 256, 64, 1024, 512, 128)]
+    wild = [run(c, noise=n) for c, n in zip(configs, (1, 0.4, 2, 0.3, 1.5, 0.2, 3), strict=True)]
+    sound = [run(c) for c in configs]
+    assert proposer().decide(wild).fallback
+    assert not proposer().decide(sound).fallback
+    assert proposer().error(sound[:5]) is None
+
+
+def test_readings_are_thought_over():
+    noises = (1.0, 1.0, 1.0, 1.08)
+    configs = [FitConfig(b, 1, 10, False) for b in (8, 64, 256, 512)]
+    trials = [run(c, made=1e-6, noise=n) for c, n in zip(configs, noises, strict=True)]
+    slow = [Trial(t.config, replace(t.measurement, spread=0.1)) for t in trials]
+    thought = proposer().rates(slow)[configs[-1]][0]
+    assert math.log(slow[-1].measurement.samples_per_second) - 0.02 > thought
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.TIMEOUT])
+def test_a_crash_teaches_nothing_but_not_to_try_it_again(outcome):
+    gone = Trial(FitConfig(8, 1, 10, False), Measurement(outcome, Evidence("gone")))
+    following = proposed(proposer(), [gone]).config
+    assert following != gone.config
+    assert gone.config not in left(proposer(), [gone])
+
+
+@pytest.mark.parametrize(
+    ("config", "other", "told"),
+    [
+        (FitConfig(64, 1, 10, False), FitConfig(32, 1, 10, False), "larger batch"),
+        (FitConfig(16, 4, 10, False), FitConfig(32, 2, 10, False), "smaller batch, more workers"),
+        (FitConfig(32, 2, 4, False), FitConfig(32, 4, 10, False), "fewer workers, shorter queue"),
+        (FitConfig(32, 1, 4, False), FitConfig(32, 4, 10, False), "fewer workers"),
+        (FitConfig(32, 4, 10, True), FitConfig(32, 4, 10, False), "processes"),
+        (FitConfig(64), FitConfig(32), "larger batch"),
+        (FitConfig(32), FitConfig(32), ""),
+    ],
+)
+def test_what_a_config_has_other_than_the_best_is_said(config, other, told):
+    assert difference(config, other) == told
+
+
+def test_a_proposal_says_what_why_and_how_near_the_limit():
+    proposal = Proposal(FitConfig(64), "propose", 0.123, 0.74, 0.2, 0.71, "larger batch")
+    assert str(proposal) == "larger batch: predicted +12%, device memory 71% ± 3% of the limit"
+    assert str(Proposal(FitConfig(64), "propose", -0.04)) == "unsure, may be faster (predicted -4%)"
+    assert str(Proposal(FitConfig(64), "probe")) == "to see how time and memory grow"

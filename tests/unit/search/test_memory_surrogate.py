@@ -1,0 +1,104 @@
+"""Memory predicted from what has run: the laws that it keeps, and what an OOM teaches it."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autofit.records.trial import Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, Trial
+from autofit.search.surrogate.memory import MemorySurrogate, estimated_bytes
+from tests.fakes import DESCRIPTION, MIB
+
+LIMITS = Limits(10_000 * MIB, 10_000 * MIB)
+FOOTPRINTS = tuple(Footprint(b, {"weights": 20 * MIB, "activations": b * MIB}, "walk", 0.2) for b in (1, 32, 128))
+ESTIMATED = replace(DESCRIPTION, footprints=FOOTPRINTS)
+
+
+def ran(config, device=None, host=None, queued=None):
+    told = Evidence("ran to its end")
+    return Trial(
+        config, Measurement(Outcome.OK, told, device_peak_bytes=device, host_peak_bytes=host, queued_batches=queued)
+    )
+
+
+def oom(config, outcome, last=None):
+    return Trial(config, Measurement(outcome, Evidence("full", last_host_bytes=last)))
+
+
+@pytest.mark.parametrize("description", [DESCRIPTION, ESTIMATED])
+def test_two_trials_make_the_line(description):
+    trials = [ran(FitConfig(b), device=(50 + 2 * b) * MIB) for b in (32, 64)]
+    predicted = MemorySurrogate(description, LIMITS, on_cpu=False, trials=trials).device(FitConfig(256))
+    assert predicted.expected_bytes == pytest.approx(562 * MIB, rel=0.15)
+    assert predicted.upper_bytes > 562 * MIB
+
+
+def test_nothing_is_said_of_a_device_of_which_nothing_is_known():
+    assert MemorySurrogate(DESCRIPTION, LIMITS, on_cpu=False).device(FitConfig(32)) is None
+
+
+def test_before_anything_has_run_the_estimate_is_the_prediction():
+    predicted = MemorySurrogate(ESTIMATED, LIMITS, on_cpu=False).device(FitConfig(64))
+    assert predicted.expected_bytes == pytest.approx(84 * MIB, rel=0.01)
+    assert predicted.upper_bytes > 1.1 * predicted.expected_bytes
+
+
+def test_trials_narrow_the_bound():
+    def width(count):
+        trials = [ran(FitConfig(b), device=(20 + b) * MIB) for b in (16, 32, 64)[:count]]
+        predicted = MemorySurrogate(ESTIMATED, LIMITS, on_cpu=False, trials=trials).device(FitConfig(128))
+        return predicted.upper_bytes - predicted.expected_bytes
+
+    assert width(3) < width(2) < width(1)
+
+
+def test_a_device_oom_raises_what_is_predicted():
+    limits = Limits(100 * MIB, 10_000 * MIB)
+    trials = [ran(FitConfig(16), device=36 * MIB)]
+    before = MemorySurrogate(ESTIMATED, limits, on_cpu=False, trials=trials).device(FitConfig(64))
+    trials.append(oom(FitConfig(64), Outcome.DEVICE_OOM))
+    after = MemorySurrogate(ESTIMATED, limits, on_cpu=False, trials=trials).device(FitConfig(64))
+    assert before.expected_bytes < 86 * MIB < after.expected_bytes
+    assert after.upper_bytes > 100 * MIB
+
+
+def test_after_a_host_oom_batches_are_known_to_be_larger():
+    """A sample was taken for 256 KiB; in the queue it takes four times as much."""
+    limits = Limits(None, 900 * MIB)
+    small, large = FitConfig(8, 2, 10, False), FitConfig(64, 2, 10, False)
+    trials = [ran(small, host=220 * MIB, queued=13)]
+    before = MemorySurrogate(DESCRIPTION, limits, on_cpu=False, trials=trials).host(large)
+    trials.append(oom(large, Outcome.HOST_OOM, last=920 * MIB))
+    after = MemorySurrogate(DESCRIPTION, limits, on_cpu=False, trials=trials).host(large)
+    nearby = MemorySurrogate(DESCRIPTION, limits, on_cpu=False, trials=trials).host(replace(large, max_queue_size=8))
+    assert before.expected_bytes < 800 * MIB
+    assert after.expected_bytes > 850 * MIB
+    assert nearby.upper_bytes > 800 * MIB
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 512), st.integers(1, 2000)), max_size=4),
+    st.booleans(),
+    st.sampled_from([DESCRIPTION, ESTIMATED]),
+)
+def test_memory_never_falls_with_a_knob(seen, processes, description):
+    trials = [ran(FitConfig(b, 2, 4, processes), device=size * MIB, host=size * MIB) for b, size in seen]
+    surrogate = MemorySurrogate(description, LIMITS, on_cpu=False, trials=trials)
+    for low, high in itertools.pairwise((8, 64, 256)):
+        devices = [surrogate.device(FitConfig(b)) for b in (low, high)]
+        if devices[0] is not None:
+            assert devices[0].expected_bytes <= devices[1].expected_bytes * (1 + 1e-9)
+        for a, b in (
+            (FitConfig(low, 2, 4, processes), FitConfig(high, 2, 4, processes)),
+            (FitConfig(32, 2, low, processes), FitConfig(32, 2, high, processes)),
+            (FitConfig(32, low, 300, processes), FitConfig(32, high, 300, processes)),
+        ):
+            assert surrogate.host(a).expected_bytes <= surrogate.host(b).expected_bytes * (1 + 1e-9)
+
+
+def test_between_and_beyond_estimates_lie_straight_lines():
+    assert estimated_bytes(FOOTPRINTS, 32) == 52 * MIB
+    assert estimated_bytes(FOOTPRINTS, 80) == 100 * MIB
+    assert estimated_bytes(FOOTPRINTS, 256) == 276 * MIB

@@ -1,0 +1,119 @@
+"""FrontierSampler with plain Optuna: `study.optimize`, resumption, the fallback, and what it reads from a trial."""
+
+import optuna
+import pytest
+
+from autofit.errors import UsageError
+from autofit.records.trial import FitConfig
+from autofit.search.sampler import FrontierSampler
+
+ASKED = {"batch_size": (1, 512), "workers": [1, 2, 4, 8], "max_queue_size": [2, 10], "use_multiprocessing": [False]}
+DEVICE, HOST = 1000.0, 4000.0
+
+
+def objective(sampler, seen=None):
+    """Somebody's own trials: samples per second by formula, memory in whatever unit."""
+
+    def run(trial):
+        config = sampler.suggest(trial)
+        if seen is not None:
+            seen.append(config)
+        device = 100 + 4 * config.batch_size
+        host = 500 + config.batch_size * (config.max_queue_size if config.has_queue else 1)
+        trial.set_constraint("device_memory", device / DEVICE - 1)
+        trial.set_constraint("host_memory", host / HOST - 1)
+        if device > DEVICE or host > HOST:
+            return 0.0
+        compute, made = config.batch_size / (0.05 + 0.001 * config.batch_size), 200 * config.workers
+        trial.set_user_attr("compute_samples_per_second", compute)
+        trial.set_user_attr("input_samples_per_second", made)
+        return min(compute, made)
+
+    return run
+
+
+def study_of(sampler):
+    return optuna.create_study(direction="maximize", sampler=sampler)
+
+
+def test_study_optimize_finds_the_best_and_stops():
+    sampler, seen = FrontierSampler(ASKED, cores=8), []
+    study = study_of(sampler)
+    study.optimize(objective(sampler, seen), n_trials=30, callbacks=[sampler.stop_when_settled])
+    assert len(study.trials) < 15
+    assert not any(t.value == 0 for t in study.trials)
+    assert study.best_value > 0.95 * 220 / (0.05 + 0.22)
+    assert seen[0] == FitConfig(8, 1, 10, False)
+
+
+def test_it_goes_on_where_a_study_was():
+    sampler = FrontierSampler(ASKED, cores=8)
+    study = study_of(sampler)
+    study.optimize(objective(sampler), n_trials=3)
+    later, seen = FrontierSampler(ASKED, cores=8), []
+    study.sampler = later
+    study.optimize(objective(later, seen), n_trials=2)
+    whole = FrontierSampler(ASKED, cores=8)
+    straight = study_of(whole)
+    straight.optimize(objective(whole), n_trials=5)
+    assert [t.params for t in study.trials] == [t.params for t in straight.trials]
+
+
+def test_asked_for_more_than_is_worth_it_goes_on_within_what_fits():
+    sampler = FrontierSampler(ASKED, cores=8)
+    study = study_of(sampler)
+    study.optimize(objective(sampler), n_trials=25)
+    assert len({tuple(t.params.items()) for t in study.trials}) == 25
+    assert sum(t.value == 0 for t in study.trials) <= 1
+    assert "expected to gain" in sampler.stop_reason(study)
+
+
+def test_when_its_predictions_are_no_guide_tpe_takes_over_and_it_says_so():
+    sampler = FrontierSampler(ASKED, cores=8, tolerance=0.0)
+    study = study_of(sampler)
+    values = iter([100, 30, 400, 20, 900, 10, 300, 5, 80, 60, 10, 700])
+
+    def wild(trial):
+        sampler.suggest(trial)
+        return float(next(values))
+
+    study.optimize(wild, n_trials=11)
+    assert "Optuna's TPE proposes from here on" in sampler.decide(study).fallback
+    assert sampler.stop_reason(study) is None
+    study.optimize(wild, n_trials=1)
+    assert len({tuple(t.params.items()) for t in study.trials}) == 12
+
+
+def test_it_says_why_before_each_trial():
+    sampler = FrontierSampler(ASKED, cores=8)
+    study = study_of(sampler)
+    said = []
+    for _ in range(4):
+        said.append(str(sampler.decide(study).proposal))
+        study.optimize(objective(sampler), n_trials=1)
+    assert said[0].startswith("to see how time and memory grow")
+    assert "predicted +" in said[-1] or "step" in said[-1]
+    assert "of the limit" in said[-1]
+
+
+def test_a_space_that_is_exhausted_is_said():
+    sampler = FrontierSampler({"batch_size": [8, 16]}, cores=2)
+    study = study_of(sampler)
+    study.optimize(lambda trial: float(sampler.suggest(trial).batch_size), n_trials=2)
+    assert "every configuration has been tried" in sampler.stop_reason(study)
+    with pytest.raises(RuntimeError, match="every configuration has been tried"):
+        study.ask(sampler.distributions)
+
+
+def test_only_divisors_of_an_effective_batch_are_searched():
+    sampler = FrontierSampler({"batch_size": (8, 512)}, cores=2, effective_batch_size=960)
+    assert {c.batch_size for c in sampler.proposer.reach.configs} == {b for b in range(8, 513) if 960 % b == 0}
+    with pytest.raises(UsageError, match="divides the effective batch size 7"):
+        FrontierSampler({"batch_size": (8, 512)}, cores=2, effective_batch_size=7)
+
+
+def test_parameters_that_are_no_knobs_may_be_searched_beside_them():
+    sampler = FrontierSampler({"batch_size": [8, 16, 32]}, cores=2)
+    study = study_of(sampler)
+    study.optimize(lambda trial: sampler.suggest(trial).batch_size * trial.suggest_float("rate", 0.1, 1), n_trials=2)
+    assert all(0.1 <= t.params["rate"] <= 1 for t in study.trials)

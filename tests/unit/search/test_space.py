@@ -1,0 +1,143 @@
+"""Laws of the search space: equal points, domination, and what may be asked."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autofit.errors import UsageError
+from autofit.records.trial import KNOBS, FitConfig, Outcome
+from autofit.search.config_arrays import Columns
+from autofit.search.space import SearchSpace, build_space, condemned, cost
+
+SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
+
+configs = st.builds(
+    FitConfig,
+    batch_size=st.integers(1, 4096),
+    workers=st.integers(0, 16),
+    max_queue_size=st.integers(1, 64),
+    use_multiprocessing=st.booleans(),
+)
+
+
+@given(configs)
+def test_a_canonical_config_stands_for_itself(config):
+    once = SPACE.canonical(config)
+    assert SPACE.canonical(once) == once
+
+
+@given(st.integers(1, 64), st.integers(0, 64), st.booleans())
+def test_without_a_queue_all_settings_of_it_are_one_point(queue, other_queue, processes):
+    one = FitConfig(32, 1, queue, False)
+    assert SPACE.canonical(one) == SPACE.canonical(FitConfig(32, 0, other_queue, processes)) == FitConfig(32, 1, 10, False)
+
+
+def test_of_settings_whose_workers_are_never_all_busy_the_smallest_is_the_point():
+    asked = {"batch_size": [8], "workers": [1, 4, 8, 16], "max_queue_size": [2, 10], "use_multiprocessing": [False]}
+    space = build_space(asked, KNOBS, cores=16, sample_count=None)
+    assert {(c.workers, c.max_queue_size) for c in space.configs() if c.has_queue} == {(4, 2), (4, 10), (8, 10), (16, 10)}
+    sparse = build_space({**asked, "workers": [1, 8], "max_queue_size": [2, 4]}, KNOBS, cores=16, sample_count=None)
+    assert {(c.workers, c.max_queue_size) for c in sparse.configs() if c.has_queue} == {(8, 2), (8, 4)}
+
+
+def test_no_workers_are_not_made_a_process():
+    asked = {"batch_size": [8], "workers": [0, 1], "max_queue_size": [4], "use_multiprocessing": [True]}
+    space = build_space(asked, KNOBS, cores=2, sample_count=None)
+    assert set(space.configs()) == {FitConfig(8, 0, 4, True), FitConfig(8, 1, 4, True)}
+
+
+def test_the_space_lists_each_point_once_and_only_legal_ones():
+    points = list(SPACE.configs())
+    assert len(points) == len(set(points))
+    assert all(point in SPACE and SPACE.canonical(point) == point for point in points)
+    assert sum(not point.has_queue for point in points) == len(SPACE.batch_size)
+
+
+@given(configs, configs)
+def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
+    for outcome in (Outcome.DEVICE_OOM, Outcome.HOST_OOM):
+        if condemned(Columns.of([config]), oom, outcome)[0]:
+            assert config.batch_size >= oom.batch_size
+        assert condemned(Columns.of([oom]), oom, outcome)[0]
+    if condemned(Columns.of([config]), oom, Outcome.HOST_OOM)[0]:
+        assert all(a >= b for a, b in zip(cost(config)[1:3], cost(oom)[1:3], strict=True))
+
+
+@given(configs, configs)
+def test_only_an_oom_condemns(config, other):
+    assert not condemned(Columns.of([config]), other, Outcome.OK)[0]
+    assert not condemned(Columns.of([config]), other, Outcome.TIMEOUT)[0]
+    assert not condemned(Columns.of([config]), other, Outcome.CRASHED)[0]
+
+
+def test_default_batch_sizes_stay_within_the_data():
+    assert SPACE.batch_size[0] == 1
+    assert SPACE.batch_size[-1] == 1000
+    assert {32, 48, 64, 96, 128} <= set(SPACE.batch_size)
+
+
+def test_a_tuple_is_a_range_and_a_list_a_choice():
+    space = build_space({"batch_size": (8, 100), "workers": [3, 1]}, KNOBS, cores=2, sample_count=None)
+    assert space.batch_size == (8, 12, *range(16, 97, 8), 100)
+    assert space.workers == (1, 3)
+
+
+def test_the_users_present_values_are_among_the_defaults_but_not_forced_on_what_is_asked():
+    space = build_space({"workers": [1, 2]}, KNOBS, cores=2, sample_count=None, baseline={"batch_size": 9, "workers": 7})
+    assert 9 in space.batch_size
+    assert space.workers == (1, 2)
+
+
+def test_a_knob_that_is_not_taken_is_none():
+    space = build_space(None, ("batch_size",), cores=2, sample_count=64)
+    assert space.workers is None
+    assert space.nearest(FitConfig(30, 4, 10, True)) == FitConfig(32)
+
+
+@pytest.mark.parametrize(
+    ("asked", "knobs", "told"),
+    [
+        ({"batchsize": [8]}, KNOBS, "'batchsize' is not a knob; the knobs are batch_size"),
+        ({"workers": [1]}, ("batch_size",), "the data does not take it"),
+        ({"batch_size": (64, 8)}, KNOBS, "is not (lowest, highest)"),
+        ({"batch_size": [0]}, KNOBS, "whole numbers from 1 on"),
+        ({"workers": []}, KNOBS, "whole numbers from 0 on"),
+        ({"max_queue_size": ["many"]}, KNOBS, "whole numbers from 1 on"),
+        ({"max_queue_size": [0]}, KNOBS, "whole numbers from 1 on"),
+        ({"use_multiprocessing": [1]}, KNOBS, "true and false"),
+        (None, (), "nothing to tune"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(asked, knobs, told):
+    with pytest.raises(UsageError) as caught:
+        build_space(asked, knobs, cores=2, sample_count=100)
+    assert told in str(caught.value)
+
+
+def test_a_single_value_space_has_one_config():
+    space = SearchSpace(batch_size=(8,), workers=(2,), max_queue_size=(4,), use_multiprocessing=(False,))
+    assert list(space.configs()) == [FitConfig(8, 2, 4, False)]
+
+
+def test_the_largest_batch_and_the_effective_one_bound_what_is_tried():
+    def sizes(asked=None, **bounds):
+        return build_space(asked, ["batch_size"], cores=2, sample_count=5000, **bounds).batch_size
+
+    assert max(sizes(max_batch_size=100)) == 100
+    assert sizes({"batch_size": [8, 64, 256]}, max_batch_size=100) == (8, 64)
+    assert sizes({"batch_size": (8, 64)}, effective_batch_size=96) == (8, 12, 16, 24, 32, 48)
+    assert max(sizes(effective_batch_size=1024, max_batch_size=200)) == 128
+
+
+@pytest.mark.parametrize(
+    ("asked", "knobs", "bounds", "told"),
+    [
+        ({"batch_size": [64, 256]}, ["batch_size"], {"max_batch_size": 32}, "the smallest is 64, and max_batch_size 32"),
+        ({"batch_size": (7, 8)}, ["batch_size"], {"effective_batch_size": 9}, "divides the effective batch size 9"),
+        ({}, ["workers"], {"effective_batch_size": 64}, "effective_batch_size: 64 is given, but the data does not take"),
+        ({}, ["workers"], {"max_batch_size": 64}, "max_batch_size: 64 is given, but the data does not take"),
+    ],
+)
+def test_bounds_that_leave_no_batch_size_are_said(asked, knobs, bounds, told):
+    with pytest.raises(UsageError, match=told):
+        build_space(asked, knobs, cores=2, sample_count=1000, **bounds)

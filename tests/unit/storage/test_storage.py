@@ -1,0 +1,129 @@
+"""Any Optuna storage; past tunes in it."""
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from optuna.storages import JournalStorage, RDBStorage
+
+from autofit.errors import StorageError, UsageError
+from autofit.records.result import PastTune
+from autofit.report.console import history as report
+from autofit.storage import attributes, connection, past_tunes, urls
+from autofit.tuning.cached import tune
+from autofit.tuning.request import PREFIX
+from tests.fakes import FakeLauncher, drain, question
+
+
+@pytest.mark.parametrize("where", ["sqlite:///{}/t.db", "{}/t.db", "journal:{}/t.log", "sqlite:///{}/new/folder/t.db"])
+def test_a_tune_is_kept_and_answered_in_any_storage(tmp_path, where):
+    asked = {"storage": where.format(tmp_path)}
+    assert not urls.is_there(asked["storage"])
+    _, first = drain(tune(question(tmp_path, **asked), FakeLauncher()))
+    again = FakeLauncher()
+    assert drain(tune(question(tmp_path, **asked), again))[1] == first
+    assert again.specs == []
+    (past,) = past_tunes.past_tunes(asked["storage"], PREFIX)
+    assert (past.trials, past.config) == (len(first.trials), str(first.config))
+    assert past.samples_per_second == first.samples_per_second
+    past_tunes.forget(asked["storage"], (past.name,))
+    assert past_tunes.past_tunes(asked["storage"], PREFIX) == ()
+
+
+def test_a_url_says_which_storage_is_opened(tmp_path):
+    for where, kind in ((f"journal:{tmp_path}/t.log", JournalStorage), (f"{tmp_path}/t.db", RDBStorage)):
+        with connection.opened(where) as backend:
+            assert isinstance(backend, kind)
+    assert urls.url_of("postgresql://me@host/db") == "postgresql+psycopg://me@host/db"
+
+
+def test_processes_that_make_a_storage_at_the_same_time_all_get_it(tmp_path):
+    def names(file):
+        with connection.opened(f"sqlite:///{file}") as backend:
+            return backend.get_all_studies()
+
+    with ThreadPoolExecutor(4) as pool:
+        for n in range(3):
+            assert list(pool.map(names, [tmp_path / f"{n}.db"] * 4)) == [[]] * 4
+
+
+def test_a_url_with_options_is_of_the_file_before_them(tmp_path):
+    where = f"sqlite:///{tmp_path}/t.db?timeout=5"
+    assert not urls.is_there(where)
+    asked = question(tmp_path, storage=where)
+    drain(tune(asked, FakeLauncher()))
+    assert urls.is_there(where)
+    assert asked.answer_key() in attributes.read_quickly(where, asked.fingerprint())
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("nosuchdb://x", "the trials cannot be stored: "),
+        ("postgresql://nobody@127.0.0.1:1/none", "the trials cannot be stored: "),
+        ("sqlite:////proc/none/t.db", "give a writable place as storage"),
+        ("journal:/proc/none/t.log", "give a writable place as storage"),
+    ],
+)
+def test_a_storage_that_cannot_be_opened_is_said(where, told):
+    with pytest.raises(StorageError, match=told), connection.opened(where):
+        pass
+
+
+def test_a_file_that_is_no_database_is_said(tmp_path):
+    (tmp_path / "t.db").write_text("this is a diary, not a database")
+    with pytest.raises(StorageError, match="file is not a database"), connection.opened(str(tmp_path / "t.db")):
+        pass
+
+
+def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
+    where = f"sqlite:///{tmp_path}/t.db"
+    _, record = drain(tune(question(tmp_path, storage=where, device_bytes=2**28), FakeLauncher()))
+    with connection.opened(where) as backend:
+        (study,) = backend.get_all_studies()
+        trial = backend.get_all_trials(study._study_id)[0]
+        assert backend.get_study_system_attrs(study._study_id)["study:metric_names"] == ["samples per second"]
+    first = record.trials[0]
+    assert trial.params == first.config.values()
+    assert trial.value == first.measurement.samples_per_second
+    assert trial.system_attrs["constraints"] == [trial.constraints["device_memory"], trial.constraints["host_memory"]]
+    assert trial.user_attrs["constraint device_memory"] == trial.constraints["device_memory"]
+    assert trial.user_attrs["device_peak_bytes"] == first.measurement.device_peak_bytes
+    assert trial.user_attrs["why"] == first.why
+    assert study.user_attrs["chosen"] == str(record.config)
+
+
+def test_what_is_kept_is_read_quickly_and_as_optuna_reads_it(tmp_path):
+    asked = question(tmp_path, storage=f"{tmp_path}/t.db")
+    drain(tune(asked, FakeLauncher()))
+    quick = attributes.read_quickly(asked.storage, asked.fingerprint())
+    assert quick == past_tunes.noted(asked.storage, asked.fingerprint())
+    assert asked.answer_key() in quick
+    assert attributes.read_quickly(asked.storage, "autofit-another") is None
+    assert attributes.read_quickly(f"journal:{tmp_path}/t.log", "x") is None
+    (tmp_path / "no.db").write_text("no database")
+    assert attributes.read_quickly(f"{tmp_path}/no.db", "x") is None
+
+
+def past(name, age_seconds, now=1_000_000_000.0):
+    return PastTune(name, "build_model(), Photos(…)", now - age_seconds, "host", "CPU", "device 90%, host 80%", 3)
+
+
+def test_past_tunes_are_meant_by_age_name_or_all(monkeypatch):
+    monkeypatch.setattr(report.time, "time", lambda: 1_000_000_000.0)
+    tunes = (past("autofit-aa11", 60), past("autofit-aa22", 5 * 3600), past("autofit-bb33", 40 * 86400))
+    assert report.matching(tunes, "all") == ("autofit-aa11", "autofit-aa22", "autofit-bb33")
+    assert report.matching(tunes, "2h") == ("autofit-aa22", "autofit-bb33")
+    assert report.matching(tunes, "30d") == ("autofit-bb33",)
+    assert report.matching(tunes, "6w") == ()
+    assert report.matching(tunes, "autofit-b") == ("autofit-bb33",)
+    for which, told in (("autofit-a", "is the beginning of several names"), ("yesterday", "neither an age")):
+        with pytest.raises(UsageError, match=told):
+            report.matching(tunes, which)
+
+
+def test_a_storage_of_another_program_is_left_alone(tmp_path):
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("create table diary (text)")
+    connection.close()
+    assert past_tunes.past_tunes(str(tmp_path / "other.db"), PREFIX) == ()

@@ -1,0 +1,110 @@
+"""Exit status, lines, log and readings -> outcome: one table."""
+
+import signal
+
+import pytest
+
+from autofit import backends
+from autofit.records.trial import Limits, Outcome
+from autofit.trial.outcome import Ending, classify
+
+GIB = 2**30
+LIMITS = Limits(device_bytes=GIB, host_bytes=4 * GIB)
+TF_OOM = "W0000 op_kernel.cc:1858] RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[96,31,31,8]\n"
+SLOW_ZONE = "W tensorflow] ran out of memory trying to allocate 2GiB. The caller indicates that this is not a failure\n"
+RAN = {"samples_per_second": 100.0, "steps": 10, "device_peak_bytes": GIB // 2}
+
+
+def ending(**known):
+    nothing = {
+        "exit_code": 0,
+        "phase": "training",
+        "measurement": None,
+        "failure": None,
+        "stopped": None,
+        "last_host_bytes": GIB,
+        "peak_host_bytes": GIB,
+        "kernel_oom_kills": 0,
+        "seconds": 5.0,
+        "log": "",
+    }
+    return Ending(**nothing | known)
+
+
+@pytest.mark.parametrize(
+    ("known", "outcome", "told"),
+    [
+        ({"measurement": RAN}, Outcome.OK, "ran to its end"),
+        ({"measurement": RAN, "exit_code": -11}, Outcome.OK, "ran to its end"),
+        ({"measurement": {**RAN, "device_peak_bytes": 2 * GIB}}, Outcome.DEVICE_OOM, "over the device limit"),
+        (
+            {"exit_code": 1, "failure": {"kind": "device_oom", "reason": "ResourceExhaustedError: OOM"}},
+            Outcome.DEVICE_OOM,
+            "OOM",
+        ),
+        (
+            {"exit_code": 1, "failure": {"kind": "host_oom", "reason": "MemoryError: 2 TiB"}},
+            Outcome.HOST_OOM,
+            "MemoryError",
+        ),
+        (
+            {"exit_code": 1, "failure": {"kind": "error", "reason": "ValueError: x", "traceback": "T"}},
+            Outcome.ERROR,
+            "ValueError",
+        ),
+        (
+            {"exit_code": -signal.SIGSEGV, "log": TF_OOM},
+            Outcome.DEVICE_OOM,
+            "died by SIGSEGV after the allocator wrote: RESOURCE",
+        ),
+        ({"exit_code": -signal.SIGABRT, "log": TF_OOM}, Outcome.DEVICE_OOM, "died by SIGABRT"),
+        ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": 4096}, Outcome.HOST_OOM, "with /dev/shm full"),
+        ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": GIB}, Outcome.CRASHED, "died by SIGBUS"),
+        ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": 0}, Outcome.HOST_OOM, "with /dev/shm full"),
+        ({"exit_code": -signal.SIGBUS}, Outcome.CRASHED, "died by SIGBUS"),
+        ({"exit_code": -signal.SIGKILL, "log": TF_OOM, "stopped": "deadline"}, Outcome.DEVICE_OOM, "allocator wrote"),
+        ({"exit_code": -signal.SIGSEGV, "log": SLOW_ZONE}, Outcome.CRASHED, "died by SIGSEGV while: training"),
+        ({"exit_code": -signal.SIGSEGV}, Outcome.CRASHED, "died by SIGSEGV"),
+        ({"exit_code": -signal.SIGABRT, "log": "terminate: what(): std::bad_alloc\n"}, Outcome.HOST_OOM, "std::bad_alloc"),
+        (
+            {"exit_code": -signal.SIGKILL, "stopped": "host limit", "last_host_bytes": int(4.1 * GIB)},
+            Outcome.HOST_OOM,
+            "2.5% over",
+        ),
+        ({"exit_code": -signal.SIGKILL, "last_host_bytes": int(3.8 * GIB)}, Outcome.HOST_OOM, "95% of the host limit"),
+        ({"exit_code": -signal.SIGKILL, "kernel_oom_kills": 1}, Outcome.HOST_OOM, "the kernel killed 1"),
+        ({"exit_code": -signal.SIGKILL}, Outcome.CRASHED, "died by SIGKILL"),
+        (
+            {"exit_code": -signal.SIGKILL, "stopped": "deadline"},
+            Outcome.TIMEOUT,
+            "at its deadline after 5.0 s while: training",
+        ),
+        ({"exit_code": 3}, Outcome.CRASHED, "exited with status 3"),
+        ({"exit_code": None, "phase": None}, Outcome.CRASHED, "lost together with the trial server while: starting"),
+    ],
+)
+def test_the_evidence_decides(known, outcome, told):
+    measurement = classify(ending(**known), LIMITS, backends.current(), on_cpu=True)
+    assert measurement.outcome is outcome
+    assert told in measurement.evidence.reason
+    assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
+    assert (measurement.traceback is not None) == (outcome is Outcome.ERROR)
+
+
+def test_the_record_names_the_signal_and_keeps_the_end_of_the_log_without_the_allocators_inventory():
+    log = "hello\n" + "I bfc_allocator.cc] Chunk at 7f00 of size 256\n" * 1000 + TF_OOM
+    evidence = classify(ending(exit_code=-signal.SIGSEGV, log=log), LIMITS, backends.current(), on_cpu=True).evidence
+    assert (evidence.signal, evidence.exit_code, evidence.phase) == ("SIGSEGV", -11, "training")
+    assert evidence.log_tail == ("hello", TF_OOM.strip())
+    assert evidence.last_host_bytes == GIB
+
+
+@pytest.mark.parametrize(("on_cpu", "outcome"), [(True, Outcome.HOST_OOM), (False, Outcome.DEVICE_OOM)])
+def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts(on_cpu, outcome):
+    known = ending(exit_code=-signal.SIGSEGV, log=TF_OOM)
+    assert classify(known, Limits(None, 4 * GIB), backends.current(), on_cpu=on_cpu).outcome is outcome
+
+
+def test_signs_of_the_slow_zone_are_counted():
+    measurement = classify(ending(measurement=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
+    assert (measurement.outcome, measurement.allocator_fallbacks) == (Outcome.OK, 3)

@@ -1,0 +1,104 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autofit.trial.worker import step_clock
+from autofit.trial.worker.step_clock import StepClock, steady_rate, wait_until_full
+
+
+@pytest.fixture
+def clock_time(monkeypatch):
+    """A time that a test sets by hand."""
+    now = [0.0]
+    monkeypatch.setattr(step_clock.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(step_clock.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+def run(clock, now, durations):
+    for duration in durations:
+        now[0] += duration
+        clock.step_ended()
+        if clock.done:
+            return
+
+
+@given(st.floats(0.001, 2), st.integers(2, 200), st.integers(1, 512))
+def test_equal_steps_give_their_rate(step_seconds, steps, batch):
+    ends = [i * step_seconds for i in range(steps + 1)]
+    rate = steady_rate(ends, batch)
+    assert rate.samples_per_second == pytest.approx(batch / step_seconds)
+    assert rate.steps == steps
+
+
+def test_the_spread_is_that_of_blocks_not_of_steps():
+    ends = list(itertools.accumulate([0.01, 0.03] * 500))
+    assert steady_rate(ends, 1).spread < 0.02
+
+
+def test_slow_first_steps_are_not_counted(clock_time):
+    clock = StepClock(10, max_seconds=2.0, warm_up=3)
+    run(clock, clock_time, [5.0, 0.2, 0.2] + [0.1] * 100)
+    assert clock.rate().samples_per_second == pytest.approx(100)
+
+
+def test_a_warm_up_of_slow_steps_is_cut_short(clock_time):
+    clock = StepClock(10, max_seconds=2.0, warm_up=6)
+    run(clock, clock_time, [9.0, 2.0, 1.0, 1.0, 1.0])
+    assert clock.done
+    assert clock.rate().steps == 3
+
+
+def test_what_a_full_queue_held_is_not_counted(clock_time):
+    stalls = []
+    clock = StepClock(10, max_seconds=2.0, warm_up=2, prefilled=5, stall=lambda: stalls.append(clock_time[0]))
+    run(clock, clock_time, [1.0, 0.1] + [0.01] * 5 + [0.1] * 100)
+    assert stalls == [pytest.approx(1.1)]
+    assert clock.rate().samples_per_second == pytest.approx(100)
+
+
+def test_a_steady_run_ends_early_and_a_noisy_one_at_its_time(clock_time):
+    steady, noisy = StepClock(1, max_seconds=5.0), StepClock(1, max_seconds=5.0)
+    run(steady, clock_time, [0.05] * 1000)
+    assert steady.rate().spread <= 0.02
+    assert steady.rate().steps * 0.05 < 2.0
+    run(noisy, clock_time, [0.05, 0.05, *([0.05] * 4 + [0.4]) * 100])
+    assert noisy.rate().steps * noisy.rate().step_seconds >= 5.0
+
+
+@pytest.mark.parametrize(("to_beat", "seconds"), [(None, 2.0), (150.0, 0.6), (90.0, 2.0)])
+def test_a_run_that_is_surely_too_slow_ends_early(clock_time, to_beat, seconds):
+    clock = StepClock(10, max_seconds=2.0, warm_up=0, enough_spread=0.0, to_beat=to_beat)
+    run(clock, clock_time, [0.0] + [0.095, 0.105] * 1000)
+    assert clock_time[0] == pytest.approx(seconds, abs=0.3)
+
+
+def test_a_run_of_known_length_ends_with_it(clock_time):
+    clock = StepClock(1, max_seconds=0.1, warm_up=2, steps=40)
+    run(clock, clock_time, [0.05] * 41)
+    assert not clock.done
+    run(clock, clock_time, [0.05])
+    assert clock.done
+    assert clock.rate().steps == 40
+
+
+def test_a_confirming_run_takes_all_of_its_time(clock_time):
+    clock = StepClock(1, max_seconds=5.0, enough_spread=0.0)
+    run(clock, clock_time, [0.05] * 1000)
+    assert clock.rate().steps * 0.05 >= 5.0
+
+
+def test_a_queue_is_full_when_nothing_new_comes(clock_time):
+    def made():
+        return min(11, int(clock_time[0] / 0.2))
+
+    wait_until_full(made, batch_seconds=0.2)
+    assert made() == 11
+    assert clock_time[0] < 3.5
+
+
+def test_a_pipeline_that_never_stops_is_not_waited_for_forever(clock_time):
+    wait_until_full(lambda: int(clock_time[0] / 0.1), batch_seconds=0.1)
+    assert clock_time[0] < 10

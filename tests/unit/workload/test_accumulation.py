@@ -1,0 +1,38 @@
+from types import SimpleNamespace
+
+import pytest
+
+from autofit.errors import UsageError
+from autofit.workload.accumulation import accumulate, is_argument_of, optimizer_kwargs, place_of, steps_of
+
+
+def optimizer(**attributes):
+    return SimpleNamespace(**{"built": False, "gradient_accumulation_steps": None, **attributes})
+
+
+def test_as_many_batches_as_make_an_update():
+    assert [steps_of(b, 1024) for b in (1024, 256, 200, 2048)] == [1, 4, 5, 1]
+    assert (steps_of(32, None), steps_of(None, 64)) == (1, 1)
+    assert optimizer_kwargs(256, 1024) == {"gradient_accumulation_steps": 4}
+    assert optimizer_kwargs(1024, 1024) == {}
+
+
+def test_the_optimizer_that_updates_the_weights_is_told():
+    plain = SimpleNamespace(optimizer=optimizer())
+    accumulate(plain, 4)
+    assert plain.optimizer.gradient_accumulation_steps == 4
+    scaled = SimpleNamespace(optimizer=SimpleNamespace(inner_optimizer=optimizer()))
+    accumulate(scaled, 4)
+    assert scaled.optimizer.inner_optimizer.gradient_accumulation_steps == 4
+    assert place_of(plain, lambda: None) == "optimizer"
+    assert place_of(scaled, lambda: None) == "optimizer.inner_optimizer"
+    assert place_of(plain, lambda gradient_accumulation_steps=None: None) == "build_model"
+    assert not is_argument_of(dict)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"), [(optimizer(built=True), "is built already"), (SimpleNamespace(), "use an optimizer of Keras 3")]
+)
+def test_an_optimizer_that_cannot_be_told_is_said(made, told):
+    with pytest.raises(UsageError, match=told):
+        accumulate(SimpleNamespace(optimizer=made), 4)

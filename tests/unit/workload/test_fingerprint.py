@@ -1,0 +1,500 @@
+"""What makes a workload another one, and what does not."""
+
+import functools
+import importlib
+import json
+import linecache
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autofit.backends.tensorflow.backend import TensorFlow
+from autofit.errors import UsageError
+from autofit.records.machine import Device
+from autofit.workload.fingerprint import modules, reachable, source_file
+from autofit.workload.fingerprint.fingerprint import identify, version_of
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+from tests.fakes import MACHINE, MIB, question
+from tests.unit.workload.functions import Maker, build, make, over
+
+MODEL = '''
+"""Models."""
+import json
+import numpy as np
+from layers import Block
+from packed.blocks import deep
+
+WIDTH = 8
+UNUSED = 1
+
+
+def helper():
+    return WIDTH
+
+
+def other():
+    return UNUSED
+
+
+def build(width=WIDTH):
+    """Build it."""
+    return helper(), Block, deep, np
+
+
+if __name__ == "__main__":
+    print(build())
+'''
+LAYERS = "import keras\n\nclass Block(keras.layers.Layer):\n    size = 1\n\nclass Unused:\n    size = 2\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Files of a user's; returns what writes one of them with a text replaced, and gives the fingerprint."""
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "layers.py").write_text(LAYERS)
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "__init__.py").write_text("")
+    (tmp_path / "packed" / "blocks.py").write_text("from .parts import DEPTH\n\ndef deep():\n    return DEPTH\n")
+    (tmp_path / "packed" / "parts.py").write_text("DEPTH = 3\nHEIGHT = 4\n")
+
+    def fingerprint(name="model.py", old="", new=""):
+        path = tmp_path / name
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new, 1))
+        return identify(Workload(Reference("model.py:build", str(tmp_path)), None)).fingerprint
+
+    return fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("model.py", "return helper(), Block", "return Block, helper()"),
+        ("model.py", "WIDTH = 8", "WIDTH = 16"),
+        ("model.py", "return WIDTH", "return 2 * WIDTH"),
+        ("model.py", "UNUSED = 1\n", "UNUSED = 1\nkeras.mixed_precision.set_dtype_policy('mixed_float16')\n"),
+        ("layers.py", "size = 1", "size = 3"),
+        ("packed/blocks.py", "return DEPTH", "return DEPTH + 1"),
+        ("packed/parts.py", "DEPTH = 3", "DEPTH = 5"),
+        ("packed/__init__.py", "", "import keras\nkeras.config.set_floatx('float16')\n"),
+    ],
+)
+def test_what_the_function_reaches_changes_the_fingerprint(project, name, old, new):
+    before = project()
+    assert project(name, old, new) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("model.py", "UNUSED = 1", "UNUSED = 2"),
+        ("model.py", "return UNUSED", "return None"),
+        ("model.py", "def helper():\n", "def helper():  # a comment\n\n"),
+        ("model.py", "Build it.", "Build it well."),
+        ("model.py", "print(build())", "print('built')"),
+        ("layers.py", "size = 2", "size = 4"),
+        ("packed/parts.py", "HEIGHT = 4", "HEIGHT = 5"),
+    ],
+)
+def test_nothing_else_does(project, name, old, new):
+    assert project(name, old, new) == project()
+
+
+@pytest.mark.parametrize(
+    ("imports", "name", "text"),
+    [
+        ("from nets import resnet as block", "nets/resnet.py", "def f():\n    return SIZE\n"),
+        ("from nets.resnet import block", "nets/resnet.py", "def block():\n    return SIZE\n"),
+        ("from nets.whole import block", "nets/resnet.py", "def f():\n    return SIZE\n"),
+        ("from nets.deep.up import block", "nets/resnet.py", "def block():\n    return SIZE\n"),
+        ("from nets.deep.top import block", "nets/resnet.py", "def block():\n    return SIZE\n"),
+        ("import packed.parts as _, packed as block", "packed/__init__.py", "WIDTH = SIZE\n"),
+        ("import packed.parts\nblock = packed.WIDTH", "packed/__init__.py", "WIDTH = SIZE\n"),
+        ("from layers import *", "layers.py", "block = SIZE\n"),
+        ("from starred import block", "layers.py", "block = SIZE\n"),
+        ("from layers import block", "layers.py", "def __getattr__(name):\n    return SIZE\n"),
+        ("from layers import block", "layers.py", "block = {}\nblock['width'] = SIZE\n"),
+        ("from layers import block", "layers.py", "class block: ...\nblock.width = SIZE\n"),
+        ("from layers import block", "layers.py", "def f():\n    return SIZE\nblock = lambda: globals()['f']()\n"),
+        ("import importlib\nblock = importlib.import_module('layers')", "layers.py", "def f():\n    return SIZE\n"),
+        ("block = __import__('nets.' + kind)", "nets/resnet.py", "def f():\n    return SIZE\n"),
+        ("block = lambda kind: import_module(f'nets.res{kind}')", "nets/resnet.py", "def f():\n    return SIZE\n"),
+        ("block = lambda kind: import_module('nets.{}'.format(kind))", "nets/resnet.py", "def f():\n    return SIZE\n"),
+        ("block = lambda kind: import_module('.%s' % kind, package='nets')", "nets/resnet.py", "f = SIZE\n"),
+        ("from nets.named import block", "nets/resnet.py", "def f():\n    return SIZE\n"),
+        ("block = lambda kind: import_module(kind)", "layers.py", "def f():\n    return SIZE\n"),
+        ("import layers", "layers.py", "import os\nos.environ['TF_XLA_FLAGS'] = str(SIZE)\n"),
+        ("import layers", "layers.py", "import os\nos.environ['TF_XLA_FLAGS'] = 'SIZE'\n"),
+        ("import layers", "layers.py", "import keras\nkeras.config.set_epsilon(SIZE)\n"),
+        ("from layers import unused", "layers.py", "import keras\nkeras.Layer.size = SIZE\n"),
+        ("import starred", "layers.py", "import os\nos.environ['A'] = 'SIZE'\n"),
+        ("import packed.parts", "packed/__init__.py", "import os\nos.environ['A'] = 'SIZE'\n"),
+        ("import layers", "layers.py", "from registry import add\n@add\ndef f():\n    return SIZE\n"),
+        ("import layers", "layers.py", "from registry import add\n@add\nclass F:\n    size = SIZE\n"),
+        ("import layers", "layers.py", "class F(metaclass=type):\n    size = SIZE\n"),
+        ("import layers\nfrom registry import Base as block", "layers.py", "class F(Base):\n    size = SIZE\n"),
+        ("from registry import Base as block\nimport layers", "layers.py", "class F(Base):\n    size = SIZE\n"),
+        ("import layers", "layers.py", "if __name__ == '__main__':\n    pass\nelse:\n    f(SIZE)\n"),
+    ],
+)
+def test_what_an_import_gives_and_what_it_does_change_the_fingerprint(tmp_path, imports, name, text):
+    files = {
+        "model.py": f"{imports}\n\ndef build():\n    return block()\n",
+        "layers.py": "",
+        "starred.py": "from layers import *\n",
+        "registry.py": "def add(f): ...\n\nclass Base:\n    def __init_subclass__(cls): ...\n",
+        "packed/__init__.py": "",
+        "packed/parts.py": "",
+        "nets/whole.py": "from . import resnet as block\n",  # nets/ has no __init__.py
+        "nets/named.py": "block = lambda kind: import_module('.' + kind, package=__package__)\n",
+        "nets/deep/up.py": "from ..resnet import block\n",
+        "nets/deep/top.py": "from nets.resnet import block\n",
+    }
+
+    def fingerprint_with(size):
+        for path, content in {**files, name: text.replace("SIZE", size)}.items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(content)
+        return identify(Workload(Reference("model.py:build", str(tmp_path)), None)).fingerprint
+
+    one = fingerprint_with("1")
+    assert fingerprint_with("2") != one == fingerprint_with("1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f():\n    return SIZE\n",
+        "class F:\n    size = SIZE\n",
+        "class F(Base):\n    size = SIZE\n",
+        "width = SIZE\n",
+        "width: int = SIZE\n",
+        "if __name__ == '__main__':\n    f(SIZE)\n",
+        "'SIZE'\n",
+    ],
+)
+def test_an_import_without_effect_takes_nothing_with_it(tmp_path, text):
+    (tmp_path / "model.py").write_text("import layers\n\ndef build():\n    return 1\n")
+    found = []
+    for size in ("1", "2"):
+        (tmp_path / "layers.py").write_text(text.replace("SIZE", size))
+        found.append(identify(Workload(Reference("model.py:build", str(tmp_path)), None)).fingerprint)
+    assert found[0] == found[1]
+
+
+def test_neither_dates_nor_folders_count(project, tmp_path):
+    before = project()
+    os.utime(tmp_path / "model.py", (1, 1))
+    assert project() == before
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for file in [*tmp_path.glob("*.py"), tmp_path / "packed"]:
+        file.rename(moved / file.name)
+    assert identify(Workload(Reference("model.py:build", str(moved)), None)).fingerprint == before
+
+
+def test_the_packages_that_the_sources_import_are_told_with_their_versions(project, tmp_path):
+    found = identify(Workload(Reference("model.py:build", str(tmp_path)), None)).versions
+    assert found == {"keras": version("keras"), "numpy": np.__version__}
+    assert version_of("PIL") is not None
+    assert version_of("no_such_package") is None
+
+
+def test_a_module_of_a_package_is_found_and_an_installed_one_is_left_out():
+    assert modules.file_of("tests.workloads").name == "workloads.py"
+    assert modules.file_of("numpy.linalg") is None
+    assert modules.file_of("autofit.workload.fingerprint") is None
+    assert modules.file_of("no_such_module.at_all") is None
+    assert modules.file_of("sys") is None
+
+
+def fingerprint(*parts, **kwargs):
+    return identify(Workload(*parts, **kwargs)).fingerprint
+
+
+def test_arrays_given_as_data_count_by_their_form():
+    x = np.zeros((100, 3))
+    one = fingerprint(build, (x, x))
+    assert fingerprint(build, (x + 1, x)) == one
+    assert fingerprint(build, (x.astype("float32"), x)) != one
+    assert fingerprint(build, (x[:50], x[:50])) != one
+    assert fingerprint(build, {"a": x}) != one
+
+
+def test_arguments_count_but_for_the_order_in_which_they_are_named():
+    one = fingerprint(build, None, model_kwargs={"width": 2, "depth": [1, 2]})
+    assert fingerprint(build, None, model_kwargs={"depth": [1, 2], "width": 2}) == one
+    for other in ({"width": 2, "depth": [2, 1]}, {"width": 2.0, "depth": [1, 2]}, {"width": 2}):
+        assert fingerprint(build, None, model_kwargs=other) != one
+    assert fingerprint(build, None, data_kwargs={"width": 2, "depth": [1, 2]}) != one
+    weights = np.arange(5.0)
+    assert fingerprint(build, None, model_kwargs={"w": weights}) != fingerprint(
+        build, None, model_kwargs={"w": weights + 1}
+    )
+
+
+@pytest.mark.parametrize("changes", [{"dtype_policy": "mixed_float16"}, {"jit_compile": True}, {"jit_compile": False}])
+def test_dtype_policy_and_jit_count(changes):
+    assert fingerprint(build, None, **changes) != fingerprint(build, None)
+
+
+def test_closures_defaults_and_objects_count():
+    assert fingerprint(build, over("a")) == fingerprint(build, over("a")) != fingerprint(build, over("b"))
+    assert fingerprint(build, "a".join) != fingerprint(build, "b".join)
+    assert fingerprint(build, functools.partial(make, ["a"])) != fingerprint(build, functools.partial(make, ["b"]))
+    assert fingerprint(build, make) != fingerprint(make, make)
+    assert fingerprint(build, Maker(a=1)) == fingerprint(build, Maker(a=1)) != fingerprint(build, Maker(a=2))
+    assert fingerprint(build, Maker(a=1).make) == fingerprint(build, Maker(a=1).make) != fingerprint(build, Maker(a=2).make)
+
+
+@pytest.fixture
+def blocks(tmp_path, monkeypatch):
+    """A module of the user's, imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "user_blocks.py").write_text("def residual():\n    return 1\n\nclass Block:\n    size = 1\n")
+    yield importlib.import_module("user_blocks")
+    del sys.modules["user_blocks"]
+
+
+def test_what_is_an_argument_or_in_a_closure_counts_by_its_code(blocks):
+    given = [
+        lambda: fingerprint(build, None, model_kwargs={"block": blocks.residual}),
+        lambda: fingerprint(build, None, model_kwargs={"blocks": [{blocks.residual}]}),
+        lambda: fingerprint(build, over(blocks.residual)),
+        lambda: fingerprint(build, functools.partial(make, [blocks.residual])),
+        lambda: fingerprint(build, functools.lru_cache(blocks.residual)),
+        lambda: fingerprint(build, Maker(block=blocks.residual)),
+    ]
+    as_class = [
+        lambda: fingerprint(build, None, model_kwargs={"block": blocks.Block}),
+        lambda: fingerprint(build, None, model_kwargs={"block": blocks.Block()}),
+        lambda: fingerprint(build, over(blocks.Block())),
+        lambda: fingerprint(build, blocks.Block()),
+    ]
+    before = [ask() for ask in given + as_class]
+    assert [ask() for ask in given + as_class] == before
+    file = Path(blocks.__file__)
+    text = file.read_text()
+    file.write_text(text.replace("return 1", "return 22"))
+    assert all(ask() != was for ask, was in zip(given, before, strict=False))
+    file.write_text(text.replace("size = 1", "size = 22"))
+    assert all(ask() != was for ask, was in zip(as_class, before[len(given) :], strict=True))
+
+
+def test_arrays_in_objects_count_as_arrays_elsewhere_do():
+    x = np.zeros(2**20)
+    middle = x.copy()
+    middle[2**19] = 1
+    assert fingerprint(build, Maker(x=x)) == fingerprint(build, Maker(x=middle)) != fingerprint(build, Maker(x=x + 1))
+
+
+def test_what_holds_itself_is_told():
+    held = Maker()
+    held.itself = [held]
+    assert fingerprint(build, held) == fingerprint(build, held) != fingerprint(build, Maker())
+    nested = []
+    for _ in range(5_000):
+        nested = [nested]
+    with pytest.raises(UsageError, match="cannot be handed"):
+        fingerprint(build, None, model_kwargs={"nested": nested})
+
+
+SCRIPT = """
+import numpy as np
+from dataclasses import dataclass, field
+from autofit.workload.fingerprint.fingerprint import identify
+from autofit.workload.workload import Workload
+
+SIZES = {"a": 1}
+
+@dataclass
+class Options:
+    width: int = 1
+    rest: list = field(default_factory=list)
+
+class Photos:
+    def __init__(self):
+        self.x = np.zeros((4, 2))
+        self.options = Options()
+
+    def __getitem__(self, index):
+        return self.x
+
+def build(tags=None):
+    return tags, SIZES
+
+if __name__ == "__main__":
+    given = {"tags": {"a", "b", "c", "d"}, "options": Options()}
+    for data in (None, Photos(), Photos, Options):
+        print(identify(Workload(build, data, model_kwargs=given)).fingerprint)
+"""
+
+
+def run_script(path, text, seed):
+    path.write_text(text)
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, check=True)
+    return found.stdout.split()
+
+
+def test_a_script_asks_the_same_whenever_it_runs(tmp_path):
+    before = run_script(tmp_path / "script.py", SCRIPT, "1")
+    assert len(set(before)) == 4
+    assert run_script(tmp_path / "script.py", SCRIPT, "2") == before
+    changed = run_script(tmp_path / "script.py", SCRIPT.replace('"a": 1', '"a": 2').replace("(4, 2)", "(4, 3)"), "1")
+    assert not set(changed) & set(before)
+
+
+def run_cell(text, scope=None):
+    """Run a notebook's cell as IPython does: its text is in no file, but where `inspect` looks for it."""
+    scope = {"__name__": "__main__"} if scope is None else scope
+    name = f"<ipython-input-{len(linecache.cache)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    exec(compile(text, name, "exec"), scope)
+    return scope
+
+
+@pytest.mark.parametrize("runs", [run_cell, lambda text: exec(text, scope := {"__name__": "__main__"}) or scope])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def part():\n    return {}\n\ndef build():\n    return part()",
+        "SIZE = {}\ndef build():\n    return [Dense(SIZE) for _ in range(3)]",
+        "SIZE = {}\ndef build():\n    def inner():\n        return SIZE\n    return inner",
+        "SIZE = {}\ndef build():\n    class Inner:\n        size = SIZE\n    return Inner",
+        "SIZES = {{'a': [{}]}}\ndef build():\n    return SIZES",
+        "class Part:\n    def size(self):\n        return {}\n\ndef build():\n    return Part()",
+        "class Part:\n    size = {}\n\nclass Derived(Part):\n    pass\n\ndef build():\n    return Derived()",
+        "class Part:\n    @property\n    def size(self):\n        return {}\n\npart = Part()\nbuild = lambda: part",
+        "class Part:\n    def __init__(self):\n        self.size = {}\n\ndef build(part=Part()):\n    return part",
+        "class Part:\n    size = {}\n\n    def __call__(self):\n        return 1\n\nbuild = Part()",
+        "def build():\n    return {}",
+        "build = lambda: {}",
+    ],
+)
+def test_functions_of_a_notebook_take_with_them_what_they_name(runs, text):
+    one = fingerprint(runs(text.format(1))["build"], None)
+    assert fingerprint(runs("\n\n" + text.format(1))["build"], None) == one
+    assert fingerprint(runs(text.format(2))["build"], None) != one
+
+
+def test_a_notebooks_functions_take_with_them_the_users_files(blocks):
+    scopes = [
+        run_cell("def build():\n    return residual()", {"__name__": "__main__", "residual": blocks.residual}),
+        run_cell("def build():\n    return blocks.residual()", {"__name__": "__main__", "blocks": blocks}),
+    ]
+    before = [fingerprint(scope["build"], None) for scope in scopes]
+    Path(blocks.__file__).write_text("def residual():\n    return 22\n")
+    assert all(fingerprint(scope["build"], None) != was for scope, was in zip(scopes, before, strict=True))
+
+
+def reached(path, name):
+    walk = reachable.Walk()
+    walk.enter(path, name)
+    return walk.reached().text
+
+
+def test_a_file_that_is_not_python_counts_as_it_is(tmp_path):
+    (tmp_path / "m.py").write_text("def f(:\n")
+    before = reached(tmp_path / "m.py", "f")
+    (tmp_path / "m.py").write_text("def g(:\n")
+    assert reached(tmp_path / "m.py", "f") != before
+    assert source_file.of_text("def f(:") == "def f(:"
+
+
+def test_what_cannot_be_handed_over_is_said_before_it_is_hashed():
+    with pytest.raises(UsageError, match="cannot be handed to another process"):
+        fingerprint(build, sys._getframe())
+
+
+@pytest.fixture
+def keras_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_file_that_keras_writes_on_its_first_import_changes_nothing(keras_home):
+    before = TensorFlow().settings()
+    written = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
+    (keras_home / "keras.json").write_text(json.dumps(written, indent=4))
+    assert TensorFlow().settings() == before
+    (keras_home / "keras.json").write_text("no JSON")  # Keras passes over it
+    assert TensorFlow().settings() == before
+    for other in ({"floatx": "float16"}, {"image_data_format": "channels_first"}, {"another": 1}):
+        (keras_home / "keras.json").write_text(json.dumps({**written, **other}))
+        assert TensorFlow().settings() != before
+
+
+def test_without_a_folder_of_its_own_keras_looks_at_home(tmp_path, monkeypatch):
+    monkeypatch.delenv("KERAS_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    before = TensorFlow().settings()
+    (tmp_path / ".keras").mkdir()
+    (tmp_path / ".keras" / "keras.json").write_text('{"epsilon": 1e-3}')
+    assert TensorFlow().settings() != before
+
+
+def test_pythons_version_is_among_the_settings(keras_home):
+    assert TensorFlow().settings()["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.mark.parametrize("device", [None, Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB)])
+def test_the_processor_counts_and_a_few_kib_of_memory_do_not(tmp_path, device):
+    asked = question(tmp_path, device=device)
+    another = replace(asked, machine=replace(MACHINE, processor="another CPU"))
+    assert another.fingerprint() != asked.fingerprint()
+    assert another.kin() != asked.kin()
+    for difference in (-12 * 1024, 12 * 1024):
+        rebooted = replace(asked, machine=replace(MACHINE, memory_bytes=MACHINE.memory_bytes + difference))
+        assert rebooted.fingerprint() == asked.fingerprint()
+        assert rebooted.kin() == asked.kin()
+
+
+class Locked:
+    """What cannot be pickled, and says so by an error of its own."""
+
+    def __reduce_ex__(self, protocol):
+        raise RuntimeError("a lock is shared by inheritance")
+
+
+def test_what_cannot_be_handed_over_is_said_whatever_its_error():
+    with pytest.raises(UsageError, match="cannot be handed to another process: a lock is shared by inheritance"):
+        fingerprint(build, None, model_kwargs={"lock": Locked()})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def build():\n    return " + " + ".join(["1"] * 3_000) + "\n",
+        "def build(x=0):\n    if x == 0:\n        return 0\n"
+        + "".join(f"    elif x == {n}:\n        return {n}\n" for n in range(1, 800)),
+    ],
+    ids=["sum", "elif"],
+)
+def test_a_statement_nested_deeper_than_python_goes_counts_as_it_stands(tmp_path, text):
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
+    path.write_text(text.replace("return", "return 5 or", 1))
+    assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before
+
+
+def test_folders_beside_the_model_are_not_looked_into(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text("from importlib import import_module\n\ndef build():\n    import_module('layers')\n")
+    (tmp_path / "layers.py").write_text("SIZE = 1\n")
+    (tmp_path / "photos").mkdir()
+    listed = []
+    iterdir = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: listed.append(path) or iterdir(path))
+    before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
+    assert tmp_path / "photos" not in listed
+    assert len(listed) == len(set(listed))
+    (tmp_path / "layers.py").write_text("SIZE = 2\n")
+    assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before

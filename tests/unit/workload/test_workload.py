@@ -1,0 +1,130 @@
+import functools
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from autofit.errors import UnsupportedInputError, UsageError
+from autofit.records.trial import FitConfig
+from autofit.workload import workload
+from autofit.workload.inputs.knobs import arguments_of, knobs_of, required_of
+from autofit.workload.inputs.prebuilt import check
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+
+
+def build():
+    return "a model"
+
+
+def make(files, batch_size, workers=1):
+    return files, batch_size, workers
+
+
+def round_trip(folder, **parts):
+    Workload(**{"build_model": build, "data": None, **parts}).save(folder)
+    return workload.load(folder)
+
+
+def test_large_arrays_cross_as_mapped_files_wherever_they_hang(tmp_path):
+    x = np.arange(1_000_000, dtype="float32").reshape(1000, 1000)
+    small = np.arange(10)
+    loaded = round_trip(tmp_path, data=({"image": x, "again": x}, small), validation=functools.partial(make, x))
+    image = loaded.data[0]["image"]
+    assert np.array_equal(image, x)
+    assert not image.flags.writeable
+    assert loaded.data[0]["again"] is not None
+    assert np.array_equal(loaded.validation(batch_size=3)[0], x)
+    assert (tmp_path / "workload.pickle").stat().st_size < 10_000
+    assert [path.name for path in tmp_path.glob("*.npy")] == ["array-0.npy"]
+
+
+@settings(max_examples=30)
+@given(array=st_numpy.arrays(st.sampled_from(["float32", "int64", "uint8"]), st.just((200, 100)) | st.just((3, 5))))
+def test_an_array_comes_back_as_it_went(tmp_path_factory, array):
+    loaded = round_trip(tmp_path_factory.mktemp("workload"), data=(array, array))
+    assert loaded.data[0].dtype == array.dtype
+    assert loaded.data[0].tobytes() == array.tobytes()
+
+
+def test_functions_of_main_and_lambdas_cross(tmp_path):
+    width = 3
+    loaded = round_trip(tmp_path, build_model=lambda: width + 1)
+    assert loaded.build_model() == 4
+
+
+def test_what_cannot_be_pickled_is_said(tmp_path):
+    with pytest.raises(UsageError, match="cannot be handed to another process"):
+        round_trip(tmp_path, data=functools.partial(make, sys._getframe()))
+
+
+def test_a_reference_is_a_path_or_a_module(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "some_module.py").write_text("def f():\n    return 7\n")
+    assert Reference("some_module.py:f", str(tmp_path)).resolve()() == 7
+    assert Reference("math:sqrt").resolve()(4) == 2
+    with pytest.raises(UsageError, match="there is no module"):
+        Reference("no_such_module_at_all:f").resolve()
+    with pytest.raises(UsageError, match="math has no function squareroot"):
+        Reference("math:squareroot").resolve()
+
+
+def test_a_name_that_only_importing_can_tell_is_let_through(tmp_path):
+    (tmp_path / "m.py").write_text("from math import sqrt as f\ng = f\n")
+    Reference("m.py:f", str(tmp_path)).check()
+    Reference("m.py:g", str(tmp_path)).check()
+    with pytest.raises(UsageError, match="does not define h"):
+        Reference("m.py:h", str(tmp_path)).check()
+
+
+class Takes:
+    def __init__(self, folder, batch_size, **kwargs):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("data", "fixed", "knobs"),
+    [
+        (make, {"files": 1}, ("batch_size", "workers")),
+        (make, {"files": 1, "workers": 2}, ("batch_size",)),
+        (functools.partial(make, ["a"]), {}, ("batch_size", "workers")),
+        (functools.partial(make, ["a"], workers=2), {}, ("batch_size",)),
+        (Takes, {}, ("batch_size", "workers", "max_queue_size", "use_multiprocessing")),
+        (functools.partial(Takes, "folder", use_multiprocessing=False), {}, ("batch_size", "workers", "max_queue_size")),
+        (build, {}, ()),
+        ((np.zeros(3), np.zeros(3)), {}, ()),
+    ],
+)
+def test_the_knobs_that_a_factory_takes_are_the_knobs_that_are_tuned(data, fixed, knobs):
+    assert tuple(knobs_of(data, fixed)) == knobs
+
+
+def test_tf_datas_names_stand_for_the_knobs():
+    def make(batch_size, num_parallel_calls, prefetch=2):
+        pass
+
+    names = knobs_of(make, {})
+    assert names == {"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"}
+    assert knobs_of(make, {"prefetch": 4}) == {"batch_size": "batch_size", "workers": "num_parallel_calls"}
+    assert required_of(make, names.values()) == ("batch_size", "num_parallel_calls")
+    assert arguments_of(names, FitConfig(8, 4, 10)) == {"batch_size": 8, "num_parallel_calls": 4, "prefetch": 10}
+    assert arguments_of(names, FitConfig(8, 1, 10)) == {"batch_size": 8, "num_parallel_calls": 1, "prefetch": 1}
+
+
+@pytest.mark.parametrize("data", [iter([1]), (n for n in range(3))])
+def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_factory(data):
+    with pytest.raises(UnsupportedInputError, match=r"def make_data\(batch_size\):"):
+        check(data)
+
+
+def test_two_files_of_one_name_are_not_taken_for_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same_name.py").write_text("def f():\n    return 1\n")
+    assert Reference("one/same_name.py:f", str(tmp_path)).resolve()() == 1
+    with pytest.raises(UsageError, match="another module named same_name is in use"):
+        Reference("two/same_name.py:f", str(tmp_path)).resolve()

@@ -1,0 +1,259 @@
+"""Every input kind and knob: what is searched, and that what is rendered takes effect where it is pasted.
+
+A real describing trial says what the knobs are; the snippet of a chosen config then runs in a fresh interpreter, in which
+the witnesses write down what came of it.
+"""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from autofit.errors import UnsupportedInputError
+from autofit.records.result import Recommendation, Seen, Speedup
+from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.report import snippet
+from autofit.search.space import build_space
+from autofit.trial.launcher import ProcessLauncher
+from autofit.tuning import record as records
+from autofit.workload import usage as usages
+from autofit.workload.inputs.prebuilt import check
+from autofit.workload.workload import Workload
+from tests.fakes import MIB, drain, question
+from tests.workload import witness as w
+from tests.workload.fresh import Fresh
+
+LIMITS = Limits(None, 8 * 2**30)
+
+
+class Tuned:
+    """A workload as a tune would leave it, but for the search: described, a config chosen, rendered."""
+
+    def __init__(self, fresh, launcher, folder, workload, **asked):
+        self._fresh, self.folder = fresh, folder
+        self.question = question(folder, usage=usages.usage_of(workload), host_bytes=8192 * MIB, **asked)
+        self._effective = asked.get("effective_batch_size")
+        launcher.change(workload)
+        spec = TrialSpec("describe", FitConfig(16, 1, 10, False), LIMITS, 60, effective_batch_size=self._effective)
+        self.description = drain(launcher.run(spec))[1]
+        assert not hasattr(self.description, "outcome"), self.description
+
+    def space(self):
+        """What would be searched."""
+        return build_space({}, self.description.knobs, cores=2, sample_count=self.description.sample_count)
+
+    def snippet(self, config):
+        """The lines to paste for a config."""
+        chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, "ok"), True)
+        q = self.question
+        seen = Seen(
+            limits=q.limits,
+            machine=q.machine,
+            device=q.device_name,
+            description=self.description,
+            trials=(),
+            seconds=1.0,
+            usage=q.usage,
+        )
+        return snippet.render(records.record(q, seen, self.description, chosen, "settled"))
+
+    def run(self, config, before=""):
+        """Run them in a fresh interpreter; returns what was written down."""
+        path = self.folder / f"{config.batch_size}-{config.workers}-{config.max_queue_size}.jsonl"
+        code = f"{before}\n{self.snippet(config)}\n"
+        told = self._fresh.run(code, WITNESS=str(path))
+        assert told == "", f"{code}\n{told}"
+        lines = w.read(path)
+        return {
+            "samples": {line["samples"] for line in lines if "samples" in line},
+            "processes": len({line["process"] for line in lines if "samples" in line}),
+            "at_once": max((line["at_once"] for line in lines if "samples" in line), default=0),
+            "ahead": next((line["ahead"] for line in lines if "ahead" in line), None),
+            "updates": next((line["updates"] for line in lines if "updates" in line), None),
+            "made": sum("samples" in line for line in lines),
+        }
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    """What starts fresh interpreters."""
+    running = Fresh()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def launcher():
+    """One warm launcher for all workloads."""
+    with ProcessLauncher(Workload(w.build_model, w.Dataset), None) as launcher:
+        yield launcher
+
+
+@pytest.fixture
+def tuned(fresh, launcher, tmp_path):
+    """Tune without searching."""
+
+    def tuned(build_model, data, data_kwargs=None, **asked):
+        return Tuned(fresh, launcher, tmp_path, Workload(build_model, data, data_kwargs=data_kwargs or {}), **asked)
+
+    return tuned
+
+
+def searched(tuned):
+    return set(tuned.space().knobs())
+
+
+def test_a_pydataset_takes_all_knobs_in_its_constructor(tuned):
+    tuned = tuned(w.build_model, w.Dataset)
+    assert searched(tuned) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
+    threads = tuned.run(FitConfig(24, 3, 4, False))
+    assert (threads["samples"], threads["processes"], threads["at_once"]) == ({24}, 1, 3)
+    assert threads["ahead"] == 4 + 1 + 2  # the queue and one more, and two that tf.data has taken
+    processes = tuned.run(FitConfig(24, 2, 4, True))
+    assert processes["processes"] == 3  # two workers, and the first batch is made where `fit` runs
+    assert tuned.run(FitConfig(8, 3, 8, False))["ahead"] - threads["ahead"] == 4
+
+
+def test_a_queue_that_keras_does_not_make_is_not_rendered(tuned):
+    tuned = tuned(w.build_model, w.Dataset)
+    assert "max_queue_size" not in tuned.snippet(FitConfig(24, 1, 10, False))
+    assert "max_queue_size=4" in tuned.snippet(FitConfig(24, 2, 4, False))
+
+
+def test_a_queue_without_workers_to_fill_it_is_not_searched(tuned):
+    assert searched(tuned(w.build_model, NoWorkers)) == {"batch_size"}
+
+
+class NoWorkers(w.Dataset):
+    def __init__(self, batch_size, max_queue_size=10):
+        super().__init__(batch_size, max_queue_size=max_queue_size)
+
+
+def test_a_ready_made_pydataset_is_given_the_knobs_as_attributes(tuned):
+    tuned = tuned(w.build_model, w.Dataset(16))
+    assert searched(tuned) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
+    ran = tuned.run(FitConfig(24, 3, 4, False), "from tests.workload import witness\ndata = witness.Dataset(16)")
+    assert (ran["samples"], ran["at_once"], ran["ahead"]) == ({24}, 3, 7)
+
+
+@pytest.mark.parametrize("factory", [w.make_tfdata, w.make_tfdata_by_keras_names])
+def test_a_tf_data_factory_takes_its_own_names_or_keras_ones(tuned, factory):
+    tuned = tuned(w.build_model, factory)
+    assert tuned.description.input_kind == "tf.data"
+    assert searched(tuned) == {"batch_size", "workers", "max_queue_size"}
+    ran = tuned.run(FitConfig(24, 2, 4))  # of more calls only as many as there are cores run at once
+    assert (ran["samples"], ran["processes"], ran["at_once"]) == ({24}, 1, 2)
+    assert tuned.run(FitConfig(24, 2, 12))["ahead"] - ran["ahead"] == 8
+    alone = tuned.run(FitConfig(24, 1, 10))
+    assert alone["at_once"] == 1
+    assert alone["ahead"] < ran["ahead"]
+
+
+def test_an_endless_tf_data_gets_steps_per_epoch_from_the_sample_count(tuned):
+    tuned = tuned(w.build_model, w.make_tfdata, {"batches": 0}, sample_count=480)
+    assert "steps_per_epoch=20" in tuned.snippet(FitConfig(24, 2, 2))
+    assert tuned.run(FitConfig(24, 2, 2))["updates"] == 20
+
+
+def test_a_generator_factory_takes_the_batch_size(tuned):
+    tuned = tuned(w.build_model, w.make_batches)
+    assert tuned.description.input_kind == "generator"
+    assert searched(tuned) == {"batch_size"}
+    ran = tuned.run(FitConfig(24))
+    assert (ran["samples"], ran["at_once"], ran["made"]) == ({24}, 1, w.BATCHES)
+
+
+def test_an_endless_generator_gets_steps_per_epoch_from_the_sample_count(tuned):
+    tuned = tuned(w.build_model, w.make_endless, sample_count=490)
+    assert tuned.run(FitConfig(24))["updates"] == 21
+
+
+needs_tf_keras = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed")
+
+
+@needs_tf_keras
+def test_a_sequence_takes_the_batch_size_in_its_factory_and_the_other_knobs_in_fit(tuned):
+    tuned = tuned(w.build_tf_keras_model, w.make_sequence)
+    assert tuned.description.input_kind == "Sequence"
+    assert searched(tuned) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
+    assert "make_sequence(batch_size=24)" in tuned.snippet(FitConfig(24, 3, 4, False))
+    threads = tuned.run(FitConfig(24, 3, 4, False))
+    assert (threads["samples"], threads["processes"], threads["at_once"]) == ({24}, 1, 3)
+    further = tuned.run(FitConfig(24, 3, 12, False))["ahead"] - threads["ahead"]
+    assert further in (7, 8, 9)  # Keras 2 is two batches ahead of its queue, now and then three
+    assert tuned.run(FitConfig(24, 2, 4, True))["processes"] == 3
+    assert "max_queue_size" not in tuned.snippet(FitConfig(24, 1, 10, False))
+
+
+@needs_tf_keras
+@pytest.mark.parametrize("factory", [w.make_arrays, w.make_tfdata, w.make_batches])
+def test_tf_keras_takes_the_other_kinds_as_keras_3_does(tuned, factory):
+    ran = tuned(w.build_tf_keras_model, factory).run(FitConfig(64, 2, 4))
+    assert ran["updates"] == 512 // 64 if factory is w.make_arrays else ran["made"] == w.BATCHES
+
+
+@pytest.mark.quiet
+@needs_tf_keras
+@pytest.mark.parametrize("role", ["measure", "confirm"])
+def test_the_tail_of_an_epoch_of_tf_keras_is_not_in_the_figures(launcher, role):
+    workload = Workload(w.build_tf_keras_model, w.make_sequence, validation=w.make_sequence)
+    launcher.change(workload)
+    measured = drain(launcher.run(TrialSpec(role, FitConfig(24, 2, 4, False), LIMITS, 60, 1.0)))[1]
+    assert measured.outcome.value == "ok", measured.evidence
+    assert measured.samples_per_second == pytest.approx(2 * 24 / w.SECONDS, rel=0.3)
+
+
+def test_arrays_take_the_batch_size_in_fit(tuned):
+    tuned = tuned(w.build_model, w.make_arrays())
+    assert searched(tuned) == {"batch_size"}
+    ran = tuned.run(FitConfig(64), "from tests.workload import witness\ndata = witness.make_arrays()")
+    assert ran["updates"] == 512 // 64
+
+
+def test_a_factory_of_arrays_is_called_and_fit_takes_the_batch_size(tuned):
+    tuned = tuned(w.build_model, w.make_arrays)
+    assert "x, y, sample_weight = make_arrays()" in tuned.snippet(FitConfig(64))
+    assert tuned.run(FitConfig(64))["updates"] == 8
+
+
+def test_nests_of_arrays_with_weights_are_trained_on(tuned, launcher):
+    x = {"left": np.ones((100, w.WIDTH), "float32"), "right": np.ones((100, w.WIDTH), "float32")}
+    tuned = tuned(w.build_two_inputs, (x, np.ones((100, 1)), np.ones(100)))
+    assert tuned.description.sample_bytes == 2 * 4 * w.WIDTH + 8 + 8
+    measured = drain(launcher.run(TrialSpec("measure", FitConfig(32), LIMITS, 60, 0.3)))[1]
+    assert measured.outcome.value == "ok", measured.evidence
+
+
+@pytest.mark.parametrize("build", [w.build_model, w.build_accumulating])
+def test_an_effective_batch_size_is_kept_by_accumulating(tuned, build):
+    tuned = tuned(build, w.Dataset, {"samples": 960}, effective_batch_size=96)
+    assert tuned.run(FitConfig(24, 1, 10, False))["updates"] == 960 / 96
+    assert "gradient_accumulation_steps" not in tuned.snippet(FitConfig(96, 1, 10, False))
+
+
+def test_ready_made_data_whose_batch_size_cannot_be_set_is_refused_at_once():
+    with pytest.raises(UnsupportedInputError, match=r"def make_data\(batch_size, \*\*knobs\):"):
+        check(ReadOnly())
+    with pytest.raises(UnsupportedInputError, match=r"\.batch\(batch_size\)"):
+        check(w.make_tfdata(8, 1, 1))
+
+
+class ReadOnly(w.Dataset):
+    batch_size = property(lambda self: 8, lambda self, value: None)
+
+    def __setattr__(self, name, value):
+        if name == "batch_size" and hasattr(self, "samples"):
+            raise AttributeError("it is fixed")
+        super().__setattr__(name, value)
+
+
+@pytest.mark.quiet
+@pytest.mark.parametrize("factory", [w.make_tfdata, w.make_batches])
+@pytest.mark.parametrize("role", ["measure", "confirm"])
+def test_trials_of_other_kinds_measure_what_their_producers_make(launcher, factory, role):
+    workload = Workload(w.build_model, factory, validation=factory)
+    config = FitConfig(24, 2, 4) if factory is w.make_tfdata else FitConfig(24)
+    launcher.change(workload)
+    measured = drain(launcher.run(TrialSpec(role, config, LIMITS, 60, 1.0)))[1]
+    assert measured.outcome.value == "ok", measured.evidence
+    assert measured.samples_per_second == pytest.approx((config.workers or 1) * 24 / w.SECONDS, rel=0.3)
