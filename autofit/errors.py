@@ -25,7 +25,7 @@ class AutofitError(Exception):
     exit_code: ClassVar[int] = 1
 
     seen: object = None
-    """What a tune had seen when it raised this (`results.Unanswered`); None where none had begun."""
+    """What a tune had seen when it raised this (`results.FailedTune`); None where none had begun."""
 
 
 class UsageError(AutofitError):

@@ -2,7 +2,7 @@
 
 from autofit.records.machine import Machine
 from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Outcome
-from autofit.tuning.request import Question
+from autofit.tuning.request import TuneRequest
 
 MIB = 2**20
 MACHINE = Machine("Linux", "3.11", "some CPU", 4, 16384 * MIB, 16384 * MIB)
@@ -90,7 +90,7 @@ class FakeLauncher:
         self.closed = True
 
 
-def question(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
+def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
     """A question with its own storage; the same arguments ask the same thing."""
     asked = {
         "workload_fingerprint": "workload",
@@ -101,7 +101,7 @@ def question(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
         "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
         "max_trials": 6,
     }
-    return Question(**asked | changes)
+    return TuneRequest(**asked | changes)
 
 
 def drain(events):

@@ -7,7 +7,7 @@ from autofit.tuning.cached import tune
 from autofit.workload.fingerprint.fingerprint import identify
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
-from tests.fakes import FakeLauncher, drain, question
+from tests.fakes import FakeLauncher, drain, make_request
 
 __all__ = ["FakeLauncher", "described_in", "fingerprint_of", "names_of", "run_tune", "save_result", "save_sweep"]
 
@@ -19,13 +19,13 @@ def fingerprint_of(folder, build_model, data, **kwargs):
 
 def names_of(tmp_path, **changes):
     """Under which names a tune, its answer and those that are similar to it are stored."""
-    asked = question(tmp_path, **changes)
-    return {"study": asked.fingerprint(), "answer": asked.answer_key(), "kin": asked.kin()}
+    asked = make_request(tmp_path, **changes)
+    return {"study": asked.fingerprint(), "answer": asked.result_key(), "kin": asked.warm_start_key()}
 
 
 def run_tune(tmp_path, **changes):
     """A tune of the made-up launcher: its events and its record."""
-    return drain(tune(question(tmp_path, **changes), FakeLauncher()))
+    return drain(tune(make_request(tmp_path, **changes), FakeLauncher()))
 
 
 def described_in(events):

@@ -11,12 +11,12 @@ from dataclasses import fields
 from typing import Any
 
 from autofit.api.config import load
-from autofit.api.session import ask
+from autofit.api.session import build_request
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.units import format_bytes
 from autofit.storage import urls
 from autofit.trial.worker.job import user_traceback
-from autofit.tuning.cached import noted
+from autofit.tuning.cached import stored_attributes
 from autofit.workload.inputs.knobs import knobs_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -37,10 +37,10 @@ def check(workload: Workload, asked: Mapping[str, Any]) -> dict[str, str]:
         UsageError: a name is not there, or does not take its arguments; a limit or device cannot be had.
         DeviceBusyError: the calling process itself holds the GPU.
     """
-    question, _ = ask(workload, fresh=False, asked=dict(asked))
+    request, _ = build_request(workload, fresh=False, asked=dict(asked))
     build = _resolved("build_model", workload.build_model)
     _bind("build_model", build, workload.model_kwargs)
-    found = {"model": question.usage.model}
+    found = {"model": request.usage.model}
     for key, given in (("data", workload.data), ("validation", workload.validation)):
         if given is None:
             continue
@@ -49,18 +49,18 @@ def check(workload: Workload, asked: Mapping[str, Any]) -> dict[str, str]:
         if callable(part):
             _bind(key, part, {**dict.fromkeys(knobs.values()), **kwargs})
         taken = ", ".join(knobs) or "none of the knobs (which leaves the batch size of arrays, and nothing of other data)"
-        found[key] = f"{getattr(question.usage, key)} takes {taken}"
-        unknown = [knob for knob in question.space if knob not in knobs and callable(part) and knobs]
+        found[key] = f"{getattr(request.usage, key)} takes {taken}"
+        unknown = [knob for knob in request.space if knob not in knobs and callable(part) and knobs]
         if key == "data" and unknown:
             raise UsageError(f"space.{unknown[0]}: the data takes {taken}; give its factory a parameter {unknown[0]}")
-    device = question.limits.device_bytes
+    device = request.limits.device_bytes
     limits = "no limit of its own" if device is None else format_bytes(device)
-    found["device"] = f"{question.device_name}, {limits}"
-    found["host"] = f"{format_bytes(question.limits.host_bytes)} of {format_bytes(question.machine.memory_bytes)}"
-    kept = noted(question)
+    found["device"] = f"{request.device_name}, {limits}"
+    found["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
+    kept = stored_attributes(request)
     known = "not asked before" if kept is None else "asked before; trials are kept"
-    known = "known" if kept is not None and question.answer_key() in kept else known
-    found["answer"] = f"{known} ({urls.url_of(question.storage)})"
+    known = "known" if kept is not None and request.result_key() in kept else known
+    found["answer"] = f"{known} ({urls.url_of(request.storage)})"
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autofit.api.config import load
-from autofit.api.session import carry_out
+from autofit.api.session import run
 from autofit.errors import UsageError
 from autofit.records.result import Estimate
 from autofit.report.console.progress import Progress
@@ -67,7 +67,7 @@ def estimate(
     sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
     if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
         raise UsageError(f"batch_size: {batch_size!r} is not allowed; give one or more whole numbers from 1 on")
-    return carry_out(
+    return run(
         functools.partial(run_estimate, batch_sizes=sizes),
         Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),
         progress,

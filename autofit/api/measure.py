@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autofit.api.session import carry_out
+from autofit.api.session import run
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
@@ -59,7 +59,7 @@ def measure(
     """
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"configs: {configs!r} is not allowed; give one or more autofit.FitConfig")
-    return carry_out(
+    return run(
         functools.partial(run_measure, configs=configs),
         Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),
         progress,

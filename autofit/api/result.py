@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, fields
 from types import ModuleType
 
-from autofit.records.result import SweepRecord, TuningRecord
+from autofit.records.result import SweepRecord, TuneRecord
 from autofit.report import advice, snippet
 from autofit.storage import result_files, sweep_files
 
@@ -34,11 +34,11 @@ class _Drawn:
 
 
 @dataclass(frozen=True)
-class Result(_Drawn, TuningRecord):
-    """The fastest config that fits, its proof, and every trial; see `TuningRecord` for the fields."""
+class Result(_Drawn, TuneRecord):
+    """The fastest config that fits, its proof, and every trial; see `TuneRecord` for the fields."""
 
     @classmethod
-    def of(cls, record: TuningRecord) -> Result:
+    def of(cls, record: TuneRecord) -> Result:
         """The same, as what a program gets."""
         return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
 

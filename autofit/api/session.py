@@ -12,7 +12,7 @@ from autofit.records.events import Event
 from autofit.report.console.progress import Progress
 from autofit.trial.launcher import Launcher, ProcessLauncher
 from autofit.tuning import settings
-from autofit.tuning.request import Question
+from autofit.tuning.request import TuneRequest
 from autofit.workload import usage as usages
 from autofit.workload.fingerprint import fingerprint
 from autofit.workload.inputs import prebuilt
@@ -22,8 +22,8 @@ from autofit.workload.workload import Workload
 Found = TypeVar("Found")
 
 
-def carry_out(
-    loop: Callable[[Question, Launcher], Generator[Event, None, Found]],
+def run(
+    loop: Callable[[TuneRequest, Launcher], Generator[Event, None, Found]],
     workload: Workload,
     progress: bool | Progress,
     *,
@@ -44,13 +44,13 @@ def carry_out(
         DeviceBusyError: the calling process itself holds the GPU.
         AutofitError: what the loop raises.
     """
-    question, launch = ask(workload, fresh=fresh, asked=asked)
+    request, launch = build_request(workload, fresh=fresh, asked=asked)
     shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
-    with ProcessLauncher(workload, question.device, launch) as launcher, shown:
-        return _collect(loop(question, launcher), shown)
+    with ProcessLauncher(workload, request.device, launch) as launcher, shown:
+        return _collect(loop(request, launcher), shown)
 
 
-def ask(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> tuple[Question, str]:
+def build_request(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> tuple[TuneRequest, str]:
     """Check the arguments and look at this machine: (question, how to launch).
 
     Raises:
@@ -71,7 +71,7 @@ def ask(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> tuple[Ques
     amounts = checked.pop("device_memory"), checked.pop("host_memory")
     launch = checked.pop("launch")
     known = fingerprint.identify(workload)
-    question = Question(
+    request = TuneRequest(
         workload_fingerprint=known.fingerprint,
         settings={**known.versions, **backends.current().settings()},
         machine=here,
@@ -82,7 +82,7 @@ def ask(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> tuple[Ques
         usage=usages.usage_of(workload),
         **checked,
     )
-    return question, launch
+    return request, launch
 
 
 def _collect(events: Generator[Event, None, Found], progress: Progress) -> Found:

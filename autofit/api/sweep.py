@@ -123,7 +123,7 @@ def _sweep(
         return tune(**{**told, "fresh": fresh, "progress": Stoppable(stop) if lanes else shown})
 
     for event in sweeping.sweep(title, cells, tune_cell, lanes):
-        where = f"cell {event.place + 1} of {len(cells)}: {wording.told(event.cell.values)}"
+        where = f"cell {event.index + 1} of {len(cells)}: {wording.told(event.cell.values)}"
         if isinstance(event, sweeping.CellBegins):
             shown.title(where + (f", on {event.lane.device}" if event.lane else ""))
             continue

@@ -8,7 +8,7 @@ from typing import Any
 
 from autofit.api.config import load
 from autofit.api.result import Result
-from autofit.api.session import carry_out
+from autofit.api.session import run
 from autofit.errors import UsageError
 from autofit.report.console.progress import Progress
 from autofit.tuning.cached import tune as run_loop
@@ -107,7 +107,7 @@ def tune(
         dtype_policy,
         jit_compile,
     )
-    record = carry_out(
+    record = run(
         run_loop,
         workload,
         progress,

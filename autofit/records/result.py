@@ -78,7 +78,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Run:
+class ConfirmingRun:
     """A trial after the search; `stage` is finalist, chosen or baseline.
 
     It validated on batches of `validation_batch_size`, of the config's own size where that is None.
@@ -90,7 +90,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class TuneLog:
     """What a tune saw, whether it came to an answer or not.
 
     `description` is None where not even the model could be built within the limits. `trials` are those of the search,
@@ -104,7 +104,7 @@ class Seen:
     device: str
     description: Description | None
     trials: tuple[Trial, ...]
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ConfirmingRun, ...] = ()
     seconds: float
     describing_seconds: float = 0.0
     started_at: float = 0.0
@@ -123,7 +123,7 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unanswered(Seen):
+class FailedTune(TuneLog):
     """A tune that came to no answer: `problem` says why.
 
     Where it was for memory, `memory` is "device" or "host", and `needed_bytes` what the smallest batch, of `batch_size`,
@@ -138,7 +138,7 @@ class Unanswered(Seen):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuningRecord(Seen):
+class TuneRecord(TuneLog):
     """One tune, whole: the choice, its proof, and every trial.
 
     `data_kwargs` are for the data factory (of a ready-made PyDataset: its attributes), `fit_kwargs` for `Model.fit`,
@@ -185,13 +185,13 @@ class Cell:
     """
 
     values: Mapping[str, Any]
-    found: TuningRecord | Unanswered | None = None
+    found: TuneRecord | FailedTune | None = None
     problem: str = ""
 
     @property
     def outcome(self) -> str:
         """In a word: ok, does not fit, failed, or waiting where it was not run yet."""
-        if isinstance(self.found, TuningRecord):
+        if isinstance(self.found, TuneRecord):
             return "ok"
         if self.found is None:
             return "failed" if self.problem else "waiting"
@@ -212,7 +212,7 @@ class SweepRecord:
 
 @dataclass(frozen=True)
 class PastTune:
-    """A tune that a storage holds; `config` and the rate are there once it has its answer. `started_at` as in `Seen`."""
+    """A tune that a storage holds; `config` and the rate are there once it has its answer. `started_at` as in `TuneLog`."""
 
     name: str
     title: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from autofit.records.result import TuningRecord
+from autofit.records.result import TuneRecord
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_rate
 
@@ -15,7 +15,7 @@ _COLD = 0.02  # of the bytes trained on: a JPEG file has a tenth to a fiftieth o
 _HEAVY_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured with batches of 19 MB)
 
 
-def advice(record: TuningRecord) -> dict[str, str]:
+def advice(record: TuneRecord) -> dict[str, str]:
     """Sentences by what they are about, in the order in which they matter."""
     found = {
         "noise": _noise(record),
@@ -27,7 +27,7 @@ def advice(record: TuningRecord) -> dict[str, str]:
     return {subject: text for subject, text in found.items() if text}
 
 
-def bottleneck(record: TuningRecord) -> str:
+def bottleneck(record: TuneRecord) -> str:
     """What holds the rate back, from the three rates of the trials."""
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None or record.bottleneck == "unknown":
@@ -52,7 +52,7 @@ def bottleneck(record: TuningRecord) -> str:
     return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
 
 
-def _noise(record: TuningRecord) -> str:
+def _noise(record: TuneRecord) -> str:
     """Whether the confirming runs differ by more than a machine that does nothing else makes them."""
     runs = [run.trial for run in record.runs if run.stage == "chosen" and run.trial.config == record.config]
     rates = [rate for trial in runs if (rate := trial.measurement.samples_per_second)]
@@ -65,7 +65,7 @@ def _noise(record: TuningRecord) -> str:
     )
 
 
-def _input_bound(record: TuningRecord, compute: float, inputs: float) -> list[str]:
+def _input_bound(record: TuneRecord, compute: float, inputs: float) -> list[str]:
     """What the input makes, and with more workers; a rate above the model's is no limit, nor one at another batch size."""
     rates = {t.config: t.measurement.input_samples_per_second for t in record.trials}
     slower = {config: rate for config, rate in rates.items() if rate and rate < compute}
@@ -85,7 +85,7 @@ def _input_bound(record: TuningRecord, compute: float, inputs: float) -> list[st
     return parts
 
 
-def _is_held_back(trial: Trial, one: float, record: TuningRecord) -> bool:
+def _is_held_back(trial: Trial, one: float, record: TuneRecord) -> bool:
     """Whether a pool of processes makes far less than its workers could, and moves many bytes."""
     rate, config = trial.measurement.input_samples_per_second, trial.config
     if not rate or not config.use_multiprocessing or (config.workers or 0) < 2:
@@ -99,7 +99,7 @@ def _workers(config: FitConfig) -> str:
     return f"{config.workers} {'processes' if config.use_multiprocessing else 'threads'}"
 
 
-def _learning_rate(record: TuningRecord) -> str:
+def _learning_rate(record: TuneRecord) -> str:
     """The rules that scale it with the batch; nothing is applied."""
     now, before = record.config.batch_size, record.speedup.baseline.batch_size
     if record.optimizer_kwargs:
@@ -116,7 +116,7 @@ def _learning_rate(record: TuningRecord) -> str:
     )
 
 
-def _epoch(record: TuningRecord) -> str:
+def _epoch(record: TuneRecord) -> str:
     """Steps an epoch, and its last batch; only arrays say exactly how many samples there are."""
     count, batch = record.description.sample_count, record.config.batch_size
     if record.description.input_kind != "arrays" or not count or not batch:
@@ -129,7 +129,7 @@ def _epoch(record: TuningRecord) -> str:
     return f"{text}, for which XLA compiles once more" if record.description.jit_compile else text
 
 
-def _page_cache(record: TuningRecord) -> str:
+def _page_cache(record: TuneRecord) -> str:
     """Whether some trials read from storage what others found in the page cache, so that they do not compare."""
     made = [(t.measurement.storage_bytes_per_second, t.measurement.samples_per_second) for t in record.trials]
     needed = record.description.sample_bytes

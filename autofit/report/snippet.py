@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from autofit.records.result import TuningRecord
+from autofit.records.result import TuneRecord
 from autofit.workload.inputs.render import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # as `fit` calls them
@@ -18,7 +18,7 @@ _SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # 
 _LINE_CHARACTERS = 60  # short enough to stand indented, twice, on 80 columns
 
 
-def render(record: TuningRecord) -> str:
+def render(record: TuneRecord) -> str:
     """Python lines that train with the chosen config, as they would be pasted."""
     usage, description = record.usage, record.description
     imports = [f"import {description.keras}", *usage.imports] if usage.dtype_policy else [*usage.imports]
@@ -55,18 +55,18 @@ def render(record: TuningRecord) -> str:
     return "\n".join([*lines, _lines("model.fit", arguments)])
 
 
-def kwargs_as_python(record: TuningRecord) -> str:
+def kwargs_as_python(record: TuneRecord) -> str:
     """An assignment for each of `kwargs_of`."""
     return "\n".join(f"{name} = {kwargs!r}" for name, kwargs in kwargs_of(record).items())
 
 
-def kwargs_of(record: TuningRecord) -> dict[str, dict[str, Any]]:
+def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
     """`data_kwargs` and `fit_kwargs`, and `optimizer_kwargs` where there are any."""
     found = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
     return {**found, "optimizer_kwargs": dict(record.optimizer_kwargs)} if record.optimizer_kwargs else found
 
 
-def baseline_gain(record: TuningRecord) -> str:
+def baseline_gain(record: TuneRecord) -> str:
     """One line on the gain over the baseline."""
     speedup = record.speedup
     named = f"the baseline ({speedup.baseline})"
@@ -80,7 +80,7 @@ def baseline_gain(record: TuningRecord) -> str:
     return line
 
 
-def _model(record: TuningRecord) -> str:
+def _model(record: TuneRecord) -> str:
     """The expression that builds the model, its own argument for the accumulation included."""
     expression = record.usage.model
     if not record.optimizer_kwargs or record.description.accumulates_by != "build_model":
@@ -107,11 +107,11 @@ def _lines(name: str, arguments: list[str]) -> str:
     return f"{name}(\n{textwrap.indent(inner, '    ')})"
 
 
-def kwargs_as_json(record: TuningRecord) -> str:
+def kwargs_as_json(record: TuneRecord) -> str:
     """The arguments of a result as JSON."""
     return json.dumps(kwargs_of(record), indent=2)
 
 
-def kwargs_as_yaml(record: TuningRecord) -> str:
+def kwargs_as_yaml(record: TuneRecord) -> str:
     """The arguments of a result as YAML."""
     return yaml.safe_dump(kwargs_of(record), sort_keys=False).rstrip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autofit.records.result import Cell, TuningRecord, _in_a_line
+from autofit.records.result import Cell, TuneRecord, _in_a_line
 from autofit.records.units import format_rate
 
 
@@ -24,6 +24,6 @@ def told(values: Mapping[str, Any]) -> str:
 
 def came_to(cell: Cell) -> str:
     """What a cell came to, in a line."""
-    if isinstance(cell.found, TuningRecord):
+    if isinstance(cell.found, TuneRecord):
         return f"fastest: {cell.found.config}, {format_rate(cell.found.samples_per_second)} samples/s"
     return f"{cell.outcome}: {_in_a_line(cell.problem)}"

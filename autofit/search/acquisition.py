@@ -22,9 +22,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofit.records.trial import Description, FitConfig, Limits, Outcome, Trial
-from autofit.search.config_arrays import Columns, Mask, Vector
+from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.decision import Decision, Proposal, difference
-from autofit.search.feasibility import Allowed, Reach
+from autofit.search.feasibility import Feasibility, FeasibleSet
 from autofit.search.space import SearchSpace
 from autofit.search.surrogate.throughput import RatePrediction, ThroughputSurrogate
 
@@ -59,7 +59,7 @@ class Proposer:
         tolerance: gains below it do not matter (0.02 is 2 %).
         risk: the share of each limit that the upper bound of a prediction may reach.
         max_oom: after so many OOMs nothing larger than what has run is proposed.
-        past: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
+        warm_start: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
     """
 
     def __init__(
@@ -74,17 +74,19 @@ class Proposer:
         tolerance: float,
         risk: float,
         max_oom: int,
-        past: Sequence[Trial] = (),
+        warm_start: Sequence[Trial] = (),
     ) -> None:
-        self.reach = Reach(space, description, limits, on_cpu=on_cpu, risk=risk, max_oom=max_oom, past=past)
-        self._points = _log_points(self.reach.at)
+        self.feasible = FeasibleSet(
+            space, description, limits, on_cpu=on_cpu, risk=risk, max_oom=max_oom, warm_start=warm_start
+        )
+        self._points = _log_points(self.feasible.arrays)
         self._baseline, self._description, self._limits = baseline, description, limits
         self._cores, self._on_cpu, self._tolerance = cores, on_cpu, tolerance
         self._errors: dict[_Readings, float] = {}
         self._predicted: tuple[_Readings, Vector] = (), np.empty(0)
         self._decided: tuple[tuple[Trial, ...], Decision] | None = None
-        ran = _ran(past)
-        self._past = self._surrogate(ran) if ran else None
+        ran = _ran(warm_start)
+        self._warm_start = self._surrogate(ran) if ran else None
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
         """What to do after these trials; the same question is answered once."""
@@ -94,44 +96,48 @@ class Proposer:
         return self._decided[1]
 
     def _decide(self, trials: Sequence[Trial]) -> Decision:
-        error, allowed = self.error(trials), self.reach.allowed(trials)
+        error, feasibility = self.error(trials), self.feasible.feasibility(trials)
         if error is not None and error > _UNSURE:
-            left = self.reach.configs_at(allowed.left)
+            candidates = self.feasible.configs_at(feasibility.candidates)
             why = (
                 f"throughput is not as predicted (off by {error:.0%}): Optuna's TPE proposes from here on, within what fits"
             )
-            return Decision(stop_reason=None if left else EXHAUSTED, fallback=why, left=left)
+            return Decision(stop_reason=None if candidates else EXHAUSTED, fallback=why, candidates=candidates)
         ran = _ran(trials)
-        found = self._next(ran, allowed) if ran else self._first(trials, allowed)
+        found = self._next(ran, feasibility) if ran else self._first(trials, feasibility)
         if isinstance(found, str):
-            return Decision(stop_reason=found, left=self.reach.configs_at(allowed.left))
-        place, phase, gain = found
-        device, host = float(allowed.device[place]), float(allowed.host[place])
-        config, best = self.reach.configs[place], self._best(ran)
+            return Decision(stop_reason=found, candidates=self.feasible.configs_at(feasibility.candidates))
+        index, phase, gain = found
+        device, host = float(feasibility.device[index]), float(feasibility.host[index])
+        config, best = self.feasible.configs[index], self._best(ran)
         change = "" if best is None else difference(config, best)
-        return Decision(Proposal(config, phase, gain, device, host, float(allowed.likely[place]), change))
+        return Decision(Proposal(config, phase, gain, device, host, float(feasibility.likely[index]), change))
 
     def _best(self, ran: Sequence[Trial]) -> FitConfig | None:
         """The config with the highest reading among those that fit."""
         fitted = [t for t in ran if t.fits(self._limits)]
         return max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0).config if fitted else None
 
-    def _next(self, ran: Sequence[Trial], allowed: Allowed) -> tuple[int, str, float | None] | str:
+    def _next(self, ran: Sequence[Trial], feasibility: Feasibility) -> tuple[int, str, float | None] | str:
         """The place of the next config, its phase and its gain; or why there is none. `ran` are trials with a rate."""
-        left, place = allowed.left, self.reach.place
-        if not left.any():
+        candidates, index = feasibility.candidates, self.feasible.index
+        if not candidates.any():
             return EXHAUSTED
-        predicted = self._predict(ran, self.reach.at)
+        predicted = self._predict(ran, self.feasible.arrays)
         self._predicted = _readings(ran), predicted.mean
-        fitted = [place[t.config] for t in ran if t.config in place and t.fits(self._limits)]
+        fitted = [index[t.config] for t in ran if t.config in index and t.fits(self._limits)]
         best = float(predicted.mean[fitted].max()) if fitted else float(predicted.mean.min())
         improvement = expected_improvement(predicted, best)
-        second = self._second_batch(ran, left) if self._past is None else None
-        chosen = _cheapest(improvement, left if second is None else left & (self.reach.at.batch == second), allowed.share)
+        second = self._second_batch(ran, candidates) if self._warm_start is None else None
+        chosen = _cheapest(
+            improvement,
+            candidates if second is None else candidates & (self.feasible.arrays.batch == second),
+            feasibility.share,
+        )
         phase, worth = "propose" if second is None else "probe", _WORTH * self._tolerance
-        may = allowed.expected
+        may = feasibility.expected
         if second is None and may.any() and improvement[may].max() > _FAR * max(improvement[chosen], worth):
-            step = self._step_to(int(np.argmax(np.where(may, improvement, -np.inf))), left, ran)
+            step = self._step_to(int(np.argmax(np.where(may, improvement, -np.inf))), candidates, ran)
             chosen, phase = (chosen, phase) if step is None else (step, "step")
         if phase == "propose" and len(ran) >= _FEWEST_TRIALS and improvement[chosen] < worth:
             return f"no other configuration is expected to gain {self._tolerance:.0%}"
@@ -145,7 +151,7 @@ class Proposer:
         ran = _ran(trials)
         if not ran:
             return {}
-        predicted = self._predict(ran, Columns.of([t.config for t in ran]))
+        predicted = self._predict(ran, ConfigArrays.of([t.config for t in ran]))
         return {t.config: (float(m), float(s)) for t, m, s in zip(ran, predicted.mean, predicted.deviation, strict=True)}
 
     def error(self, trials: Sequence[Trial]) -> float | None:
@@ -166,42 +172,42 @@ class Proposer:
     def _foreseen(self, ran: Sequence[Trial], config: FitConfig) -> float:
         """The logarithm of the rate that these trials predict; known already where they proposed the config."""
         readings, means = self._predicted
-        if readings == _readings(ran) and config in self.reach.place:
-            return float(means[self.reach.place[config]])
-        return float(self._predict(ran, Columns.of([config])).mean[0])
+        if readings == _readings(ran) and config in self.feasible.index:
+            return float(means[self.feasible.index[config]])
+        return float(self._predict(ran, ConfigArrays.of([config])).mean[0])
 
-    def _predict(self, ran: Sequence[Trial], at: Columns) -> RatePrediction:
-        return self._surrogate(ran, self._past).predict(at)
+    def _predict(self, ran: Sequence[Trial], arrays: ConfigArrays) -> RatePrediction:
+        return self._surrogate(ran, self._warm_start).predict(arrays)
 
-    def _surrogate(self, ran: Sequence[Trial], past: ThroughputSurrogate | None = None) -> ThroughputSurrogate:
+    def _surrogate(self, ran: Sequence[Trial], warm_start: ThroughputSurrogate | None = None) -> ThroughputSurrogate:
         size = self._description.sample_bytes
-        return ThroughputSurrogate(ran, cores=self._cores, sample_bytes=size, on_cpu=self._on_cpu, past=past)
+        return ThroughputSurrogate(ran, cores=self._cores, sample_bytes=size, on_cpu=self._on_cpu, warm_start=warm_start)
 
-    def _first(self, trials: Sequence[Trial], allowed: Allowed) -> tuple[int, str, None] | str:
+    def _first(self, trials: Sequence[Trial], feasibility: Feasibility) -> tuple[int, str, None] | str:
         """The first probe, with one producer, or a smaller one after those that did not run.
 
         The cheapest config is left even if it is predicted not to fit: the prediction may be wrong.
         """
-        if not allowed.left.any():
-            return (int(np.argmax(allowed.open)), "probe", None) if allowed.open.any() else EXHAUSTED
-        if self._past is not None and not trials:
-            rates = np.where(allowed.left, self._past.predict(self.reach.at).mean, -np.inf)
+        if not feasibility.candidates.any():
+            return (int(np.argmax(feasibility.untried)), "probe", None) if feasibility.untried.any() else EXHAUSTED
+        if self._warm_start is not None and not trials:
+            rates = np.where(feasibility.candidates, self._warm_start.predict(self.feasible.arrays).mean, -np.inf)
             return int(np.argmax(rates >= rates.max() + math.log1p(-self._tolerance))), "recall", None
         batch = self._baseline.batch_size or 1
         wanted = batch if self._description.footprints else min(batch, _SAFE_BATCH)
         if trials:
             wanted = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT)
-        wanted_place = _log_points(Columns.of([FitConfig(wanted, 1, None, False)]))
+        wanted_place = _log_points(ConfigArrays.of([FitConfig(wanted, 1, None, False)]))
         distance = np.abs(self._points - wanted_place).sum(1)
-        return int(np.argmin(np.where(allowed.left, distance, np.inf))), "probe", None
+        return int(np.argmin(np.where(feasibility.candidates, distance, np.inf))), "probe", None
 
-    def _second_batch(self, ran: Sequence[Trial], left: Mask) -> float | None:
+    def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
         """The batch of the second probe, while only one has run.
 
         The largest within reach up to `_STRIDE` times the first; where memory's bound allows none, a smaller one.
         """
         batches = {t.config.batch_size or 1 for t in ran}
-        first, there = batches.pop(), np.unique(self.reach.at.batch[left])
+        first, there = batches.pop(), np.unique(self.feasible.arrays.batch[candidates])
         if batches:
             return None
         above, below = there[(there > first) & (there <= _STRIDE * first)], there[there < first]
@@ -211,12 +217,12 @@ class Proposer:
             return float(below[np.argmin(np.abs(below - first / _STRIDE))])
         return float(above[-1]) if len(above) else None
 
-    def _step_to(self, goal: int, left: Mask, ran: Sequence[Trial]) -> int | None:
+    def _step_to(self, goal: int, candidates: Mask, ran: Sequence[Trial]) -> int | None:
         """The config nearest to a goal, if it is nearer than any that has run."""
         distance = np.abs(self._points - self._points[goal]).sum(1)
-        place = self.reach.place
-        nearest = min((float(distance[place[t.config]]) for t in ran if t.config in place), default=math.inf)
-        step = int(np.argmin(np.where(left, distance, np.inf)))
+        index = self.feasible.index
+        nearest = min((float(distance[index[t.config]]) for t in ran if t.config in index), default=math.inf)
+        step = int(np.argmin(np.where(candidates, distance, np.inf)))
         return step if distance[step] < nearest - _STEP else None
 
 
@@ -230,9 +236,9 @@ def expected_improvement(predicted: RatePrediction, best: float) -> Vector:
     return np.asarray(over * ndtr(z) + predicted.deviation * density)
 
 
-def _cheapest(improvement: Vector, left: Mask, share: Vector) -> int:
+def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
     """Of the configs whose promise is about the highest, one that takes a small share of memory, and little else."""
-    places = np.flatnonzero(left & (improvement >= (1 - _NEAR) * improvement[left].max()))
+    places = np.flatnonzero(candidates & (improvement >= (1 - _NEAR) * improvement[candidates].max()))
     return int(places[np.argmin(np.round(10 * share[places]))])
 
 
@@ -244,7 +250,9 @@ def _ran(trials: Sequence[Trial]) -> list[Trial]:
     return [t for t in trials if t.measurement.outcome is Outcome.OK and t.measurement.samples_per_second]
 
 
-def _log_points(at: Columns) -> Vector:
+def _log_points(arrays: ConfigArrays) -> Vector:
     """Configs as points, coordinates in octaves: batch, workers, queue, and what the workers are."""
-    kind = _OTHER_KIND * at.processes
-    return np.stack([np.log2(at.batch), np.log2(at.workers), _QUEUE_WEIGHT * np.log2(at.queue + 2), kind], axis=1)
+    kind = _OTHER_KIND * arrays.processes
+    return np.stack(
+        [np.log2(arrays.batch), np.log2(arrays.workers), _QUEUE_WEIGHT * np.log2(arrays.queue + 2), kind], axis=1
+    )

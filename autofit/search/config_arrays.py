@@ -15,7 +15,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Columns:
+class ConfigArrays:
     """Configs as columns, all of one length.
 
     `workers` is 1 and `queue` 0 where Keras puts no queue between workers and step; `processes` says where the workers are
@@ -28,7 +28,7 @@ class Columns:
     processes: Mask
 
     @classmethod
-    def of(cls, configs: Sequence[FitConfig]) -> Columns:
+    def of(cls, configs: Sequence[FitConfig]) -> ConfigArrays:
         """The columns of configs; a batch that is None counts as one sample, a queue that is None as none."""
         return cls(
             np.array([c.batch_size or 1 for c in configs], float),

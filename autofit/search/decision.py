@@ -43,15 +43,15 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do next: a proposal, a reason to stop, or a choice among `left` by another sampler (`fallback` says why).
+    """What to do next: try a proposal, stop, or let another sampler choose among `candidates` (`fallback` says why).
 
-    `left` are all configs that may be tried; it is empty unless there is no proposal.
+    `candidates` are all configs that may be tried; it is empty unless there is no proposal.
     """
 
     proposal: Proposal | None = None
     stop_reason: str | None = None
     fallback: str | None = None
-    left: tuple[FitConfig, ...] = ()
+    candidates: tuple[FitConfig, ...] = ()
 
 
 def difference(config: FitConfig, other: FitConfig) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autofit.records.trial import Description, FitConfig, Limits, Outcome, Trial
-from autofit.search.config_arrays import Columns, Mask, Vector
-from autofit.search.space import SearchSpace, condemned, cost
+from autofit.search.config_arrays import ConfigArrays, Mask, Vector
+from autofit.search.space import SearchSpace, cost, dominated_by
 from autofit.search.surrogate.memory import MemorySurrogate
 
 _DEVIATIONS = 2.0  # of a prediction's upper bound: a trial that runs out of memory costs half a minute, not a week
@@ -18,17 +18,18 @@ _PROCESSES_LEAP = 4  # likewise for worker processes
 
 
 @dataclass(frozen=True)
-class Allowed:
+class Feasibility:
     """What may be tried of all configs, in their order.
 
-    `open` are neither tried nor condemned, `expected` of these are expected to fit, and `left` may be tried now: their
-    upper bounds fit, too, and they are within reach. `device` and `host` are the upper bounds over the limits, `likely` is
-    what is expected of the one whose bound is higher.
+    `untried` configs have not run and are not larger than one that ran out of memory; those of them that are `expected` to
+    fit have a predicted memory within the limits; `candidates` may be tried now: their upper bounds are within the limits,
+    too, and they are not far beyond what has run. `device` and `host` are upper bounds in units of the limits; `likely` is
+    the prediction for the memory with the higher bound.
     """
 
-    open: Mask
+    untried: Mask
     expected: Mask
-    left: Mask
+    candidates: Mask
     device: Vector
     host: Vector
     likely: Vector
@@ -39,7 +40,7 @@ class Allowed:
         return np.maximum(self.device, self.host)
 
 
-class Reach:
+class FeasibleSet:
     """Knows the configs of a space, cheapest first, and which of them may be tried.
 
     Args:
@@ -49,7 +50,7 @@ class Reach:
         on_cpu: whether the train step itself takes host memory.
         risk: the share of each limit that the upper bound of a prediction may reach.
         max_oom: after so many OOMs nothing larger than what has run may be tried.
-        past: trials of an earlier tune of the same workload, that ran to their end.
+        warm_start: trials of an earlier tune of the same workload, that ran to their end.
     """
 
     def __init__(
@@ -61,42 +62,44 @@ class Reach:
         on_cpu: bool,
         risk: float,
         max_oom: int,
-        past: Sequence[Trial] = (),
+        warm_start: Sequence[Trial] = (),
     ) -> None:
         self.configs = tuple(sorted(space.configs(), key=cost))
-        self.at = Columns.of(self.configs)
-        self.place = {config: place for place, config in enumerate(self.configs)}
+        self.arrays = ConfigArrays.of(self.configs)
+        self.index = {config: index for index, config in enumerate(self.configs)}
         self._description, self._limits, self._on_cpu = description, limits, on_cpu
-        self._risk, self._max_oom, self._past = risk, max_oom, tuple(past)
+        self._risk, self._max_oom, self._warm_start = risk, max_oom, tuple(warm_start)
 
-    def allowed(self, trials: Sequence[Trial]) -> Allowed:
+    def feasibility(self, trials: Sequence[Trial]) -> Feasibility:
         """What may be tried after these trials."""
-        expected, upper = self.memory(trials).shares(self.at, _DEVIATIONS)
-        open_ = np.ones(len(self.configs), bool)
+        expected, upper = self.memory(trials).shares(self.arrays, _DEVIATIONS)
+        untried = np.ones(len(self.configs), bool)
         for trial in trials:
-            if trial.config in self.place:
-                open_[self.place[trial.config]] = False
-            open_ &= ~condemned(self.at, trial.config, trial.measurement.outcome)
-        left = open_ & (np.maximum(*upper) <= self._risk) & self._near(trials)
+            if trial.config in self.index:
+                untried[self.index[trial.config]] = False
+            untried &= ~dominated_by(self.arrays, trial.config, trial.measurement.outcome)
+        candidates = untried & (np.maximum(*upper) <= self._risk) & self._near(trials)
         likely = np.where(upper[0] >= upper[1], expected[0], expected[1])
-        return Allowed(open_, open_ & (np.maximum(*expected) <= self._risk), left, *upper, likely)
+        return Feasibility(untried, untried & (np.maximum(*expected) <= self._risk), candidates, *upper, likely)
 
     def configs_at(self, mask: Mask) -> tuple[FitConfig, ...]:
         """The configs that a mask names."""
-        return tuple(self.configs[place] for place in np.flatnonzero(mask))
+        return tuple(self.configs[index] for index in np.flatnonzero(mask))
 
     def memory(self, trials: Sequence[Trial]) -> MemorySurrogate:
         """What is known of memory after these trials."""
-        return MemorySurrogate(self._description, self._limits, on_cpu=self._on_cpu, trials=trials, past=self._past)
+        return MemorySurrogate(
+            self._description, self._limits, on_cpu=self._on_cpu, trials=trials, warm_start=self._warm_start
+        )
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
         """Which configs are not too far beyond what has run; after too many OOMs, not beyond it at all."""
-        ran = [t.config for t in (*trials, *self._past) if t.measurement.outcome is Outcome.OK]
+        ran = [t.config for t in (*trials, *self._warm_start) if t.measurement.outcome is Outcome.OK]
         if not ran:
             return np.ones(len(self.configs), bool)
-        at = Columns.of(ran)
+        arrays = ConfigArrays.of(ran)
         careful = sum(t.measurement.outcome.is_oom for t in trials) >= self._max_oom
-        processes = float((at.workers * at.processes).max())
+        processes = float((arrays.workers * arrays.processes).max())
         most = processes if careful else _PROCESSES_LEAP * max(1.0, processes)
-        batch = (1 if careful else _LEAP) * at.batch.max()
-        return np.asarray((self.at.batch <= batch) & (self.at.workers * self.at.processes <= most))
+        batch = (1 if careful else _LEAP) * arrays.batch.max()
+        return np.asarray((self.arrays.batch <= batch) & (self.arrays.workers * self.arrays.processes <= most))

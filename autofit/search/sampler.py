@@ -65,7 +65,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             about once in thirty (simulated: see tests/benchmarks/search.py).
         max_oom: after so many OOMs nothing larger than what has run is proposed.
         effective_batch_size: search only batch sizes that divide it.
-        past: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
+        warm_start: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
         seed: makes TPE's proposals repeatable, where it has to step in.
 
     Raises:
@@ -85,7 +85,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         risk: float = 0.97,
         max_oom: int = 2,
         effective_batch_size: int | None = None,
-        past: Sequence[Trial] = (),
+        warm_start: Sequence[Trial] = (),
         seed: int = 0,
     ) -> None:
         cores = cores or usable_cores()
@@ -104,7 +104,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             tolerance=tolerance,
             risk=risk,
             max_oom=max_oom,
-            past=past,
+            warm_start=warm_start,
         )
         self.distributions = {knob: _distribution(values) for knob, values in space.knobs().items()}
         self._tpe = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=_TPE_STARTUP_TRIALS, seed=seed)
@@ -153,10 +153,10 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         decision = self.decide(study)
         if decision.proposal is not None:
             config = decision.proposal.config
-        elif decision.left:
+        elif decision.candidates:
             drawn = self._tpe.sample_relative(study, trial, search_space)
-            middle = decision.left[len(decision.left) // 2]
-            config = min(decision.left, key=lambda c: _distance(c, drawn)) if drawn else middle
+            middle = decision.candidates[len(decision.candidates) // 2]
+            config = min(decision.candidates, key=lambda c: _distance(c, drawn)) if drawn else middle
         else:
             raise RuntimeError(decision.stop_reason)
         return {knob: getattr(config, knob) for knob in search_space}

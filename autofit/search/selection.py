@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from autofit.records.trial import FitConfig, Limits, Trial
-from autofit.search.config_arrays import Columns
-from autofit.search.space import condemned, cost
+from autofit.search.config_arrays import ConfigArrays
+from autofit.search.space import cost, dominated_by
 
 _ONE_IN_TEN = -1.28  # standard deviations: a chance below that is not worth another run
 _MOST_RIVALS = 2
@@ -81,10 +81,10 @@ def overlooked(
 def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
     """The trials that may be chosen: no run of their config failed, and no known OOM condemns it."""
     out = {trial.config for trial in trials if not trial.fits(limits)}
-    at = Columns.of([trial.config for trial in trials])
-    lost = np.zeros(len(at), bool)
+    arrays = ConfigArrays.of([trial.config for trial in trials])
+    lost = np.zeros(len(arrays), bool)
     for trial in trials:
-        lost |= condemned(at, trial.config, trial.measurement.outcome)
+        lost |= dominated_by(arrays, trial.config, trial.measurement.outcome)
     return [
         trial
         for trial, is_lost in zip(trials, lost, strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from autofit.errors import UsageError
 from autofit.records.trial import KNOBS, FitConfig, Outcome
-from autofit.search.config_arrays import Columns, Mask
+from autofit.search.config_arrays import ConfigArrays, Mask
 
 KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_multiprocessing=False)
 """What Keras does when nothing is said (`Model.fit` and `PyDataset.__init__`, Keras 3.15)."""
@@ -83,17 +83,17 @@ class SearchSpace:
         return self.canonical(FitConfig.of({knob: closest(knob, values) for knob, values in self.knobs().items()}))
 
 
-def condemned(at: Columns, oom_config: FitConfig, outcome: Outcome) -> Mask:
+def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) -> Mask:
     """Which configs cannot fit either, given an OOM at one config.
 
     Memory grows with every knob. Device memory is a matter of the batch alone; host memory also of workers, processes
     and queue, so that a host OOM condemns what is at least as large in all of them.
     """
-    full = Columns.of([oom_config])
-    larger = at.batch >= full.batch
+    full = ConfigArrays.of([oom_config])
+    larger = arrays.batch >= full.batch
     if outcome is Outcome.HOST_OOM:
-        larger &= (at.workers >= full.workers) & (at.processes >= full.processes) & (at.queue >= full.queue)
-    return larger if outcome.is_oom else np.zeros(len(at), bool)
+        larger &= (arrays.workers >= full.workers) & (arrays.processes >= full.processes) & (arrays.queue >= full.queue)
+    return larger if outcome.is_oom else np.zeros(len(arrays), bool)
 
 
 def cost(config: FitConfig) -> tuple[int, ...]:

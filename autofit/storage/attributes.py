@@ -10,7 +10,7 @@ from typing import Any
 
 from autofit.storage.urls import SQLITE, file_of, url_of
 
-RECORD, RUNS, KIN, MODEL = (f"autofit:{key}" for key in ("record", "runs", "kin", "model"))
+RECORD, RUNS, WARM_START_KEY, MODEL = (f"autofit:{key}" for key in ("record", "runs", "kin", "model"))
 """Under which a study keeps its answers (one for each budget, which the key goes on to name), runs after the search,
 kinship, and the described model."""
 _ATTRIBUTES = """

@@ -42,7 +42,7 @@ def attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
     return {WHY: trial.why, **told, LIMITS: asdict(limits), MEASUREMENT: asdict(m)}
 
 
-def still_holds(kept: FrozenTrial, limits: Limits, max_seconds: float) -> bool:
+def is_still_valid(kept: FrozenTrial, limits: Limits, max_seconds: float) -> bool:
     """Whether a trial would end now as it did: not where it ran out of less memory, or time (s), than it would have now."""
     if MEASUREMENT not in kept.user_attrs:
         return True

@@ -14,7 +14,7 @@ from autofit.records.trial import Limits, Outcome, Trial
 from autofit.storage import attributes, codec, connection, urls
 
 
-def noted(where: str | None, name: str) -> Mapping[str, Any] | None:
+def attributes_of(where: str | None, name: str) -> Mapping[str, Any] | None:
     """What is kept with a study; None where there is no such study.
 
     Raises:
@@ -29,12 +29,13 @@ def noted(where: str | None, name: str) -> Mapping[str, Any] | None:
             return None
 
 
-def relatives(backend: BaseStorage, name: str, kin: str) -> tuple[Trial, ...]:
+def similar_trials(backend: BaseStorage, name: str, warm_start_key: str) -> tuple[Trial, ...]:
     """The trials that ran of the latest other question with this kinship: the same model and device, asked otherwise."""
     others = [
         study
         for study in backend.get_all_studies()
-        if study.study_name != name and backend.get_study_system_attrs(study._study_id).get(attributes.KIN) == kin
+        if study.study_name != name
+        and backend.get_study_system_attrs(study._study_id).get(attributes.WARM_START_KEY) == warm_start_key
     ]
     for study in sorted(others, key=lambda study: study._study_id, reverse=True):
         kept = backend.get_all_trials(study._study_id, deepcopy=False, states=codec.SPENT)

@@ -11,19 +11,19 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
-from autofit.records.result import RESULT_VERSION, TuningRecord, Unanswered
+from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
 
-_RECORDS: TypeAdapter[TuningRecord | Unanswered] = TypeAdapter(TuningRecord | Unanswered)
+_RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 
 
-def encode(record: TuningRecord | Unanswered) -> dict[str, Any]:
+def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
     """A record as JSON types; each trial is flat, its measurement beside its config."""
     told: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
     told["trials"] = [{**trial, **trial.pop("measurement")} for trial in told["trials"]]
     return told
 
 
-def decode(told: Any) -> TuningRecord | Unanswered:
+def decode(told: Any) -> TuneRecord | FailedTune:
     """A record from JSON types.
 
     Raises:
@@ -41,7 +41,7 @@ def _nested(trial: dict[str, Any]) -> dict[str, Any]:
     return {**{key: trial[key] for key in own if key in trial}, "measurement": measurement}
 
 
-def save(record: TuningRecord | Unanswered, path: str | os.PathLike[str]) -> None:
+def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:
     """Write a record as JSON; an older file stays whole until the new one is.
 
     Raises:
@@ -70,7 +70,7 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
         raise UsageError(f"{target}: the result cannot be written: {error.strerror}") from None
 
 
-def load_answer(path: str | os.PathLike[str]) -> TuningRecord:
+def load_answer(path: str | os.PathLike[str]) -> TuneRecord:
     """Read the record of a tune that came to an answer.
 
     Raises:
@@ -79,18 +79,18 @@ def load_answer(path: str | os.PathLike[str]) -> TuningRecord:
     return answered(load(path), path)
 
 
-def answered(record: TuningRecord | Unanswered, path: str | os.PathLike[str]) -> TuningRecord:
+def answered(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> TuneRecord:
     """The record that was read from a file, if it is an answer.
 
     Raises:
         UsageError: it is none.
     """
-    if isinstance(record, Unanswered):
+    if isinstance(record, FailedTune):
         raise UsageError(f"{path}: holds no answer: {record.problem}")
     return record
 
 
-def load(path: str | os.PathLike[str]) -> TuningRecord | Unanswered:
+def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune:
     """Read a record.
 
     Raises:

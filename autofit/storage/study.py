@@ -48,9 +48,9 @@ class TuningStudy:
             self._study.set_metric_names([codec.METRIC])
         before = self._study.get_trials(deepcopy=False, states=codec.SPENT)
         given = self._limits, self._max_trial_seconds
-        self._overtaken = {kept.number for kept in before if not codec.still_holds(kept, *given)}
+        self._stale = {kept.number for kept in before if not codec.is_still_valid(kept, *given)}
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget what is stored: it is not of this question."""
         self._open(fresh=True)
 
@@ -74,14 +74,14 @@ class TuningStudy:
         """All trials that ended, oldest first, but for those of an earlier tune that had less than there is now."""
         self._see_that_it_is_there()
         for kept in self._study.get_trials(deepcopy=False, states=codec.SPENT):
-            if kept.number not in {*self._known, *self._overtaken} and codec.MEASUREMENT in kept.user_attrs:
+            if kept.number not in {*self._known, *self._stale} and codec.MEASUREMENT in kept.user_attrs:
                 self._known[kept.number] = codec.trial_of(kept, self._limits)
         return tuple(self._known[number] for number in sorted(self._known))
 
     @property
-    def overtaken(self) -> int:
+    def stale(self) -> int:
         """How many trials of an earlier tune do not count, since they ran out of less memory or time than there is now."""
-        return len(self._overtaken)
+        return len(self._stale)
 
     def _see_that_it_is_there(self) -> None:
         """SQLite gives the number of a study that was forgotten to the next one, which may be of another question."""
@@ -89,22 +89,22 @@ class TuningStudy:
             raise StorageError(connection.GONE)
 
     @connection.guarded
-    def relatives(self, kin: str) -> tuple[Trial, ...]:
+    def similar_trials(self, warm_start_key: str) -> tuple[Trial, ...]:
         """The trials of the latest tune of a similar question in the same storage."""
-        return past_tunes.relatives(self._backend, self._name, kin)
+        return past_tunes.similar_trials(self._backend, self._name, warm_start_key)
 
     @connection.guarded
-    def tell(self, attributes: Mapping[str, Any]) -> None:
+    def set_user_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Write what people read beside the study: JSON values by name."""
         for key, value in attributes.items():
             self._study.set_user_attr(key, value)
 
     @connection.guarded
-    def note(self, key: str, value: Any) -> None:
+    def set_attribute(self, key: str, value: Any) -> None:
         """Keep a JSON value with the study."""
         self._backend.set_study_system_attr(self._study._study_id, key, value)
 
     @connection.guarded
-    def noted(self, key: str) -> Any:
+    def attribute(self, key: str) -> Any:
         """What was kept with the study, or None."""
         return self._backend.get_study_system_attrs(self._study._study_id).get(key)

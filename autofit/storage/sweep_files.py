@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
-from autofit.records.result import Cell, SweepRecord, TuningRecord, Unanswered, _in_a_line, axes_of
+from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord, _in_a_line, axes_of
 from autofit.records.trial import KNOBS
 from autofit.storage import result_files
 
@@ -40,7 +40,7 @@ def _row(cell: Cell) -> dict[str, Any]:
     row: dict[str, Any] = {"outcome": cell.outcome, "problem": _in_a_line(cell.problem) if cell.problem else ""}
     if found is not None:
         row |= {"trials": len(found.searched), "seconds": round(found.seconds, 1)}
-    if isinstance(found, TuningRecord):
+    if isinstance(found, TuneRecord):
         speedup = found.speedup
         row |= {knob: getattr(found.config, knob) for knob in KNOBS}
         row |= {"speedup": speedup.ratio, "speedup_low": speedup.low, "speedup_high": speedup.high}
@@ -78,7 +78,7 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
     return beside
 
 
-def load(path: str | os.PathLike[str]) -> SweepRecord | TuningRecord | Unanswered:
+def load(path: str | os.PathLike[str]) -> SweepRecord | TuneRecord | FailedTune:
     """Read what `autofit sweep` or `autofit tune` wrote.
 
     Raises:

@@ -25,7 +25,7 @@ from autofit.errors import TrialProcessError, UsageError
 from autofit.machine import host
 from autofit.records.machine import Device
 from autofit.records.trial import Description, Measurement, TrialSpec
-from autofit.trial.outcome import Ending, classify, read_log
+from autofit.trial.outcome import TrialEnd, classify, read_log
 from autofit.trial.watcher import Watcher, end_tree
 from autofit.workload.workload import Workload
 
@@ -150,7 +150,7 @@ class ProcessLauncher:
             return replace(description, process_bytes=watcher.peak_bytes)
         if trial.failure is not None and trial.failure["kind"] == "usage":
             raise UsageError(trial.failure["reason"])
-        ending = Ending(
+        ending = TrialEnd(
             exit_code=exit_code,
             phase=trial.phase,
             measurement=trial.measurement,

@@ -29,7 +29,7 @@ _NEAR_LIMIT = 0.9  # a tree killed from outside above this share of its limit is
 
 
 @dataclass(frozen=True)
-class Ending:
+class TrialEnd:
     """All that is known of a trial's end."""
 
     exit_code: int | None
@@ -60,7 +60,7 @@ def read_log(path: Path) -> str:
         return ""
 
 
-def classify(ending: Ending, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
+def classify(ending: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
     """Decide the outcome of a trial from all the evidence, and say why.
 
     On a CPU without a device limit the backend's allocator takes host memory, and its OOM is one of the host.
@@ -100,7 +100,7 @@ def classify(ending: Ending, limits: Limits, backend: Backend, *, on_cpu: bool) 
 
 
 def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds decides
-    ending: Ending, limits: Limits, oom_line: str | None, host_line: str | None
+    ending: TrialEnd, limits: Limits, oom_line: str | None, host_line: str | None
 ) -> tuple[Outcome, str]:
     last, limit = ending.last_host_bytes, limits.host_bytes
     reading = f"last reading {format_bytes(last)}, {last / limit:.0%} of the host limit of {format_bytes(limit)}"
@@ -143,7 +143,7 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
     return Outcome.CRASHED, f"{how} while: {ending.phase or 'starting'}; {reading}"
 
 
-def _host_peak(ending: Ending, outcome: Outcome) -> int:
+def _host_peak(ending: TrialEnd, outcome: Outcome) -> int:
     """The peak; what a tree was ended for counts, in whatever phase it was."""
     return max(ending.peak_host_bytes, ending.last_host_bytes if outcome is Outcome.HOST_OOM else 0)
 

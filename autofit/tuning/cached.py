@@ -11,26 +11,26 @@ from pydantic import ValidationError
 
 from autofit.errors import NothingFitsError
 from autofit.records.events import Event, Notice
-from autofit.records.result import TuningRecord, Unanswered
+from autofit.records.result import FailedTune, TuneRecord
 from autofit.records.trial import Limits, Outcome
 from autofit.storage import attributes, result_files, urls
 from autofit.trial.launcher import Launcher
-from autofit.tuning.request import Question
+from autofit.tuning.request import TuneRequest
 
 _NAMED = ("tensorflow", "keras")
 _MORE = 1.05  # times a limit: more may have another answer, if the limit had a part in it
 _NEAR = 0.5  # of a limit: a search that came nearer may have been held back by it
 
 
-def tune(question: Question, launcher: Launcher) -> Generator[Event, None, TuningRecord]:
+def tune(request: TuneRequest, launcher: Launcher) -> Generator[Event, None, TuneRecord]:
     """Find the fastest config that fits, and prove it; or say again what was found before.
 
     Raises:
         NothingFitsError: not even the smallest batch fits, now or in an earlier tune under no smaller limits.
         AutofitError: as `tuner.tune`.
     """
-    found = kept(question)
-    if isinstance(found, TuningRecord):
+    found = cached(request)
+    if isinstance(found, TuneRecord):
         yield Notice(origin(found))
         return found
     if found is not None:
@@ -38,16 +38,16 @@ def tune(question: Question, launcher: Launcher) -> Generator[Event, None, Tunin
         raise _nothing_fits(found)
     from autofit.tuning import tuner  # loads Optuna and SciPy: a second that a known answer need not wait for
 
-    return (yield from tuner.tune(question, launcher))
+    return (yield from tuner.tune(request, launcher))
 
 
-def noted(question: Question) -> Mapping[str, Any] | None:
+def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
     """What is kept with a question's study; None where it was not asked before.
 
     Raises:
         StorageError: the storage cannot be read.
     """
-    where, name = question.storage, question.fingerprint()
+    where, name = request.storage, request.fingerprint()
     if not urls.is_there(where):
         return None
     found = attributes.read_quickly(where, name)
@@ -55,29 +55,30 @@ def noted(question: Question) -> Mapping[str, Any] | None:
         return found
     from autofit.storage import past_tunes  # loads Optuna
 
-    return past_tunes.noted(where, name)
+    return past_tunes.attributes_of(where, name)
 
 
-def kept(q: Question) -> TuningRecord | Unanswered | None:
+def cached(request: TuneRequest) -> TuneRecord | FailedTune | None:
     """The answer of an earlier tune to the same question, if there is one that holds under the limits as they are now.
 
     Raises:
         StorageError: the storage cannot be read.
     """
-    told = None if q.fresh else noted(q)
+    told = None if request.fresh else stored_attributes(request)
     try:
-        found = result_files.decode((told or {}).get(q.answer_key()))
+        found = result_files.decode((told or {}).get(request.result_key()))
     except ValidationError:
         return None
-    if isinstance(found, Unanswered):
+    if isinstance(found, FailedTune):
         now, then = (
-            limits.device_bytes if found.memory == "device" else limits.host_bytes for limits in (q.limits, found.limits)
+            limits.device_bytes if found.memory == "device" else limits.host_bytes
+            for limits in (request.limits, found.limits)
         )
         return found if now is not None and then is not None and now <= then else None
-    return replace(found, usage=q.usage) if _holds(found, q.limits) else None
+    return replace(found, usage=request.usage) if _holds(found, request.limits) else None
 
 
-def _holds(found: TuningRecord, now: Limits) -> bool:
+def _holds(found: TuneRecord, now: Limits) -> bool:
     """Whether an answer fits the limits as they are now, and they are not so much wider that a larger batch might win."""
     then, ended = found.limits, [trial.measurement for trial in found.trials]
     device = now.device_bytes is None or (found.device_peak_bytes or 0) <= now.device_bytes
@@ -93,7 +94,7 @@ def _holds(found: TuningRecord, now: Limits) -> bool:
     return not any(held_back)
 
 
-def origin(found: TuningRecord | Unanswered) -> str:
+def origin(found: TuneRecord | FailedTune) -> str:
     """From when an answer is, and on what it was found."""
     when = f"{datetime.fromtimestamp(found.started_at):%Y-%m-%d %H:%M}"
     told = found.description.versions if found.description is not None else {}
@@ -102,7 +103,7 @@ def origin(found: TuningRecord | Unanswered) -> str:
     return f"answered from the tune of {when} on {place}; ask anew with --fresh"
 
 
-def _nothing_fits(found: Unanswered) -> NothingFitsError:
+def _nothing_fits(found: FailedTune) -> NothingFitsError:
     """The error that an earlier tune ended with."""
     limit = found.limits.device_bytes if found.memory == "device" else found.limits.host_bytes
     error = NothingFitsError(

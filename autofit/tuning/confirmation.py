@@ -20,7 +20,7 @@ _LESS = 4  # validation that does not fit is tried with so many times fewer samp
 
 
 @dataclass(frozen=True)
-class Demoted:
+class FailedConfirmation:
     """The chosen config failed when it was run longer."""
 
     trial: Trial
@@ -28,7 +28,7 @@ class Demoted:
 
 def confirm(
     chosen: Trial, baseline: FitConfig, run: Validate, rounds: int, *, may_win: bool, tolerance: float, may_shrink: bool
-) -> Generator[Event, None, Recommendation | Demoted]:
+) -> Generator[Event, None, Recommendation | FailedConfirmation]:
     """Run the chosen config and the baseline `rounds` times each, in turn and in changing order.
 
     The speed-up is the geometric mean of the ratios of neighbouring runs, with Student's 95 % interval of their logarithms.
@@ -53,7 +53,7 @@ def confirm(
             if measurement.outcome is Outcome.OK:
                 runs[config].append(measurement)
             elif stage == "chosen":
-                return Demoted(Trial(config, measurement))
+                return FailedConfirmation(Trial(config, measurement))
             else:
                 lost = measurement
     if lost is not None:
@@ -67,9 +67,9 @@ def confirm(
     return _recommend(chosen, runs[chosen.config], speedup, validation)
 
 
-def race(
+def rerun_finalists(
     finalists: Sequence[Trial], thoughts: Mapping[FitConfig, tuple[float, float]], run: Run
-) -> Generator[Event, None, dict[FitConfig, float] | Demoted]:
+) -> Generator[Event, None, dict[FitConfig, float] | FailedConfirmation]:
     """Run each finalist once more, in turn; returns what is now thought of their rates, samples per second.
 
     Earlier thought and new reading are weighed by their variances. The readings choose, and so are not reported as the
@@ -82,7 +82,7 @@ def race(
         trial = Trial(finalist.config, measurement)
         yield TrialEnded(trial, "finalist")
         if measurement.outcome is not Outcome.OK:
-            return Demoted(trial)
+            return FailedConfirmation(trial)
         mean, deviation = thoughts[finalist.config]
         weight = deviation**2 / (deviation**2 + measurement.rate_noise**2)
         rates[finalist.config] = math.exp(mean + weight * (math.log(measurement.samples_per_second or 1.0) - mean))

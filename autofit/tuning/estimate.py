@@ -18,13 +18,13 @@ from autofit.search.space import KERAS_DEFAULTS, batch_grid
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.trial.launcher import Launcher
-from autofit.tuning.request import Question
+from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import run_trial, why_not_described
 
 _LARGEST_BATCH = 2**16
 
 
-def estimate(question: Question, launcher: Launcher, batch_sizes: Sequence[int]) -> Generator[Event, None, Estimate]:
+def estimate(request: TuneRequest, launcher: Launcher, batch_sizes: Sequence[int]) -> Generator[Event, None, Estimate]:
     """Estimate both memories for each batch size, and the largest batch that is expected to fit.
 
     Raises:
@@ -32,10 +32,9 @@ def estimate(question: Question, launcher: Launcher, batch_sizes: Sequence[int])
         NoTrialFinishedError: the model and the data could not be built, or the train step could not be traced.
         UsageError: the data does not suit.
     """
-    q = question
     sizes = tuple(sorted(set(batch_sizes)))
-    config = replace(KERAS_DEFAULTS, **q.baseline)
-    spec = TrialSpec("describe", config, q.limits, q.max_trial_seconds, batch_sizes=sizes, compile_all=True)
+    config = replace(KERAS_DEFAULTS, **request.baseline)
+    spec = TrialSpec("describe", config, request.limits, request.max_trial_seconds, batch_sizes=sizes, compile_all=True)
     described = yield from run_trial(spec, launcher, Activity("describing the model and the data"))
     if not isinstance(described, Description):
         raise why_not_described(described)
@@ -44,9 +43,9 @@ def estimate(question: Question, launcher: Launcher, batch_sizes: Sequence[int])
             "memory cannot be estimated: the train step could not be traced for another batch size than the data's own "
             f"({described.estimate_problem}). Leave the batch dimension of the model open; or tune, which measures"
         )
-    on_cpu = q.device is None
+    on_cpu = request.device is None
     config = FitConfig.of({knob: value for knob, value in config.values().items() if knob in described.knobs})
-    surrogate = MemorySurrogate(described, q.limits, on_cpu=on_cpu)
+    surrogate = MemorySurrogate(described, request.limits, on_cpu=on_cpu)
     rows = []
     for footprint in described.footprints:
         here = replace(config, batch_size=footprint.batch_size)
@@ -64,4 +63,4 @@ def estimate(question: Question, launcher: Launcher, batch_sizes: Sequence[int])
         )
     grid = batch_grid(1, min(described.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
     largest = max((b for b in {*grid, *sizes} if surrogate.fits(replace(config, batch_size=b))), default=None)
-    return Estimate(described, config, q.limits, q.machine, q.device_name, tuple(rows), largest)
+    return Estimate(described, config, request.limits, request.machine, request.device_name, tuple(rows), largest)

@@ -9,20 +9,20 @@ from autofit.records.events import Activity, Event
 from autofit.records.trial import Limits, Measurement, Outcome, Trial, TrialSpec
 from autofit.search.space import cost
 from autofit.tuning.budget import SEARCH_SECONDS, Budget
-from autofit.tuning.request import Question
+from autofit.tuning.request import TuneRequest
 
 _LIFTED_HOST_SHARE = 0.95
 
 RunSpec = Callable[[TrialSpec, Activity], Generator[Event, None, Measurement]]
 
 
-def why_nothing(
-    q: Question, budget: Budget, trials: tuple[Trial, ...], kept: int, run: RunSpec
+def infeasible_error(
+    request: TuneRequest, budget: Budget, trials: tuple[Trial, ...], kept: int, run: RunSpec
 ) -> Generator[Event, None, NothingFitsError | NoTrialFinishedError]:
     """The error that says why none of the trials, so many of them `kept` of an earlier tune, ran to its end."""
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
-        return (yield from what_it_needs(q, budget, min(ooms, key=lambda trial: cost(trial.config)), run))
+        return (yield from measure_smallest(request, budget, min(ooms, key=lambda trial: cost(trial.config)), run))
     tally = {o.value: sum(t.measurement.outcome is o for t in trials) for o in Outcome}
     counts = ", ".join(f"{count} {name}" for name, count in tally.items() if count) or "none was started"
     last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
@@ -30,12 +30,16 @@ def why_nothing(
     return NoTrialFinishedError(f"no trial ran to its end ({counts}{earlier}); the last one: {last}")
 
 
-def what_it_needs(q: Question, budget: Budget, smallest: Trial, run: RunSpec) -> Generator[Event, None, NothingFitsError]:
+def measure_smallest(
+    request: TuneRequest, budget: Budget, smallest: Trial, run: RunSpec
+) -> Generator[Event, None, NothingFitsError]:
     """Run the smallest config, which did not fit, with the limits lifted; returns the error that says what it needs."""
     memory = "device" if smallest.measurement.outcome is Outcome.DEVICE_OOM else "host"
-    limit = (q.limits.device_bytes or 0) if memory == "device" else q.limits.host_bytes
-    most = q.device.free_bytes if q.device else q.machine.available_bytes
-    lifted = Limits(most if q.limits.device_bytes else None, round(_LIFTED_HOST_SHARE * q.machine.available_bytes))
+    limit = (request.limits.device_bytes or 0) if memory == "device" else request.limits.host_bytes
+    most = request.device.free_bytes if request.device else request.machine.available_bytes
+    lifted = Limits(
+        most if request.limits.device_bytes else None, round(_LIFTED_HOST_SHARE * request.machine.available_bytes)
+    )
     spec = TrialSpec("measure", smallest.config, lifted, budget.deadline_seconds(), SEARCH_SECONDS)
     measurement = yield from run(spec, Activity("what the smallest batch needs", smallest.config))
     peak = measurement.device_peak_bytes if memory == "device" else measurement.host_peak_bytes

@@ -11,27 +11,27 @@ from autofit.records.events import Activity, Event, TrialEnded
 from autofit.records.trial import FitConfig, Measurement, Outcome, Trial, TrialSpec
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import SEARCH_SECONDS
-from autofit.tuning.request import Question
+from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import run_trial, user_error
 
 
 def measure(
-    question: Question, launcher: Launcher, configs: Sequence[FitConfig]
+    request: TuneRequest, launcher: Launcher, configs: Sequence[FitConfig]
 ) -> Generator[Event, None, tuple[Trial, ...]]:
     """Run each config once, as a trial of the search would.
 
     Raises:
         UserCodeError: the user's code raised.
     """
-    q, trials = question, []
+    trials = []
     for number, config in enumerate(configs, 1):
         spec = TrialSpec(
             "measure",
             config,
-            q.limits,
-            q.max_trial_seconds,
+            request.limits,
+            request.max_trial_seconds,
             SEARCH_SECONDS,
-            effective_batch_size=q.effective_batch_size,
+            effective_batch_size=request.effective_batch_size,
         )
         measurement = yield from run_trial(spec, launcher, Activity(f"trial {number} of {len(configs)}", config))
         assert isinstance(measurement, Measurement), "only a describing trial returns a description"

@@ -21,7 +21,7 @@ _MEMORY_STEP_BYTES = 64 * 2**20  # another kernel leaves a few KiB more or less 
 
 
 @dataclass(frozen=True)
-class Question:
+class TuneRequest:
     """What is asked: everything that decides a tune, but for the workload, which is behind the launcher.
 
     `limits_asked` are the limits as the user wrote them, since the bytes that a percentage gives change from day to day.
@@ -74,11 +74,11 @@ class Question:
         }
         return PREFIX + _hash(parts)
 
-    def kin(self) -> str:
+    def warm_start_key(self) -> str:
         """What questions have in common from which one may learn for another: the workload and the hardware."""
         return _hash(self._place())
 
-    def told(self, started_at: float) -> dict[str, Any]:
+    def metadata(self, started_at: float) -> dict[str, Any]:
         """What people are told of the question beside its trials; `started_at` is in seconds since 1970 (UTC)."""
         data = self.usage.data + ("" if self.usage.data_form == "arrays" else "(…)")
         return {
@@ -95,7 +95,7 @@ class Question:
         hardware += [self.device.name, self.device.total_bytes] if self.device else []
         return {"workload": self.workload_fingerprint, "hardware": hardware}
 
-    def answer_key(self) -> str:
+    def result_key(self) -> str:
         """Under which the answer is kept: the budget may change without making it another question, but has its answer."""
         names = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "risk", "max_oom", "sample_count")
         return f"{attributes.RECORD}:{_hash({name: getattr(self, name) for name in names})}"

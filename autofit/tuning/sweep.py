@@ -20,14 +20,14 @@ from typing import Any
 from autofit.errors import AutofitError, DeviceBusyError, StorageError, TrialProcessError, UsageError
 from autofit.machine.host import detect
 from autofit.records.machine import Device
-from autofit.records.result import Cell, SweepRecord, TuningRecord, Unanswered
+from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord
 
 _ENDS_ALL = (DeviceBusyError, StorageError, TrialProcessError)  # no cell's own fault, and so the next one's, too
 _FREE_CHOICES = ("auto", "gpu")
 _POLL_SECONDS = 0.2
 
 Arguments = Mapping[str, Any]
-Tune = Callable[[Arguments, threading.Event], TuningRecord]
+Tune = Callable[[Arguments, threading.Event], TuneRecord]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Lane:
 class CellEnded:
     """A cell has come to its end; `record` is the sweep as it stands now."""
 
-    place: int
+    index: int
     cell: Cell
     record: SweepRecord
 
@@ -51,7 +51,7 @@ class CellEnded:
 class CellBegins:
     """A cell is tuned from now on; `lane` is None where it has the machine to itself."""
 
-    place: int
+    index: int
     cell: Cell
     lane: Lane | None = None
 
@@ -78,8 +78,8 @@ def lanes_of(jobs: int | None, gpus: Sequence[Device], cores: Sequence[int]) -> 
         return ()
     share = len(cores) // count
     return tuple(
-        Lane(f"gpu:{gpu.index}", tuple(cores[place * share : (place + 1) * share]))
-        for place, gpu in enumerate(gpus[:count])
+        Lane(f"gpu:{gpu.index}", tuple(cores[index * share : (index + 1) * share]))
+        for index, gpu in enumerate(gpus[:count])
     )
 
 
@@ -101,10 +101,10 @@ def sweep(
     running = _Sweep(title, [values for values, _ in cells])
     beside = [n for n, (_, arguments) in enumerate(cells) if lanes and arguments.get("device", "auto") in _FREE_CHOICES]
     yield from running.beside([(n, cells[n][1]) for n in beside], tune, lanes)
-    for place, (_, arguments) in enumerate(cells):
-        if place not in beside:
-            yield running.begins(place)
-            yield running.ended(place, _tuned(tune, arguments, threading.Event()))
+    for index, (_, arguments) in enumerate(cells):
+        if index not in beside:
+            yield running.begins(index)
+            yield running.ended(index, _tuned(tune, arguments, threading.Event()))
 
 
 class _Sweep:
@@ -112,11 +112,11 @@ class _Sweep:
         self._title, self._cells = title, [Cell(dict(v)) for v in values]
         self._machine, self._started_at, self._started = detect(), time.time(), time.monotonic()
 
-    def begins(self, place: int, lane: Lane | None = None) -> CellBegins:
-        return CellBegins(place, self._cells[place], lane)
+    def begins(self, index: int, lane: Lane | None = None) -> CellBegins:
+        return CellBegins(index, self._cells[index], lane)
 
-    def ended(self, place: int, found: tuple[TuningRecord | Unanswered | None, str]) -> CellEnded:
-        self._cells[place] = replace(self._cells[place], found=found[0], problem=found[1])
+    def ended(self, index: int, found: tuple[TuneRecord | FailedTune | None, str]) -> CellEnded:
+        self._cells[index] = replace(self._cells[index], found=found[0], problem=found[1])
         record = SweepRecord(
             title=self._title,
             cells=tuple(self._cells),
@@ -124,27 +124,27 @@ class _Sweep:
             seconds=time.monotonic() - self._started,
             started_at=self._started_at,
         )
-        return CellEnded(place, self._cells[place], record)
+        return CellEnded(index, self._cells[index], record)
 
     def beside(
         self, cells: Sequence[tuple[int, Arguments]], tune: Tune, lanes: Sequence[Lane]
     ) -> Iterator[CellBegins | CellEnded]:
         """Tune cells side by side, each lane its next one."""
         waiting, free, stop = list(cells), list(lanes), threading.Event()
-        places: dict[Future[tuple[TuningRecord | Unanswered | None, str]], tuple[int, Lane]] = {}
+        indices: dict[Future[tuple[TuneRecord | FailedTune | None, str]], tuple[int, Lane]] = {}
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
             try:
-                while waiting or places:
+                while waiting or indices:
                     while waiting and free:
-                        (place, arguments), lane = waiting.pop(0), free.pop(0)
-                        yield self.begins(place, lane)
+                        (index, arguments), lane = waiting.pop(0), free.pop(0)
+                        yield self.begins(index, lane)
                         own = in_lane(arguments, lane, len(lanes))
-                        places[pool.submit(_on_cores, lane.cores, tune, own, stop)] = place, lane
-                    done, _ = wait(places, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+                        indices[pool.submit(_on_cores, lane.cores, tune, own, stop)] = index, lane
+                    done, _ = wait(indices, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
                     for future in done:
-                        place, lane = places.pop(future)
+                        index, lane = indices.pop(future)
                         free.append(lane)
-                        yield self.ended(place, future.result())
+                        yield self.ended(index, future.result())
             finally:
                 stop.set()
 
@@ -158,17 +158,17 @@ def in_lane(arguments: Arguments, lane: Lane, count: int) -> dict[str, Any]:
 
 def _on_cores(
     cores: Sequence[int], tune: Tune, arguments: Arguments, stop: threading.Event
-) -> tuple[TuningRecord | Unanswered | None, str]:
+) -> tuple[TuneRecord | FailedTune | None, str]:
     """Tune on these cores: a thread's affinity is that of the processes it starts (Linux)."""
     os.sched_setaffinity(0, cores)
     return _tuned(tune, arguments, stop)
 
 
-def _tuned(tune: Tune, arguments: Arguments, stop: threading.Event) -> tuple[TuningRecord | Unanswered | None, str]:
+def _tuned(tune: Tune, arguments: Arguments, stop: threading.Event) -> tuple[TuneRecord | FailedTune | None, str]:
     """What a cell's tune came to, and what was wrong."""
     try:
         return tune(arguments, stop), ""
     except _ENDS_ALL:
         raise
     except AutofitError as error:
-        return (error.seen if isinstance(error.seen, Unanswered) else None), str(error)
+        return (error.seen if isinstance(error.seen, FailedTune) else None), str(error)

@@ -18,7 +18,7 @@ from autofit.search import selection
 from autofit.search.sampler import FrontierSampler
 from autofit.search.space import KERAS_DEFAULTS
 from autofit.storage import codec
-from autofit.tuning.confirmation import race
+from autofit.tuning.confirmation import rerun_finalists
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -174,7 +174,7 @@ class Autofit(Peer):
         thoughts = self._last.proposer.rates(trials) if self._races else {}
         last, rates = selection.finalists(trials, case.limits, self._tolerance, thoughts), None
         if self._races and len(last) > 1:
-            rates = result_of(race(last, thoughts, run))
+            rates = result_of(rerun_finalists(last, thoughts, run))
         chosen = selection.choose(last if rates else trials, case.limits, self._tolerance, rates)
         return (chosen.config if chosen else None), again
 
@@ -186,8 +186,8 @@ class Autofit(Peer):
 
 def without_memory(proposer):
     """Know of memory only what has run out of it."""
-    nothing = np.zeros(len(proposer.reach.configs))
-    proposer.reach.memory = lambda trials: SimpleNamespace(shares=lambda at, deviations: ((nothing, nothing),) * 2)
+    nothing = np.zeros(len(proposer.feasible.configs))
+    proposer.feasible.memory = lambda trials: SimpleNamespace(shares=lambda at, deviations: ((nothing, nothing),) * 2)
 
 
 def without_throughput(proposer):

@@ -37,7 +37,7 @@ from surfaces import Stress, Surface
 
 from autofit.machine.host import detect
 from autofit.records.machine import Device
-from autofit.tuning.request import Question
+from autofit.tuning.request import TuneRequest
 from autofit.tuning.tuner import tune
 
 HERE = pathlib.Path(__file__).parent
@@ -180,7 +180,7 @@ def driver_milliseconds():
     for seed in range(5):
         surface = Surface(FIRST_SURFACE + seed)
         with tempfile.TemporaryDirectory() as folder:
-            question = Question(
+            make_request = TuneRequest(
                 workload_fingerprint=surface.name,
                 machine=replace(detect(), cores=surface.cores),
                 device=Device(0, "a GPU", "GPU-0", surface.limits.device_bytes, surface.limits.device_bytes),
@@ -191,7 +191,9 @@ def driver_milliseconds():
                 tolerance=0.0,
                 storage=f"{folder}/trials.db",
             )
-            ended = [time.perf_counter() for e in tune(question, Instant(surface)) if getattr(e, "stage", "") == "search"]
+            ended = [
+                time.perf_counter() for e in tune(make_request, Instant(surface)) if getattr(e, "stage", "") == "search"
+            ]
         gaps += [1e3 * float(gap) for gap in np.diff(ended)[-5:]]
     return max(gaps), statistics.median(gaps)
 

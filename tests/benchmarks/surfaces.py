@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autofit.records.trial import Description, Evidence, Limits, Measurement, Outcome
-from autofit.search.config_arrays import Columns
+from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import SearchSpace, batch_grid
 
 GIB = 2.0**30
@@ -135,17 +135,17 @@ class Surface:
 
     def best(self, configs):
         """The highest rate among configs that run."""
-        at = Columns.of(configs)
+        at = ConfigArrays.of(configs)
         return float(self.rate(at)[self.fits(at)].max())
 
     def true_rate(self, config):
         """Samples per second, without noise; 0 where it does not run."""
-        at = Columns.of([config])
+        at = ConfigArrays.of([config])
         return float(self.rate(at)[0]) if self.fits(at)[0] else 0.0
 
     def run(self, config, draw):
         """A trial: what autofit's own would report."""
-        at = Columns.of([config])
+        at = ConfigArrays.of([config])
         device, host = float(self.device_bytes(at)[0]), float(self.host_bytes(at)[0])
         if device > self.usable_device:
             told = Evidence("device full")

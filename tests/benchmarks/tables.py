@@ -37,7 +37,7 @@ DESCRIPTIONS, MEASUREMENTS = TypeAdapter(Description), TypeAdapter(Measurement)
 
 
 @dataclass(frozen=True)
-class Job:
+class TrialContext:
     """What holds it back, the batch sizes of its table, and its limits in MiB (None: no limit that matters)."""
 
     what: str
@@ -47,14 +47,14 @@ class Job:
 
 
 JOBS = {
-    "compute": Job("a deep CNN on pictures in memory", (8, 16, 32, 64, 128)),
-    "reading": Job("records of 256 KiB read from disk, past the page cache", (8, 32, 64, 128, 256)),
-    "gil": Job("text hashed in pure Python", (16, 64, 128, 256, 512)),
-    "decoding": Job("JPEG photographs decoded and cropped", (8, 16, 32, 64, 96)),
-    "pickling": Job("volumes of 1 MiB, made quickly and heavy to hand over", (2, 4, 8, 16, 32)),
-    "device": Job("a CNN with large activations under a device limit", (16, 32, 64, 96), device_mib=100),
-    "host": Job("large pictures under a host limit", (4, 8, 16, 32), host_mib=1000),
-    "tiny": Job("a tiny network on a table", (32, 128, 1024, 4096)),
+    "compute": TrialContext("a deep CNN on pictures in memory", (8, 16, 32, 64, 128)),
+    "reading": TrialContext("records of 256 KiB read from disk, past the page cache", (8, 32, 64, 128, 256)),
+    "gil": TrialContext("text hashed in pure Python", (16, 64, 128, 256, 512)),
+    "decoding": TrialContext("JPEG photographs decoded and cropped", (8, 16, 32, 64, 96)),
+    "pickling": TrialContext("volumes of 1 MiB, made quickly and heavy to hand over", (2, 4, 8, 16, 32)),
+    "device": TrialContext("a CNN with large activations under a device limit", (16, 32, 64, 96), device_mib=100),
+    "host": TrialContext("large pictures under a host limit", (4, 8, 16, 32), host_mib=1000),
+    "tiny": TrialContext("a tiny network on a table", (32, 128, 1024, 4096)),
 }
 
 

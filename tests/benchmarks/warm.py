@@ -64,9 +64,9 @@ CHANGES = {
 class Warm(peers.Autofit):
     """autofit that begins with the trials of an earlier search."""
 
-    def __init__(self, past):
+    def __init__(self, warm_start):
         super().__init__("warm")
-        self._past = past
+        self._past = warm_start
 
     def sampler(self, case):
         """See `peers.Autofit`."""
@@ -76,7 +76,7 @@ class Warm(peers.Autofit):
             description=case.description(),
             limits=case.limits,
             cores=case.cores,
-            past=self._past,
+            warm_start=self._past,
         )
 
 
@@ -87,9 +87,11 @@ def search(task):
     before, now = Surface(number), Surface(number)
     how(before, 1 / factor)
     draw = np.random.default_rng([seed, number, 1])
-    past = [Trial(c, m) for c, m in peers.Autofit("autofit").search(before, MOST_TRIALS, draw) if m.outcome is Outcome.OK]
+    warm_start = [
+        Trial(c, m) for c, m in peers.Autofit("autofit").search(before, MOST_TRIALS, draw) if m.outcome is Outcome.OK
+    ]
     rows = []
-    for peer in (peers.Autofit("cold"), Warm(past)):
+    for peer in (peers.Autofit("cold"), Warm(warm_start)):
         draw = np.random.default_rng([seed, number, 2])
         tried = list(peer.search(now, MOST_TRIALS, draw))
         chosen, again = peer.finish(now, tried, draw)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autofit.errors import UnsupportedInputError
-from autofit.records.result import Recommendation, Seen, Speedup
+from autofit.records.result import Recommendation, Speedup, TuneLog
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.report import snippet
 from autofit.search.space import build_space
@@ -19,7 +19,7 @@ from autofit.tuning import record as records
 from autofit.workload import usage as usages
 from autofit.workload.inputs.prebuilt import check
 from autofit.workload.workload import Workload
-from tests.fakes import MIB, drain, question
+from tests.fakes import MIB, drain, make_request
 from tests.workload import witness as w
 from tests.workload.fresh import Fresh
 
@@ -31,7 +31,7 @@ class Tuned:
 
     def __init__(self, fresh, launcher, folder, workload, **asked):
         self._fresh, self.folder = fresh, folder
-        self.question = question(folder, usage=usages.usage_of(workload), host_bytes=8192 * MIB, **asked)
+        self.make_request = make_request(folder, usage=usages.usage_of(workload), host_bytes=8192 * MIB, **asked)
         self._effective = asked.get("effective_batch_size")
         launcher.change(workload)
         spec = TrialSpec("describe", FitConfig(16, 1, 10, False), LIMITS, 60, effective_batch_size=self._effective)
@@ -45,8 +45,8 @@ class Tuned:
     def snippet(self, config):
         """The lines to paste for a config."""
         chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, "ok"), True)
-        q = self.question
-        seen = Seen(
+        q = self.make_request
+        seen = TuneLog(
             limits=q.limits,
             machine=q.machine,
             device=q.device_name,

@@ -21,7 +21,7 @@ _TRACEBACK_START = "Traceback (most recent call last):"
 
 
 @dataclass(frozen=True)
-class SeenGpu:
+class VisibleGpu:
     """A GPU that TensorFlow sees; what it does not tell is None."""
 
     name: str
@@ -30,7 +30,7 @@ class SeenGpu:
 
 
 @dataclass(frozen=True)
-class Sight:
+class BackendReport:
     """What TensorFlow sees; `kernels` are the architectures that it was built for, as in "sm_80" and "compute_90".
 
     `log` is what was written meanwhile.
@@ -41,12 +41,12 @@ class Sight:
     import_seconds: float
     built_with_cuda: bool
     kernels: tuple[str, ...]
-    gpus: tuple[SeenGpu, ...]
+    gpus: tuple[VisibleGpu, ...]
     log: str = ""
 
 
 @dataclass(frozen=True)
-class NoSight:
+class ProbeFailure:
     """TensorFlow could not tell: how its process ended, the signal that ended it, and the last lines that it wrote."""
 
     how: str
@@ -54,10 +54,10 @@ class NoSight:
     last_lines: tuple[str, ...]
 
 
-_SIGHTS = TypeAdapter(Sight)
+_SIGHTS = TypeAdapter(BackendReport)
 
 
-class Look:
+class Probe:
     """A process that imports TensorFlow and tells what it sees; started at once, ended with the context.
 
     Args:
@@ -75,7 +75,7 @@ class Look:
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "KERAS_BACKEND": "tensorflow"},
         )
 
-    def __enter__(self) -> Look:
+    def __enter__(self) -> Probe:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -83,22 +83,22 @@ class Look:
             self._process.kill()
             self._process.communicate()
 
-    def result(self, seconds: float) -> Sight | NoSight:
+    def result(self, seconds: float) -> BackendReport | ProbeFailure:
         """What it tells, waited for so long at the most."""
         try:
             told, written = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             _, written = self._process.communicate()
-            return NoSight(f"it did not come to its end in {seconds:.0f} s", None, _last_lines(written))
+            return ProbeFailure(f"it did not come to its end in {seconds:.0f} s", None, _last_lines(written))
         status = self._process.returncode
         if status:
             name = _signal_name(-status) if status < 0 else None
-            return NoSight(f"died by {name}" if name else f"exited with status {status}", name, _last_lines(written))
+            return ProbeFailure(f"died by {name}" if name else f"exited with status {status}", name, _last_lines(written))
         try:
             seen = _SIGHTS.validate_json(told.strip().rpartition(b"\n")[2])
         except ValidationError:
-            return NoSight("told nothing that can be read", None, _last_lines(written or told))
+            return ProbeFailure("told nothing that can be read", None, _last_lines(written or told))
         return replace(seen, log=written.decode(errors="replace"))
 
 

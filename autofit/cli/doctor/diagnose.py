@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from autofit.backends.tensorflow.probe import Look, NoSight
+from autofit.backends.tensorflow.probe import Probe, ProbeFailure
 from autofit.cli.doctor import folders, gpus, memory, processes, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, problem
 from autofit.errors import AutofitError
@@ -44,7 +44,7 @@ def diagnose() -> Iterator[Finding | Activity]:
         return
     visible, everything = survey(), survey(hidden=True)
     backend = software.keras_backend(os.environ, software.configured_backend(os.environ))
-    with Look() as look:
+    with Probe() as look:
         yield from _libraries()
         yield backend
         yield from software.variables(os.environ)
@@ -54,13 +54,13 @@ def diagnose() -> Iterator[Finding | Activity]:
         yield folders.check_temporary(folders.temporary())
         yield folders.check_storage(folders.read(folders.folder_of(urls.default_storage())))
         yield Activity("importing TensorFlow, to see what it sees")
-        sight = look.result(_IMPORT_SECONDS)
-    yield from gpus.seen(sight, visible, os.environ)
-    if isinstance(sight, NoSight) or backend.status is Status.PROBLEM:
+        report = look.result(_IMPORT_SECONDS)
+    yield from gpus.seen(report, visible, os.environ)
+    if isinstance(report, ProbeFailure) or backend.status is Status.PROBLEM:
         return
     yield Activity("trying a tiny model in a process of its own")
     usable = tuple(device for device in visible if isinstance(device, Device))
-    yield _trial(host.detect(usable), usable[0] if usable and sight.gpus else None)
+    yield _trial(host.detect(usable), usable[0] if usable and report.gpus else None)
 
 
 def _libraries() -> Iterator[Finding]:

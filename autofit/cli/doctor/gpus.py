@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pynvml
 
-from autofit.backends.tensorflow.probe import NoSight, Sight
+from autofit.backends.tensorflow.probe import BackendReport, ProbeFailure
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.machine.gpus import UnreadDevice, mig_slice
 from autofit.records.machine import Device
@@ -114,45 +114,45 @@ def _memory(device: Device) -> Finding:
 
 
 def seen(
-    sight: Sight | NoSight, visible: tuple[Device | UnreadDevice, ...], environment: Mapping[str, str]
+    report: BackendReport | ProbeFailure, visible: tuple[Device | UnreadDevice, ...], environment: Mapping[str, str]
 ) -> Iterator[Finding]:
     """What TensorFlow sees, against what the driver reports."""
-    if isinstance(sight, NoSight):
-        yield _unseen(sight)
+    if isinstance(report, ProbeFailure):
+        yield _unseen(report)
         return
     yield ok(
         "tensorflow",
-        f"{sight.tensorflow} with Keras {sight.keras}, imported in {format_seconds(sight.import_seconds)}; "
-        f"built {'with' if sight.built_with_cuda else 'without'} CUDA; sees {len(sight.gpus) or 'no'} "
-        f"{'GPU' if len(sight.gpus) == 1 else 'GPUs'}",
+        f"{report.tensorflow} with Keras {report.keras}, imported in {format_seconds(report.import_seconds)}; "
+        f"built {'with' if report.built_with_cuda else 'without'} CUDA; sees {len(report.gpus) or 'no'} "
+        f"{'GPU' if len(report.gpus) == 1 else 'GPUs'}",
     )
-    if visible and not sight.gpus:
-        yield problem("tensorflow", *_why_no_gpu(sight))
-    if sight.gpus and not visible and mig_slice(environment) is None:
+    if visible and not report.gpus:
+        yield problem("tensorflow", *_why_no_gpu(report))
+    if report.gpus and not visible and mig_slice(environment) is None:
         yield warning(
             "tensorflow",
-            f"sees {sight.gpus[0].name}, which no NVIDIA driver reports: trials run on the CPU",
+            f"sees {report.gpus[0].name}, which no NVIDIA driver reports: trials run on the CPU",
             "Say device: cpu, and read the result as one for the CPU.",
         )
-    for gpu in sight.gpus if visible else ():
-        yield from _kernels(gpu.name, gpu.compute_capability, sight)
+    for gpu in report.gpus if visible else ():
+        yield from _kernels(gpu.name, gpu.compute_capability, report)
         yield _growth(gpu.memory_growth, environment)
 
 
-def _unseen(sight: NoSight) -> Finding:
-    lines = f": {' / '.join(sight.last_lines)}" if sight.last_lines else ""
-    detail = f"cannot be imported, {sight.how}{lines}"
-    if sight.signal == "SIGILL":
+def _unseen(report: ProbeFailure) -> Finding:
+    lines = f": {' / '.join(report.last_lines)}" if report.last_lines else ""
+    detail = f"cannot be imported, {report.how}{lines}"
+    if report.signal == "SIGILL":
         return problem("tensorflow", detail, "Use a machine whose CPU has AVX: TensorFlow's wheels are built for it.")
     command = 'python -c "import keras, tensorflow"'
     return problem("tensorflow", detail, f"Make {command} work; most often a fresh environment does: pip install autofit.")
 
 
-def _why_no_gpu(sight: Sight) -> tuple[str, str]:
+def _why_no_gpu(report: BackendReport) -> tuple[str, str]:
     """Why TensorFlow sees no GPU, and what to do."""
-    if not sight.built_with_cuda:
+    if not report.built_with_cuda:
         return "this build has no CUDA, so that it cannot use the GPU", f"Run pip uninstall tensorflow-cpu. {_INSTALL}"
-    for line in reversed(sight.log.splitlines()):
+    for line in reversed(report.log.splitlines()):
         if found := _OLD_DRIVER.search(line):
             return f"sees no GPU; CUDA says: {found[0]}", "Update the NVIDIA driver, and see that nvidia-smi works."
         if found := _MISSING_LIBRARIES.search(line):
@@ -160,13 +160,13 @@ def _why_no_gpu(sight: Sight) -> tuple[str, str]:
     return "sees no GPU, and does not say why", f"{_INSTALL} If it is so, update the NVIDIA driver."
 
 
-def _kernels(name: str, capability: tuple[int, int] | None, sight: Sight) -> Iterator[Finding]:
+def _kernels(name: str, capability: tuple[int, int] | None, report: BackendReport) -> Iterator[Finding]:
     """A GPU that is newer than what TensorFlow was built for.
 
     Its kernels are then compiled at their first use, for up to half an hour, as TensorFlow itself says; with compute
     capability 12.0, TensorFlow 2.19 and 2.20 are reported to fail with CUDA_ERROR_INVALID_PTX.
     """
-    built_for = [int(number) for kernel in sight.kernels if (number := kernel.partition("_")[2]).isdigit()]
+    built_for = [int(number) for kernel in report.kernels if (number := kernel.partition("_")[2]).isdigit()]
     if capability is None or not built_for or capability[0] * 10 + capability[1] <= max(built_for):
         return
     yield warning(

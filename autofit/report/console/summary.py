@@ -7,14 +7,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.result import TuningRecord
+from autofit.records.result import TuneRecord
 from autofit.records.units import format_bytes, format_rate, format_seconds
 from autofit.report.advice import advice
 from autofit.report.console.trial_table import _table
 from autofit.report.snippet import baseline_gain, render
 
 
-def summarise(record: TuningRecord, console: Console) -> None:
+def summarise(record: TuneRecord, console: Console) -> None:
     """Print the choice, its margins, the bottleneck, the gain, and the lines to paste."""
     spread = f" (±{record.spread:.0%})" if record.spread is not None else ""
     rows = [
@@ -35,7 +35,7 @@ def summarise(record: TuningRecord, console: Console) -> None:
     console.print(escape(render(record)), soft_wrap=True, highlight=False)
 
 
-def print_trials(record: TuningRecord, console: Console) -> None:
+def print_trials(record: TuneRecord, console: Console) -> None:
     """Print the table of all trials of the search, and of the runs after it that failed."""
     searched = record.searched
     failed = [("run after it", trial) for trial in record.trials if trial not in searched]

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.result import SweepRecord, TuningRecord, _in_a_line, axes_of
+from autofit.records.result import SweepRecord, TuneRecord, _in_a_line, axes_of
 from autofit.records.units import format_bytes, format_rate, format_seconds
 from autofit.report.wording import short_names, told
 
@@ -28,7 +28,7 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
     for cell in record.cells:
         values = [str(cell.values.get(axis, "-")) for axis in axes]
         found = cell.found
-        if isinstance(found, TuningRecord):
+        if isinstance(found, TuneRecord):
             ratio = found.speedup.ratio
             gain = "-" if ratio is None else f"{ratio:.2f}x"
             peak = found.host_peak_bytes if found.device_peak_bytes is None else found.device_peak_bytes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from autofit.records.result import FrontierPoint, Seen, TuningRecord
+from autofit.records.result import FrontierPoint, TuneLog, TuneRecord
 from autofit.records.trial import FitConfig, Outcome, Trial
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.html import curves, style
@@ -22,7 +22,7 @@ _BAND = "rgba(0, 114, 178, 0.14)"
 _EDGE = 1.25  # times the smallest and the largest batch size: markers at the border stay whole
 
 
-def throughput(seen: Seen) -> Plot:
+def throughput(seen: TuneLog) -> Plot:
     """Samples per second against the batch, with what the step alone and the input alone could do."""
     title, at, there = "Throughput against batch size", curves.best_known(seen), curves.batch_range(seen.trials)
     if at is None or there is None:
@@ -48,7 +48,7 @@ def throughput(seen: Seen) -> Plot:
     setting = style.with_setting(at)
     traces += _rates("trials with other workers or queue", elsewhere, SKY, "circle-open")
     traces += _rates(f"trials{setting}", here, BLUE, "circle")
-    if isinstance(seen, TuningRecord) and seen.config.batch_size:
+    if isinstance(seen, TuneRecord) and seen.config.batch_size:
         told = style.hover(f"confirmed: {seen.config}", [f"{format_rate(seen.samples_per_second)} samples/s"])
         chosen = style.marks(
             "chosen, confirmed", [seen.config.batch_size], [seen.samples_per_second], [told], symbol="star", color=VERMILION
@@ -71,7 +71,7 @@ def throughput(seen: Seen) -> Plot:
     return Plot("throughput", title, caption, style.figure(traces, xaxis=x, yaxis=y))
 
 
-def memory(seen: Seen, which: str) -> Plot | None:
+def memory(seen: TuneLog, which: str) -> Plot | None:
     """Memory of "device" or "host" against the batch: readings, prediction, bound and limit; None where there is none."""
     name, title = f"memory-{which}", f"{which.capitalize()} memory against batch size"
     limit = seen.limits.device_bytes if which == "device" else seen.limits.host_bytes
@@ -135,12 +135,12 @@ def memory(seen: Seen, which: str) -> Plot | None:
     return Plot(name, title, caption, style.figure(traces, xaxis=x, yaxis=y_axis))
 
 
-def feasible(seen: Seen) -> Plot:
+def feasible(seen: TuneLog) -> Plot:
     """For each setting of the other knobs the largest batch that fitted, and the smallest that did not."""
     title, there = "Feasible frontier", curves.batch_range(seen.trials)
     if there is None:
         return Plot("frontier", title, NO_BATCH if seen.trials else NOTHING_RAN)
-    points = seen.frontier if isinstance(seen, TuningRecord) else frontier(seen.trials, seen.limits)
+    points = seen.frontier if isinstance(seen, TuneRecord) else frontier(seen.trials, seen.limits)
     points = tuple(sorted(points, key=lambda p: (bool(p.config.use_multiprocessing), p.config.workers or 0,
                                                  p.config.max_queue_size or 0)))  # fmt: skip
     labels = {point.config: style.setting_in_words(point.config) for point in points}
@@ -190,7 +190,7 @@ def _gap_bars(points: Sequence[FrontierPoint], labels: dict[FitConfig, str]) -> 
 
 
 def _predicted_frontier(
-    seen: Seen, points: Sequence[FrontierPoint], labels: dict[FitConfig, str], last: int
+    seen: TuneLog, points: Sequence[FrontierPoint], labels: dict[FitConfig, str], last: int
 ) -> list[dict[str, Any]]:
     """A mark at the largest batch that is predicted to fit; an arrow at the last one drawn where that fits, too."""
     found = [(labels[p.config], curves.largest_predicted(seen, p.config)) for p in points]
@@ -236,12 +236,12 @@ def _failures(name: str, trials: Sequence[Trial], y: Sequence[Any]) -> list[dict
     return [trace | {"cliponaxis": False}]
 
 
-def _highest_rate(seen: Seen, ran: Sequence[Trial]) -> float:
+def _highest_rate(seen: TuneLog, ran: Sequence[Trial]) -> float:
     """The top of the plot: above what was reached and the lower ceiling; a ceiling far above is cut off."""
     reached = max(t.measurement.samples_per_second or 0.0 for t in ran)
     alone = [t.measurement.compute_samples_per_second or 0.0 for t in ran]
     alone += [t.measurement.input_samples_per_second or 0.0 for t in ran]
-    final = seen.samples_per_second if isinstance(seen, TuningRecord) else 0.0
+    final = seen.samples_per_second if isinstance(seen, TuneRecord) else 0.0
     return _ROOM * max(reached, final, *(rate for rate in alone if rate <= _FAR_LIMIT * reached), 0.0)
 
 

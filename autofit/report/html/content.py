@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from autofit.records.machine import Machine
-from autofit.records.result import Seen, SweepRecord, TuningRecord, Unanswered
+from autofit.records.result import FailedTune, SweepRecord, TuneLog, TuneRecord
 from autofit.records.units import format_bytes, format_rate, format_seconds
 from autofit.report import snippet
 from autofit.report.advice import advice
@@ -25,7 +25,7 @@ class Tile:
     share: float | None = None
 
 
-def tiles(record: TuningRecord) -> list[Tile]:
+def tiles(record: TuneRecord) -> list[Tile]:
     """The figures of the answer."""
     spread = f"±{record.spread:.0%}, " if record.spread is not None else ""
     proof = "confirmed in fresh processes" if record.confirmed else "not confirmed"
@@ -41,12 +41,12 @@ def tiles(record: TuningRecord) -> list[Tile]:
     ]
 
 
-def sentences(record: TuningRecord) -> dict[str, str]:
+def sentences(record: TuneRecord) -> dict[str, str]:
     """What the answer means, by what it is about."""
     return {"gain": snippet.baseline_gain(record), **advice(record), "search": record.stop_reason}
 
 
-def origin(record: Seen | SweepRecord) -> str:
+def origin(record: TuneLog | SweepRecord) -> str:
     """When it was tuned, where, and how long it took, in a line."""
     parts = []
     if record.started_at:
@@ -55,7 +55,7 @@ def origin(record: Seen | SweepRecord) -> str:
         parts.append("Tuned")
     if record.machine.host:
         parts.append(f"on {record.machine.host}")
-    if isinstance(record, Seen):
+    if isinstance(record, TuneLog):
         parts.append(f"({record.device})")
         text = f"{style.counted(len(record.searched), 'trial')} of the search"
         text += f", {style.counted(len(record.runs), 'run')} after it" if record.runs else ""
@@ -64,7 +64,7 @@ def origin(record: Seen | SweepRecord) -> str:
     return f"{' '.join(parts)}. {text}, {format_seconds(record.seconds)} in all."
 
 
-def alternatives(seen: Seen, found: list[tradeoff_plots.Alternative]) -> list[dict[str, str | bool]]:
+def alternatives(seen: TuneLog, found: list[tradeoff_plots.Alternative]) -> list[dict[str, str | bool]]:
     """The Pareto set as rows: what another choice gives and takes."""
     return [
         {
@@ -75,13 +75,13 @@ def alternatives(seen: Seen, found: list[tradeoff_plots.Alternative]) -> list[di
             "rate_change": _change(a.rate_change, "faster", "slower"),
             "known": a.memory_change is not None,
             "kwargs": ", ".join(f"{knob}={value!r}" for knob, value in a.trial.config.values().items()),
-            "chosen": isinstance(seen, TuningRecord) and a.trial.config == seen.config,
+            "chosen": isinstance(seen, TuneRecord) and a.trial.config == seen.config,
         }
         for a in found
     ]
 
 
-def machine(record: Machine, seen: Seen | None = None) -> dict[str, str]:
+def machine(record: Machine, seen: TuneLog | None = None) -> dict[str, str]:
     """The machine, the workload and the versions."""
     told = {
         "host": record.host,
@@ -121,13 +121,13 @@ def versions(record: SweepRecord) -> dict[str, str]:
     return next((dict(description.versions) for description in known if description is not None), {})
 
 
-def problem(record: Unanswered) -> str:
+def problem(record: FailedTune) -> str:
     """Why there is no answer, as a sentence below a headline that says already that nothing fits."""
     text = record.problem.removeprefix("nothing fits: ")
     return text[:1].upper() + text[1:]
 
 
-def needed(record: Unanswered) -> Tile | None:
+def needed(record: FailedTune) -> Tile | None:
     """What was needed against the limit; None where memory was not why."""
     limit = record.limits.device_bytes if record.memory == "device" else record.limits.host_bytes
     if not record.memory or not record.needed_bytes or not limit:
@@ -141,7 +141,7 @@ def needed(record: Unanswered) -> Tile | None:
     )
 
 
-def _gain(record: TuningRecord) -> Tile:
+def _gain(record: TuneRecord) -> Tile:
     speedup = record.speedup
     if record.config == speedup.baseline:
         return Tile("Against the baseline", "the baseline itself", "is already the fastest that fits")
@@ -169,7 +169,7 @@ def _margin(label: str, peak: int | None, limit: int | None) -> Tile:
     )
 
 
-def _ceilings(record: TuningRecord) -> str:
+def _ceilings(record: TuneRecord) -> str:
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None:
         return "the rates of model and input alone were not taken"

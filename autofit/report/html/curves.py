@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autofit.records.result import Seen, TuningRecord
+from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.trial import FitConfig, Outcome, Trial
-from autofit.search.config_arrays import Columns, Vector
+from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.search.surrogate.throughput import ThroughputSurrogate
 
@@ -40,14 +40,14 @@ class MemoryCurve:
     upper: tuple[float, ...]
 
 
-def is_on_cpu(seen: Seen) -> bool:
+def is_on_cpu(seen: TuneLog) -> bool:
     """Whether the train step itself takes host memory and cores."""
     return seen.device == "CPU"
 
 
-def best_known(seen: Seen) -> FitConfig | None:
+def best_known(seen: TuneLog) -> FitConfig | None:
     """The config that the plots are drawn for: the chosen one, else the fastest that fits, else the first tried."""
-    if isinstance(seen, TuningRecord):
+    if isinstance(seen, TuneRecord):
         return seen.config
     fitting = [t for t in seen.trials if t.fits(seen.limits) and t.measurement.samples_per_second]
     if fitting:
@@ -75,7 +75,7 @@ def grid(smallest: int, largest: int) -> tuple[int, ...]:
     return tuple(sorted({round(size) for size in steps} | {2**end}))
 
 
-def rate_curve(seen: Seen) -> RateCurve | None:
+def rate_curve(seen: TuneLog) -> RateCurve | None:
     """The throughput surrogate at the best known setting; None where fewer than two batch sizes ran."""
     at, there = best_known(seen), batch_range(seen.trials)
     ran = [t for t in seen.trials if t.measurement.outcome is Outcome.OK and t.measurement.samples_per_second]
@@ -85,14 +85,14 @@ def rate_curve(seen: Seen) -> RateCurve | None:
         ran, cores=seen.machine.cores, sample_bytes=seen.description.sample_bytes, on_cpu=is_on_cpu(seen)
     )
     batches = grid(*there)
-    columns = Columns.of([replace(at, batch_size=size) for size in batches])
+    columns = ConfigArrays.of([replace(at, batch_size=size) for size in batches])
     fit, ceilings = surrogate.predict(columns), surrogate.ceilings(columns)
     margin = _INTERVAL * fit.deviation
     bands = (fit.mean, fit.mean - margin, fit.mean + margin, *ceilings)
     return RateCurve(batches, *(_exponentials(band) for band in bands))
 
 
-def memory_curve(seen: Seen, memory: str) -> MemoryCurve | None:
+def memory_curve(seen: TuneLog, memory: str) -> MemoryCurve | None:
     """The memory surrogate of "device" or "host" at the best known setting; None where it knows nothing."""
     at, there = best_known(seen), batch_range(seen.trials)
     if seen.description is None or at is None or there is None:
@@ -107,7 +107,7 @@ def memory_curve(seen: Seen, memory: str) -> MemoryCurve | None:
     return MemoryCurve(batches, tuple(p.expected_bytes for p in known), tuple(p.upper_bytes for p in known))
 
 
-def largest_predicted(seen: Seen, setting: FitConfig) -> int | None:
+def largest_predicted(seen: TuneLog, setting: FitConfig) -> int | None:
     """The largest batch of the grid whose predicted bounds are within the limits; 0 for none, None where none is known."""
     there = batch_range(seen.trials)
     if seen.description is None or there is None:

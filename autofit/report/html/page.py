@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.result import Seen, SweepRecord, TuningRecord, Unanswered
+from autofit.records.result import FailedTune, SweepRecord, TuneLog, TuneRecord
 from autofit.report import snippet
 from autofit.report.html import batch_plots, content, sweep_cells, timeline, tradeoff_plots, trial_table
 from autofit.report.html.style import Plot
@@ -21,7 +21,7 @@ _WIDE = ("throughput", "pareto", "timeline", "phases")
 _COMPACT = ("#", "stage", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "seconds")
 
 
-def render(record: TuningRecord | Unanswered | SweepRecord) -> str:
+def render(record: TuneRecord | FailedTune | SweepRecord) -> str:
     """The whole page, with its scripts, styles and data inside: it opens from disk and loads nothing."""
     from plotly.offline import get_plotlyjs  # heavy: only a report needs it
 
@@ -37,7 +37,7 @@ def render(record: TuningRecord | Unanswered | SweepRecord) -> str:
     return page
 
 
-def save(record: TuningRecord | Unanswered | SweepRecord, path: str | os.PathLike[str]) -> None:
+def save(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]) -> None:
     """Write the page.
 
     Raises:
@@ -49,7 +49,7 @@ def save(record: TuningRecord | Unanswered | SweepRecord, path: str | os.PathLik
         raise UsageError(f"{path}: the report cannot be written: {error.strerror}") from None
 
 
-def compact(record: TuningRecord | SweepRecord) -> str:
+def compact(record: TuneRecord | SweepRecord) -> str:
     """What a notebook shows, without scripts: the answer, the lines to paste and the trials; of a sweep its table."""
     if isinstance(record, SweepRecord):
         table: str = _template("compact_sweep.html").render(
@@ -69,7 +69,7 @@ def compact(record: TuningRecord | SweepRecord) -> str:
     return shown
 
 
-def _tune(record: TuningRecord | Unanswered) -> dict[str, Any]:
+def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
     """What the page of one tune shows."""
     compared, choices = tradeoff_plots.pareto(record)
     found: list[Plot | None] = [
@@ -86,7 +86,7 @@ def _tune(record: TuningRecord | Unanswered) -> dict[str, Any]:
     shown = [plot for plot in drawn if plot.figure is not None]
     return {
         **_answer(record),
-        "title": f"autofit: {record.config}" if isinstance(record, TuningRecord) else "autofit: no answer",
+        "title": f"autofit: {record.config}" if isinstance(record, TuneRecord) else "autofit: no answer",
         "plots": shown,
         "said": {plot.title: plot.caption for plot in drawn if plot.figure is None},
         "wide": wide([plot.name for plot in shown]),
@@ -106,10 +106,10 @@ def wide(shown: Sequence[str]) -> set[str]:
     return found
 
 
-def _answer(record: TuningRecord | Unanswered) -> dict[str, Any]:
+def _answer(record: TuneRecord | FailedTune) -> dict[str, Any]:
     """What is said of one tune on top, and its trials."""
     told: dict[str, Any] = {"record": record, "origin": content.origin(record), "trials": trial_table.trial_rows(record)}
-    if isinstance(record, TuningRecord):
+    if isinstance(record, TuneRecord):
         return told | {
             "headline": str(record.config),
             "tiles": content.tiles(record),
@@ -133,7 +133,7 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         "alternatives": [],
         "machine": content.machine(record.machine) | content.versions(record),
         "cells": [
-            {"row": row, "cell": cell, "answer": _answer(cell.found) if isinstance(cell.found, Seen) else {}}
+            {"row": row, "cell": cell, "answer": _answer(cell.found) if isinstance(cell.found, TuneLog) else {}}
             for row, cell in zip(sweep_cells.rows(record), record.cells, strict=True)
         ],
     }

@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 
 from autofit.records import result
-from autofit.records.result import Cell, SweepRecord, TuningRecord, Unanswered
+from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord
 from autofit.records.units import format_bytes, format_rate
 from autofit.report import wording
 from autofit.report.html import style
@@ -21,7 +21,7 @@ _CROSS_ROOM = 0.03  # of the longest bar: a cross at 0 stays clear of the labels
 
 def rates(record: SweepRecord) -> Plot:
     """Samples per second of each cell; cells that share the value of the first axis share a colour and a pattern."""
-    title, answered = "Throughput by cell", [c for c in record.cells if isinstance(c.found, TuningRecord)]
+    title, answered = "Throughput by cell", [c for c in record.cells if isinstance(c.found, TuneRecord)]
     if not answered:
         return Plot("cell-rates", title, "No cell came to an answer: there is nothing to compare.")
     shown = [(number, cell) for number, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"]
@@ -34,7 +34,7 @@ def rates(record: SweepRecord) -> Plot:
     for position, group in enumerate(groups if grouped else [""]):
         some = [c for c in answered if not grouped or str(c.values.get(axis or "")) == group]
         color, pattern = _LOOKS[position]
-        found = [c.found for c in some if isinstance(c.found, TuningRecord)]
+        found = [c.found for c in some if isinstance(c.found, TuneRecord)]
         traces.append({
             "type": "bar", "orientation": "h", "name": html.escape(f"{named} {group}"), "showlegend": grouped,
             "y": [labels[id(c)] for c in some], "x": [r.samples_per_second for r in found],
@@ -50,7 +50,7 @@ def rates(record: SweepRecord) -> Plot:
         )
         cross["marker"] |= {"size": 12, "line": {"width": 1, "color": BLACK}}
         traces.append(cross | {"cliponaxis": False})
-    found = [c.found for c in answered if isinstance(c.found, TuningRecord)]
+    found = [c.found for c in answered if isinstance(c.found, TuneRecord)]
     highest = max(r.samples_per_second * (1 + (r.spread or 0)) for r in found)
     axes = {
         "xaxis": style.axis("samples/s", range=[-_CROSS_ROOM * highest, 1.05 * highest], tickformat=",~r"),
@@ -80,12 +80,12 @@ def _row_label(cell: Cell, number: int) -> str:
 
 def why(cell: Cell) -> str:
     """Why a cell has no answer; empty where it has one."""
-    return cell.found.problem if isinstance(cell.found, Unanswered) else cell.problem
+    return cell.found.problem if isinstance(cell.found, FailedTune) else cell.problem
 
 
 def _found(cell: Cell) -> dict[str, Field]:
     found = cell.found
-    if not isinstance(found, TuningRecord):
+    if not isinstance(found, TuneRecord):
         empty: Sequence[str] = ("samples/s", "gain", "device", "host", "limited by")
         seconds = Field(NONE) if found is None else Field(f"{found.seconds:.0f}", found.seconds)
         return {
@@ -116,6 +116,6 @@ def _value(value: object) -> Field:
     return Field(NONE if value is None else str(value), float(value) if number else None)  # type: ignore[arg-type]
 
 
-def _told(cell: Cell, found: TuningRecord) -> str:
+def _told(cell: Cell, found: TuneRecord) -> str:
     rate = f"{format_rate(found.samples_per_second)} samples/s{style.spread_in_words(found.spread)}"
     return style.hover(wording.told(cell.values), [str(found.config), rate, f"limited by: {found.bottleneck}"])

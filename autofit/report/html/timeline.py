@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autofit.records.result import Seen
+from autofit.records.result import TuneLog
 from autofit.records.trial import Trial
 from autofit.records.units import format_seconds
 from autofit.report.html import style
@@ -40,13 +40,13 @@ class Bar:
     trial: Trial | None = None
 
 
-def stages(seen: Seen) -> list[tuple[str, Trial]]:
+def stages(seen: TuneLog) -> list[tuple[str, Trial]]:
     """Every trial with its stage, in the order in which they ran."""
     found = [("search", t) for t in seen.searched] + [(run.stage, run.trial) for run in seen.runs]
     return sorted(found, key=lambda pair: pair[1].measurement.started_at or float("inf"))
 
 
-def lay_out(seen: Seen) -> tuple[list[Bar], bool]:
+def lay_out(seen: TuneLog) -> tuple[list[Bar], bool]:
     """The stretches on one axis from 0, and whether pauses (a tune that was ended and went on later) were cut out."""
     numbers = {id(trial): number for number, trial in enumerate(seen.searched, 1)}
     found: list[tuple[float | None, Bar]] = []
@@ -70,7 +70,7 @@ def lay_out(seen: Seen) -> tuple[list[Bar], bool]:
     return bars, cut
 
 
-def timeline(seen: Seen) -> Plot:
+def timeline(seen: TuneLog) -> Plot:
     """A bar for each trial, from when it began to when it ended."""
     title = "Timeline"
     bars, cut = lay_out(seen)
@@ -112,7 +112,7 @@ def timeline(seen: Seen) -> Plot:
     )
 
 
-def phases(seen: Seen) -> dict[str, float]:
+def phases(seen: TuneLog) -> dict[str, float]:
     """Seconds by what they were spent on, over every trial, the longest first."""
     spent: defaultdict[str, float] = defaultdict(float)
     for _, trial in stages(seen):
@@ -132,7 +132,7 @@ def phases(seen: Seen) -> dict[str, float]:
     return {**shown, "all else": rest} if rest > _LEAST_REST_SECONDS and shown else shown
 
 
-def where_it_went(seen: Seen) -> Plot:
+def where_it_went(seen: TuneLog) -> Plot:
     """A bar for each phase."""
     title, spent = "Where the tuning time went", phases(seen)
     if not spent:
@@ -172,6 +172,6 @@ def _told(bar: Bar, stage: str) -> str:
     return style.trial_hover(bar.trial, stage)
 
 
-def ordered(seen: Seen) -> Sequence[tuple[str, Trial]]:
+def ordered(seen: TuneLog) -> Sequence[tuple[str, Trial]]:
     """The trials of the search in their order, then the runs after it in theirs."""
     return [*(("search", t) for t in seen.searched), *((run.stage, run.trial) for run in seen.runs)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autofit.records.result import Seen, TuningRecord
+from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.trial import FitConfig, Outcome, Trial
 from autofit.records.units import format_rate
 from autofit.report.html import style
@@ -26,7 +26,7 @@ class Alternative:
     rate_change: float | None
 
 
-def workers_by_queue(seen: Seen) -> list[Plot]:
+def workers_by_queue(seen: TuneLog) -> list[Plot]:
     """The best rate of each number of workers and queue size: a map for threads, and one for processes."""
     title = "Workers × queue"
     tried = [t for t in seen.trials if t.config.workers is not None or t.config.max_queue_size is not None]
@@ -47,7 +47,7 @@ def workers_by_queue(seen: Seen) -> list[Plot]:
     return plots
 
 
-def pareto(seen: Seen) -> tuple[Plot, list[Alternative]]:
+def pareto(seen: TuneLog) -> tuple[Plot, list[Alternative]]:
     """Throughput against the memory that governs, and what might be chosen instead."""
     title, device = "Throughput against memory", governs_device(seen)
     known = [t for t in seen.trials if t.fits(seen.limits) and t.measurement.samples_per_second and _bytes(t, device)]
@@ -56,7 +56,7 @@ def pareto(seen: Seen) -> tuple[Plot, list[Alternative]]:
             "pareto", title, "No trial ran within the limits with its memory read: there is nothing to compare."
         ), []
     memory = "device" if device else "host"
-    chosen = next((t for t in known if isinstance(seen, TuningRecord) and t.config == seen.config), None)
+    chosen = next((t for t in known if isinstance(seen, TuneRecord) and t.config == seen.config), None)
     best = _pareto_set(known, device, chosen)
     alternatives = [_alternative(seen, t, device) for t in best]
     if len({t.config for t in known}) == 1:
@@ -91,7 +91,7 @@ def pareto(seen: Seen) -> tuple[Plot, list[Alternative]]:
     return Plot("pareto", title, caption, style.figure(traces, **axes)), alternatives
 
 
-def governs_device(seen: Seen) -> bool:
+def governs_device(seen: TuneLog) -> bool:
     """Whether device memory is what runs short: where it has a limit, or trials read a peak of it."""
     return seen.limits.device_bytes is not None or any(t.measurement.device_peak_bytes for t in seen.trials)
 
@@ -177,10 +177,10 @@ def _pareto_set(trials: Sequence[Trial], device: bool, chosen: Trial | None) -> 
     return best
 
 
-def _alternative(seen: Seen, trial: Trial, device: bool) -> Alternative:
+def _alternative(seen: TuneLog, trial: Trial, device: bool) -> Alternative:
     """A trial against the chosen config's own trial in the search, so that like is compared with like."""
     chosen = next(
-        (t for t in seen.trials if isinstance(seen, TuningRecord) and t.config == seen.config
+        (t for t in seen.trials if isinstance(seen, TuneRecord) and t.config == seen.config
          and t.measurement.outcome is Outcome.OK), None,
     )  # fmt: skip
     size, rate = _bytes(trial, device), _rates([trial])[0]

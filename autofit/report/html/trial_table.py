@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autofit.records.result import Seen, TuningRecord
+from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.trial import Outcome, Trial
 from autofit.records.units import format_bytes, format_rate, format_seconds
 from autofit.report.html import timeline
@@ -39,12 +39,12 @@ class TrialRow:
     traceback: str
 
 
-def trial_rows(seen: Seen) -> list[TrialRow]:
+def trial_rows(seen: TuneLog) -> list[TrialRow]:
     """Every trial of the search and every run after it."""
     found, number = [], 0
     for stage, trial in timeline.ordered(seen):
         number += stage == "search"
-        chosen = stage == "search" and isinstance(seen, TuningRecord) and trial.config == seen.config
+        chosen = stage == "search" and isinstance(seen, TuneRecord) and trial.config == seen.config
         found.append(_row(seen, stage, number if stage == "search" else None, trial, chosen))
     unread = [name for name in _MAY_BE_UNREAD if all(row.fields[name].text == NONE for row in found)]
     for row, name in itertools.product(found, unread):
@@ -52,7 +52,7 @@ def trial_rows(seen: Seen) -> list[TrialRow]:
     return found
 
 
-def _row(seen: Seen, stage: str, number: int | None, trial: Trial, chosen: bool) -> TrialRow:
+def _row(seen: TuneLog, stage: str, number: int | None, trial: Trial, chosen: bool) -> TrialRow:
     m, c, limits = trial.measurement, trial.config, seen.limits
     workers = NONE if c.workers is None else f"{c.workers} {'proc' if c.use_multiprocessing else 'thr'}"
     queue = NONE if c.max_queue_size is None or not c.has_queue else str(c.max_queue_size)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from autofit.records.trial import Description, FitConfig
-from autofit.search.config_arrays import Columns, Vector
+from autofit.search.config_arrays import ConfigArrays, Vector
 
 HOST_PARTS = ("process", "step", "queue", "worker_processes")
 """What a byte of host memory is held for; `step` is the train step's own, where it runs on the CPU."""
@@ -28,24 +28,24 @@ WORKER_BATCHES = 2
 _LOOK_AHEAD = 1  # Keras holds max_queue_size + 1 (measured: tests/trial/test_keras_facts.py)
 
 
-def queued_batches(at: Columns) -> Vector:
+def queued_batches(configs: ConfigArrays) -> Vector:
     """Batches that are ready when the queue is full; 0 where there is no queue."""
-    return np.where(at.queued, at.queue + _LOOK_AHEAD, 0.0)
+    return np.where(configs.queued, configs.queue + _LOOK_AHEAD, 0.0)
 
 
-def held_batches(at: Columns) -> Vector:
+def held_batches(configs: ConfigArrays) -> Vector:
     """Batches that are done and that the process which trains holds: queued, and passing from the queue to the step."""
-    return queued_batches(at) + PASSING_BATCHES
+    return queued_batches(configs) + PASSING_BATCHES
 
 
-def worker_threads(at: Columns) -> Vector:
+def worker_threads(configs: ConfigArrays) -> Vector:
     """Threads that make batches beside the one that trains."""
-    return np.where(at.queued & ~at.processes, at.workers, 0.0)
+    return np.where(configs.queued & ~configs.processes, configs.workers, 0.0)
 
 
-def worker_processes(at: Columns) -> Vector:
+def worker_processes(configs: ConfigArrays) -> Vector:
     """Processes beside the one that trains."""
-    return np.where(at.processes, at.workers, 0.0)
+    return np.where(configs.processes, configs.workers, 0.0)
 
 
 def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int) -> dict[str, int]:
@@ -56,11 +56,11 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
         config: the knobs.
         step_bytes: the train step's peak where it runs on the CPU, 0 on an accelerator.
     """
-    at = Columns.of([config])
+    configs = ConfigArrays.of([config])
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
     return {
         "process": description.process_bytes,
         "step": step_bytes,
-        "queue": int(held_batches(at)[0] + worker_threads(at)[0]) * batch_bytes,
-        "worker_processes": int(worker_processes(at)[0]) * (WORKER_BYTES + WORKER_BATCHES * batch_bytes),
+        "queue": int(held_batches(configs)[0] + worker_threads(configs)[0]) * batch_bytes,
+        "worker_processes": int(worker_processes(configs)[0]) * (WORKER_BYTES + WORKER_BATCHES * batch_bytes),
     }

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autofit.records.trial import Description, FitConfig, Footprint, Limits, Measurement, Outcome, Trial
-from autofit.search.config_arrays import Columns, Vector
+from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 
@@ -58,7 +58,7 @@ class MemorySurrogate:
         limits: under which the trials ran.
         on_cpu: whether the train step itself takes host memory.
         trials: what has run.
-        past: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
+        warm_start: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
     """
 
     def __init__(
@@ -68,10 +68,15 @@ class MemorySurrogate:
         *,
         on_cpu: bool,
         trials: Sequence[Trial] = (),
-        past: Sequence[Trial] = (),
+        warm_start: Sequence[Trial] = (),
     ) -> None:
-        self._description, self._limits, self._on_cpu, self._past = description, limits, on_cpu, frozenset(map(id, past))
-        trials = (*trials, *past)
+        self._description, self._limits, self._on_cpu, self._warm_start = (
+            description,
+            limits,
+            on_cpu,
+            frozenset(map(id, warm_start)),
+        )
+        trials = (*trials, *warm_start)
         self._footprints = description.footprints
         self._noise = _OVERLAPPING_NOISE if on_cpu else _DEVICE_NOISE
         self._largest = max((t.config.batch_size or 1 for t in trials if t.measurement.outcome is Outcome.OK), default=1)
@@ -81,12 +86,12 @@ class MemorySurrogate:
 
     def device(self, config: FitConfig) -> Prediction | None:
         """Device memory of a config; None where nothing is known of it: no estimate, and no trial that read a peak."""
-        predicted = self._device_bytes(Columns.of([config]))
+        predicted = self._device_bytes(ConfigArrays.of([config]))
         return None if predicted is None else Prediction(float(predicted[0][0]), float(predicted[1][0]))
 
     def host(self, config: FitConfig) -> Prediction:
         """Host memory of a config."""
-        expected, upper = self._host_bytes(Columns.of([config]))
+        expected, upper = self._host_bytes(ConfigArrays.of([config]))
         return Prediction(float(expected[0]), float(upper[0]))
 
     def fits(self, config: FitConfig) -> bool:
@@ -95,44 +100,44 @@ class MemorySurrogate:
         within = device is None or limit is None or device.upper_bytes <= limit
         return within and self.host(config).upper_bytes <= self._limits.host_bytes
 
-    def shares(self, at: Columns, deviations: float) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
+    def shares(self, configs: ConfigArrays, deviations: float) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
         """Memory as shares of the limits, (device, host): what is expected, and so many standard deviations above that.
 
         They are 0 where there is no limit or nothing is known.
         """
-        device, limit = self._device_bytes(at, deviations), self._limits.device_bytes
-        expected, upper = self._host_bytes(at, deviations)
+        device, limit = self._device_bytes(configs, deviations), self._limits.device_bytes
+        expected, upper = self._host_bytes(configs, deviations)
         if device is None or limit is None:
-            device, limit = (np.zeros(len(at)), np.zeros(len(at))), 1
+            device, limit = (np.zeros(len(configs)), np.zeros(len(configs))), 1
         host_limit = self._limits.host_bytes if self._host_known else math.inf
         return (device[0] / limit, expected / host_limit), (device[1] / limit, upper / host_limit)
 
-    def _device_bytes(self, at: Columns, deviations: float = _QUANTILE) -> tuple[Vector, Vector] | None:
+    def _device_bytes(self, configs: ConfigArrays, deviations: float = _QUANTILE) -> tuple[Vector, Vector] | None:
         """Expected bytes and upper bounds."""
         if self._device is None:
             return None
-        features = self._device_features(at)
+        features = self._device_features(configs)
         if not self._device_points:
             return features[:, 0], features[:, 0] * (1 + deviations / 2 * self._footprints[0].relative_error)
-        expected, upper = self._bounded(self._device, features, at, deviations)
+        expected, upper = self._bounded(self._device, features, configs, deviations)
         if self._footprints:
             return expected, upper
-        return expected, np.minimum(upper, _in_proportion(self._peaks, at.batch) * (1 + deviations * self._noise))
+        return expected, np.minimum(upper, _in_proportion(self._peaks, configs.batch) * (1 + deviations * self._noise))
 
-    def _host_bytes(self, at: Columns, deviations: float = _QUANTILE) -> tuple[Vector, Vector]:
-        return self._bounded(self._host, self._host_features(at), at, deviations)
+    def _host_bytes(self, configs: ConfigArrays, deviations: float = _QUANTILE) -> tuple[Vector, Vector]:
+        return self._bounded(self._host, self._host_features(configs), configs, deviations)
 
     def _bounded(
-        self, model: LinearModel, features: npt.NDArray[np.float64], at: Columns, deviations: float
+        self, model: LinearModel, features: npt.NDArray[np.float64], configs: ConfigArrays, deviations: float
     ) -> tuple[Vector, Vector]:
         expected, deviation = model.predict(features)
-        octaves = np.maximum(0.0, np.log2(at.batch / self._largest)) if self._runs else np.zeros(len(at))
+        octaves = np.maximum(0.0, np.log2(configs.batch / self._largest)) if self._runs else np.zeros(len(configs))
         return expected, expected + deviations * np.hypot(deviation, _OCTAVE * octaves * expected)
 
     def _fit_device(self, trials: Sequence[Trial]) -> LinearModel | None:
         points, self._peaks = [], []
         for trial in trials:
-            m, features = trial.measurement, self._device_features(Columns.of([trial.config]))[0]
+            m, features = trial.measurement, self._device_features(ConfigArrays.of([trial.config]))[0]
             if m.outcome is Outcome.OK and m.device_peak_bytes is not None:
                 points.append(Point(tuple(features), float(m.device_peak_bytes), noise=self._noise_of(trial)))
                 self._peaks.append((trial.config.batch_size or 1, float(m.device_peak_bytes)))
@@ -157,7 +162,7 @@ class MemorySurrogate:
         return LinearModel((0.0, held, 0.0), (1.0, highest, steepest), points, self._noise, (0.0, 0.0, 0.0))
 
     def _noise_of(self, trial: Trial) -> float:
-        return _PAST_NOISE if id(trial) in self._past else 1.0
+        return _PAST_NOISE if id(trial) in self._warm_start else 1.0
 
     def _correction(self, points: Sequence[Point]) -> float:
         """The factor by which the estimate was wrong: 1 unless trials are further off than it should be.
@@ -169,8 +174,8 @@ class MemorySurrogate:
         error = max(_WRONG, self._footprints[0].relative_error)
         return 1 + middle * (1 - (error / middle) ** 2) if abs(middle) > error else 1.0
 
-    def _device_features(self, at: Columns) -> npt.NDArray[np.float64]:
-        return np.stack([self._estimated(at.batch), np.ones(len(at)), at.batch], axis=1)
+    def _device_features(self, configs: ConfigArrays) -> npt.NDArray[np.float64]:
+        return np.stack([self._estimated(configs.batch), np.ones(len(configs)), configs.batch], axis=1)
 
     def _estimated(self, batch: Vector) -> Vector:
         """The estimate for many batch sizes; 0 without one."""
@@ -188,7 +193,7 @@ class MemorySurrogate:
         points = []
         for trial in trials:
             m = trial.measurement
-            features = tuple(self._host_features(Columns.of([trial.config]), m)[0])
+            features = tuple(self._host_features(ConfigArrays.of([trial.config]), m)[0])
             if m.outcome is Outcome.OK and m.host_peak_bytes is not None:
                 points.append(Point(features, float(m.host_peak_bytes), noise=self._noise_of(trial)))
             elif m.outcome is Outcome.HOST_OOM:
@@ -202,21 +207,23 @@ class MemorySurrogate:
     def _guessed_sample_bytes(self, process: float, trials: Sequence[Trial]) -> float:
         """What a sample may take where nobody said: a tenth of what the first trial that ran held was batches."""
         first = next((t.config for t in trials if t.measurement.outcome is Outcome.OK), FitConfig())
-        at = Columns.of([first])
-        return _BATCHES_SHARE * process / float(host_memory.held_batches(at)[0] * at.batch[0])
+        configs = ConfigArrays.of([first])
+        return _BATCHES_SHARE * process / float(host_memory.held_batches(configs)[0] * configs.batch[0])
 
-    def _host_features(self, at: Columns, measured: Measurement | None = None) -> npt.NDArray[np.float64]:
+    def _host_features(self, configs: ConfigArrays, measured: Measurement | None = None) -> npt.NDArray[np.float64]:
         """(1, step on a CPU, batches held, those that threads make, worker processes, batches they hold), in bytes.
 
         The batches held are those that were seen where the queue was seen full.
         """
-        held, processes = host_memory.held_batches(at), host_memory.worker_processes(at)
+        held, processes = host_memory.held_batches(configs), host_memory.worker_processes(configs)
         if measured is not None and measured.queued_batches is not None:
-            held = held + np.where(at.queued, np.minimum(0, measured.queued_batches - host_memory.queued_batches(at)), 0.0)
-        batch_bytes = at.batch * self._sample_bytes
-        step = self._step_bytes(at.batch) if self._on_cpu else np.zeros(len(at))
-        of_threads, of_processes = host_memory.worker_threads(at) * batch_bytes, processes * batch_bytes
-        return np.stack([np.ones(len(at)), step, held * batch_bytes, of_threads, processes, of_processes], axis=1)
+            held = held + np.where(
+                configs.queued, np.minimum(0, measured.queued_batches - host_memory.queued_batches(configs)), 0.0
+            )
+        batch_bytes = configs.batch * self._sample_bytes
+        step = self._step_bytes(configs.batch) if self._on_cpu else np.zeros(len(configs))
+        of_threads, of_processes = host_memory.worker_threads(configs) * batch_bytes, processes * batch_bytes
+        return np.stack([np.ones(len(configs)), step, held * batch_bytes, of_threads, processes, of_processes], axis=1)
 
     def _step_bytes(self, batch: Vector) -> Vector:
         """What the train step takes on a CPU: the estimate, or weights, gradients and a few batches."""
@@ -252,6 +259,6 @@ def estimated_bytes(footprints: Sequence[Footprint], batch_size: int) -> float:
         values.append(max(float(footprint.device_bytes), values[-1] if values else 0.0))
     if len(known) == 1:
         return values[0] * max(1.0, batch_size / sizes[0])
-    place = next((i for i, size in enumerate(sizes[1:-1]) if batch_size <= size), len(sizes) - 2)
-    slope = (values[place + 1] - values[place]) / (sizes[place + 1] - sizes[place])
-    return max(values[0] * min(1.0, batch_size / sizes[0]), values[place] + slope * (batch_size - sizes[place]))
+    index = next((i for i, size in enumerate(sizes[1:-1]) if batch_size <= size), len(sizes) - 2)
+    slope = (values[index + 1] - values[index]) / (sizes[index + 1] - sizes[index])
+    return max(values[0] * min(1.0, batch_size / sizes[0]), values[index] + slope * (batch_size - sizes[index]))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from autofit.search.config_arrays import Columns
+from autofit.search.config_arrays import ConfigArrays
 
 Matrix = npt.NDArray[np.float64]
 
@@ -36,23 +36,25 @@ class Rates:
     fit: Matrix
 
 
-def log_rates(parameters: Matrix, at: Columns, step_off: Matrix | float = 0.0, input_off: Matrix | float = 0.0) -> Rates:
+def log_rates(
+    parameters: Matrix, configs: ConfigArrays, step_off: Matrix | float = 0.0, input_off: Matrix | float = 0.0
+) -> Rates:
     """The three rates by `NAMES`' forms.
 
     Args:
         parameters: (sets, 9) natural logarithms, in the order of `NAMES`.
-        at: the configs.
+        configs: the configs.
         step_off: by how much the step's form is known to be off, in logarithms, for each config.
         input_off: likewise the input's.
     """
     t1, half, p1, p_half, threads, processes, pickle, receive, overlap = np.exp(parameters).T[:, :, None]
-    step = step_off - np.log(t1 * (1 + half / at.batch))
-    busy = np.minimum(at.workers, np.where(at.queued, at.queue + 1, 1))
-    alone = p1 * (1 + p_half / at.batch)
-    by_threads = 1 / alone * np.where(at.queued, _least(busy, threads), 1.0)
+    step = step_off - np.log(t1 * (1 + half / configs.batch))
+    busy = np.minimum(configs.workers, np.where(configs.queued, configs.queue + 1, 1))
+    alone = p1 * (1 + p_half / configs.batch)
+    by_threads = 1 / alone * np.where(configs.queued, _least(busy, threads), 1.0)
     by_processes = _least(_least(busy, processes) / (alone + pickle), 1 / receive)
-    inputs = input_off + np.log(np.where(at.processes, by_processes, by_threads))
-    k = overlap * (1 + np.minimum(at.queue, 2 * _QUEUE_SMOOTHING) / _QUEUE_SMOOTHING)
+    inputs = input_off + np.log(np.where(configs.processes, by_processes, by_threads))
+    k = overlap * (1 + np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING) / _QUEUE_SMOOTHING)
     return Rates(step, inputs, -np.logaddexp(-k * step, -k * inputs) / k)
 
 

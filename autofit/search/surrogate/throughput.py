@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autofit.records.trial import Measurement, Trial
-from autofit.search.config_arrays import Columns, Vector
+from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.surrogate.gaussian_process import Residual
 from autofit.search.surrogate.rate_model import NAMES, Matrix, Rates, log_rates
 
@@ -62,15 +62,15 @@ class ThroughputSurrogate:
         cores: int,
         sample_bytes: int,
         on_cpu: bool,
-        past: ThroughputSurrogate | None = None,
+        warm_start: ThroughputSurrogate | None = None,
     ) -> None:
-        self._at = Columns.of([t.config for t in trials])
+        self._at = ConfigArrays.of([t.config for t in trials])
         found = [t.measurement for t in trials]
         self._fit_rates = np.log([m.samples_per_second or math.nan for m in found])
         self._observed = np.concatenate([_logs(found, "compute"), _logs(found, "input"), self._fit_rates])
         self._known = np.isfinite(self._observed)
         self._noise = np.repeat((_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE), len(found))
-        self._prior, self._scale = past.as_prior() if past else self._priors(cores, sample_bytes, on_cpu)
+        self._prior, self._scale = warm_start.as_prior() if warm_start else self._priors(cores, sample_bytes, on_cpu)
         self._cores = cores
         from scipy.optimize import least_squares  # a third of a second to load: an answer that is known needs none of it
 
@@ -87,11 +87,11 @@ class ThroughputSurrogate:
         """Means and standard deviations of the parameters' logarithms, for a tune to come."""
         return self._parameters, np.sqrt(np.diag(self._covariance) + _DRIFT**2)
 
-    def predict(self, at: Columns) -> RatePrediction:
+    def predict(self, configs: ConfigArrays) -> RatePrediction:
         """The real rate of configs."""
-        off, rough = self._step_off(at)
-        base, slopes = self._with_slopes(self._parameters, at, off)
-        mean, left = self._residual.predict((_places(at),))
+        off, rough = self._step_off(configs)
+        base, slopes = self._with_slopes(self._parameters, configs, off)
+        mean, left = self._residual.predict((_places(configs),))
         room = np.minimum(base.step, base.inputs)[0] - base.fit[0] - mean
         left = np.minimum(left, np.maximum(room, 0.0) + _ABOVE_CEILING)
         steps = slopes.fit.T
@@ -99,9 +99,9 @@ class ThroughputSurrogate:
         variance = np.einsum("ij,jk,ik->i", steps, self._covariance, steps) + np.square(by_step) + np.square(left)
         return RatePrediction(base.fit[0] + mean, np.sqrt(variance))
 
-    def ceilings(self, at: Columns) -> tuple[Vector, Vector]:
+    def ceilings(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
         """Natural logarithms of samples per second of the step alone, and of the input alone."""
-        rates = self._log_rates(at, self._step_off(at)[0])
+        rates = self._log_rates(configs, self._step_off(configs)[0])
         return rates.step[0], rates.inputs[0]
 
     def _fit_step_residual(self) -> Residual | None:
@@ -116,12 +116,12 @@ class ThroughputSurrogate:
         amplitudes = (_learnt(rough, left[known]), smooth)
         return Residual(amplitudes, places, left[known], np.full(known.sum(), _STEP_READING_NOISE))
 
-    def _step_off(self, at: Columns) -> tuple[Vector, Vector]:
+    def _step_off(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
         """By how much the step's form is off, and how unsure that is."""
         if self._step_residual is None:
-            return _roundness(at.batch), np.full(len(at), math.hypot(*_STEP_AMPLITUDES))
-        mean, deviation = self._step_residual.predict(_batch_places(at))
-        return mean + _roundness(at.batch), deviation
+            return _roundness(configs.batch), np.full(len(configs), math.hypot(*_STEP_AMPLITUDES))
+        mean, deviation = self._step_residual.predict(_batch_places(configs))
+        return mean + _roundness(configs.batch), deviation
 
     def _priors(self, cores: int, sample_bytes: int, on_cpu: bool) -> tuple[Vector, Vector]:
         """Means and standard deviations of the parameters' logarithms, in the order of `NAMES`."""
@@ -154,20 +154,25 @@ class ThroughputSurrogate:
         rows = np.concatenate([slopes.step, slopes.inputs, slopes.fit], axis=1) / self._noise
         return np.concatenate([rows[:, self._known].T, np.diag(1 / self._scale)])
 
-    def _log_rates(self, at: Columns, step_off: Matrix | float = 0.0) -> Rates:
-        return log_rates(self._parameters[None], at, step_off, self._crowding(at))
+    def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0) -> Rates:
+        return log_rates(self._parameters[None], configs, step_off, self._crowding(configs))
 
-    def _crowding(self, at: Columns) -> Vector:
+    def _crowding(self, configs: ConfigArrays) -> Vector:
         """What workers beyond the cores are expected to cost the input, in logarithms."""
-        return -_CROWDING * np.maximum(0.0, at.workers - self._cores)
+        return -_CROWDING * np.maximum(0.0, configs.workers - self._cores)
 
-    def _with_slopes(self, parameters: Vector, at: Columns, step_off: Matrix | float = 0.0) -> tuple[Rates, Rates]:
+    def _with_slopes(
+        self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
+    ) -> tuple[Rates, Rates]:
         """The rates, and their derivatives by each parameter (forward differences), a row each."""
         rates = log_rates(
-            np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))]), at, step_off, self._crowding(at)
+            np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))]),
+            configs,
+            step_off,
+            self._crowding(configs),
         )
         slopes = [
-            np.broadcast_to((r[1:] - r[:1]) / _DIFFERENCE, (len(parameters), len(at)))
+            np.broadcast_to((r[1:] - r[:1]) / _DIFFERENCE, (len(parameters), len(configs)))
             for r in (rates.step, rates.inputs, rates.fit)
         ]
         return Rates(rates.step[:1], rates.inputs[:1], rates.fit[:1]), Rates(*slopes)
@@ -183,8 +188,8 @@ def _learnt(amplitude: float, left: Vector) -> float:
     return math.sqrt((_USUAL_WEIGHT * amplitude**2 + float(np.square(left).sum())) / (_USUAL_WEIGHT + len(left)))
 
 
-def _batch_places(at: Columns) -> tuple[Matrix, Matrix]:
-    octaves = np.log2(at.batch)[:, None]
+def _batch_places(configs: ConfigArrays) -> tuple[Matrix, Matrix]:
+    octaves = np.log2(configs.batch)[:, None]
     return octaves / _STEP_OCTAVES[0], octaves / _STEP_OCTAVES[1]
 
 
@@ -196,7 +201,10 @@ def _roundness(batch: Vector) -> Vector:
     return np.asarray(-_LOSS_PER_POWER * lacking)
 
 
-def _places(at: Columns) -> Matrix:
-    kind = _OTHER_KIND * at.processes
-    scaled = (np.log2(v) / octaves for v, octaves in zip((at.batch, at.workers, at.queue + 2), _OCTAVES, strict=True))
+def _places(configs: ConfigArrays) -> Matrix:
+    kind = _OTHER_KIND * configs.processes
+    scaled = (
+        np.log2(v) / octaves
+        for v, octaves in zip((configs.batch, configs.workers, configs.queue + 2), _OCTAVES, strict=True)
+    )
     return np.stack([*scaled, kind], axis=1)

@@ -28,7 +28,7 @@ OPENS_ALIKE = (
 
 
 @dataclass(frozen=True)
-class Lengths:
+class BatchShapes:
     """The batches with the most and the fewest bytes a sample, of `count` that were looked at (`all` of them, or not).
 
     `opens_alike` says that the first two have one shape, though others have another.
@@ -53,13 +53,13 @@ class Lengths:
         (folder / _FILE).write_bytes(pickle.dumps(self))
 
 
-def load(folder: Path) -> Lengths | None:
+def load(folder: Path) -> BatchShapes | None:
     """What the describing trial found; None where all batches have one shape."""
     path = folder / _FILE
     return pickle.loads(path.read_bytes()) if path.exists() else None
 
 
-def look(batches: Iterator[tuple[Any, ...]]) -> Lengths | None:
+def look(batches: Iterator[tuple[Any, ...]]) -> BatchShapes | None:
     """The longest and the shortest batch; None where all have one shape, or those of the first seconds do."""
     longest = shortest = None
     first = second = None
@@ -79,7 +79,7 @@ def look(batches: Iterator[tuple[Any, ...]]) -> Lengths | None:
     if longest is None or shortest is None or longest is shortest:
         return None
     alike = second is not None and _shapes(first) == _shapes(second)
-    return Lengths(longest, shortest, count, ended, alike)
+    return BatchShapes(longest, shortest, count, ended, alike)
 
 
 def sample_bytes(batch: tuple[Any, ...]) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.trial.worker.job import BUILDING, Job
+from autofit.trial.worker.job import BUILDING, TrialContext
 from autofit.trial.worker.keras_versions import is_compiled, keras_of, set_dtype_policy
 from autofit.workload import accumulation
 from autofit.workload.inputs.open import open_input
@@ -15,7 +15,7 @@ from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
 
-def build_model(job: Job, loaded: Workload) -> Any:
+def build_model(job: TrialContext, loaded: Workload) -> Any:
     """The compiled model, under the dtype policy asked for, its optimizer told to accumulate where that is wanted.
 
     Raises:
@@ -40,13 +40,13 @@ def build_model(job: Job, loaded: Workload) -> Any:
     return model
 
 
-def open_validation(job: Job, loaded: Workload) -> FitInput:
+def open_validation(job: TrialContext, loaded: Workload) -> FitInput:
     """The validation data under the config that is tried, or in batches of its own size."""
     config = replace(job.config, batch_size=job.spec["validation_batch_size"] or job.config.batch_size)
     return open_input(resolved(loaded.validation), loaded.validation_kwargs, config, job.report_error)
 
 
-def open_training(job: Job, loaded: Workload) -> FitInput:
+def open_training(job: TrialContext, loaded: Workload) -> FitInput:
     """The training data under the config that is tried."""
     job.enter("opening the data")
     return open_input(resolved(loaded.data), loaded.data_kwargs, job.config, job.report_error)

@@ -14,7 +14,7 @@ from autofit import backends
 from autofit.records.trial import Description, Footprint
 from autofit.trial.worker import batch_shapes, fork_safety
 from autofit.trial.worker.build import build_model, open_training, resolved
-from autofit.trial.worker.job import Job
+from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import keras_of
 from autofit.workload import accumulation
 from autofit.workload.inputs.batch import leaves
@@ -23,7 +23,7 @@ from autofit.workload.inputs.protocol import FitInput
 from autofit.workload.workload import Workload
 
 
-def describe(job: Job, loaded: Workload) -> None:
+def describe(job: TrialContext, loaded: Workload) -> None:
     """Build the model and one batch, trace the step, look at the batches; nothing is trained."""
     data = open_training(job, loaded)
     factory = resolved(loaded.data)
@@ -71,7 +71,7 @@ def describe(job: Job, loaded: Workload) -> None:
     )
 
 
-def _trouble_with_processes(job: Job, data: FitInput) -> str | None:
+def _trouble_with_processes(job: TrialContext, data: FitInput) -> str | None:
     job.enter("trying forked workers")
     return fork_safety.problem_of(lambda: next(data.look()))
 
@@ -82,7 +82,7 @@ def _takes_any_shape(model: Any) -> bool:
     return not inputs or any(None in tensor.shape[1:] for tensor in keras.tree.flatten(inputs))
 
 
-def _lengths(job: Job, data: FitInput) -> batch_shapes.Lengths | None:
+def _lengths(job: TrialContext, data: FitInput) -> batch_shapes.BatchShapes | None:
     """The longest and the shortest batch, kept for the trials to come; None where all have one shape."""
     job.enter("looking at the batches")
     try:
@@ -95,7 +95,7 @@ def _lengths(job: Job, data: FitInput) -> batch_shapes.Lengths | None:
     return found
 
 
-def _footprints(job: Job, model: Any, batch: Any) -> tuple[tuple[Footprint, ...], str | None]:
+def _footprints(job: TrialContext, model: Any, batch: Any) -> tuple[tuple[Footprint, ...], str | None]:
     """Estimates for the batch sizes that the spec names; none, and why, where the step cannot be traced for other sizes."""
     job.enter("estimating memory")
     sizes, compiled = tuple(job.spec["batch_sizes"]), bool(model.jit_compile)

@@ -54,7 +54,7 @@ class DevicePeaks:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrialContext:
     """What one trial's process works on: the folder with the workload, the spec, and the pipe to write to."""
 
     folder: Path

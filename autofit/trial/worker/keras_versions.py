@@ -48,7 +48,7 @@ def steps_per_execution(model: Any) -> int:
 
 
 def repeated(flavour: Any, batches: Sequence[tuple[Any, ...]], length: int, opening: Sequence[tuple[Any, ...]] = ()) -> Any:
-    """A dataset of that Keras that gives the same batches again and again (`Repeating`)."""
+    """A dataset of that Keras that gives the same batches again and again (`RepeatedBatches`)."""
     if flavour.__name__ == "tf_keras":
         from autofit.workload.inputs.tf_keras_wrappers import RepeatedSequence  # loads tf_keras, which only its users have
 

@@ -19,7 +19,7 @@ from autofit import backends
 from autofit.backends import protocol
 from autofit.errors import UsageError
 from autofit.records.machine import Device
-from autofit.trial.worker.job import USER_ERROR_FILE, DevicePeaks, Job, user_traceback
+from autofit.trial.worker.job import USER_ERROR_FILE, DevicePeaks, TrialContext, user_traceback
 from autofit.workload import workload
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -29,7 +29,7 @@ def play(folder: Path, spec_name: str, channel: int) -> int:
     """Do what the spec says; returns the exit status."""
     spec, backend = json.loads((folder / spec_name).read_text()), backends.current()
     device = Device(**spec["device"]) if spec["device"] else None
-    job = Job(folder, spec, device, channel, DevicePeaks(backend, device))
+    job = TrialContext(folder, spec, device, channel, DevicePeaks(backend, device))
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)
     try:
         backend.set_limit(job.device, job.spec["limits"]["device_bytes"])
@@ -44,7 +44,7 @@ def play(folder: Path, spec_name: str, channel: int) -> int:
     return 0
 
 
-def _failure(job: Job, backend: protocol.Backend, error: BaseException) -> dict[str, Any]:
+def _failure(job: TrialContext, backend: protocol.Backend, error: BaseException) -> dict[str, Any]:
     if isinstance(error, UsageError):
         return {"kind": "usage", "reason": str(error)}
     kept = job.folder / USER_ERROR_FILE

@@ -20,7 +20,7 @@ import psutil
 from autofit.records.trial import INPUT_ALONE, INPUT_BOUND
 from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
-from autofit.trial.worker.job import Job
+from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import idle_model, keras_of, repeated, steps_per_execution
 from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, wait_until_full
 from autofit.workload.inputs.batch import leaves
@@ -40,7 +40,7 @@ _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
 _READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
 
 
-def _train_on_longest(job: Job, model: Any) -> None:
+def _train_on_longest(job: TrialContext, model: Any) -> None:
     """Where batches differ in shape: a few steps on the longest and the shortest of all."""
     found = batch_shapes.load(job.folder)
     if found is None:
@@ -50,7 +50,7 @@ def _train_on_longest(job: Job, model: Any) -> None:
     model.fit(repeated(keras_of(model), found.resized(samples), max(_LONGEST_STEPS, steps_per_execution(model))), verbose=0)
 
 
-def measure(job: Job, loaded: Workload) -> None:
+def measure(job: TrialContext, loaded: Workload) -> None:
     """Compute rate, input rate, then the real thing last, because it may leave an enqueuer running."""
     model = build_model(job, loaded)
     data = open_training(job, loaded)
@@ -70,7 +70,7 @@ def measure(job: Job, loaded: Workload) -> None:
     _send_measurement(job, clock, compute, inputs, storage)
 
 
-def confirm(job: Job, loaded: Workload) -> None:
+def confirm(job: TrialContext, loaded: Workload) -> None:
     """A short epoch with validation, then a longer run in the epoch after it, which is what is timed."""
     model = build_model(job, loaded)
     data = open_training(job, loaded)
@@ -86,7 +86,7 @@ def confirm(job: Job, loaded: Workload) -> None:
     _send_measurement(job, clock, None, None, storage)
 
 
-def _timed(job: Job, model: Any, data: FitInput, clock: StepClock) -> float | None:
+def _timed(job: TrialContext, model: Any, data: FitInput, clock: StepClock) -> float | None:
     """The run that is timed; returns the bytes a second that it read from storage."""
     before, started = _storage_bytes(), time.perf_counter()
     _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
@@ -112,7 +112,7 @@ def _bytes_read_by(process: psutil.Process) -> int | None:
 
 
 def _fit_clock(
-    job: Job,
+    job: TrialContext,
     model: Any,
     data: FitInput,
     *,
@@ -153,7 +153,7 @@ def _fit_clock(
     return clock
 
 
-def _steps(flavour: Any, job: Job, clock: StepClock, *, ends_by_itself: bool, after_first: str | None) -> Any:
+def _steps(flavour: Any, job: TrialContext, clock: StepClock, *, ends_by_itself: bool, after_first: str | None) -> Any:
     """A callback that tells the clock of each step, stops the run when it is done, and says when validation begins.
 
     A step of the clock is what Keras runs at once: `steps_per_execution` batches.
@@ -177,7 +177,7 @@ def _steps(flavour: Any, job: Job, clock: StepClock, *, ends_by_itself: bool, af
 
 
 def _fit(
-    job: Job,
+    job: TrialContext,
     model: Any,
     data: FitInput,
     arguments: Mapping[str, Any],
@@ -193,7 +193,7 @@ def _fit(
     model.fit(**{"verbose": 0, **arguments, "callbacks": [steps]})
 
 
-def _compute_rate(job: Job, model: Any, data: FitInput) -> Rate:
+def _compute_rate(job: TrialContext, model: Any, data: FitInput) -> Rate:
     """The same step on one batch again and again; on a few where batches differ in shape."""
     clock = StepClock(data.batch_samples * steps_per_execution(model), _COMPUTE_SECONDS)
     found = batch_shapes.load(job.folder)
@@ -204,7 +204,7 @@ def _compute_rate(job: Job, model: Any, data: FitInput) -> Rate:
     return _known(clock)
 
 
-def _input_rate(job: Job, flavour: Any, data: FitInput) -> Rate:
+def _input_rate(job: TrialContext, flavour: Any, data: FitInput) -> Rate:
     """The pipeline alone: the same `fit` with a model whose step does nothing. It ends by itself, leaving no worker."""
     workers = max(1, data.applied.workers or 1)
     warm_up = workers + 1  # the first batch of each worker comes at the same time
@@ -226,7 +226,7 @@ def _known(clock: StepClock) -> Rate:
 
 
 def _send_measurement(
-    job: Job, clock: StepClock, compute: float | None, inputs: float | None, storage: float | None
+    job: TrialContext, clock: StepClock, compute: float | None, inputs: float | None, storage: float | None
 ) -> None:
     rate = _known(clock)
     job.send(

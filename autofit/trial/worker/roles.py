@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofit.trial.worker.describe import describe
-from autofit.trial.worker.job import Job
+from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.measure import confirm, measure
 from autofit.workload.workload import Workload
 
-ROLES: dict[str, Callable[[Job, Workload], None]] = {"describe": describe, "measure": measure, "confirm": confirm}
+ROLES: dict[str, Callable[[TrialContext, Workload], None]] = {"describe": describe, "measure": measure, "confirm": confirm}

@@ -59,24 +59,24 @@ class SourceFile:
         self.effects: list[int] = []
         self.derived: list[str] = []
         self.imports: list[ast.Import | ast.ImportFrom] = []
-        for place, statement in enumerate(self.body):
+        for index, statement in enumerate(self.body):
             for name in _names(statement):
-                (self.stars if name == "*" else self.bound.setdefault(name, [])).append(place)
+                (self.stars if name == "*" else self.bound.setdefault(name, [])).append(index)
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 self.imports.append(statement)
             elif _does_something(statement):
-                self.effects.append(place)
+                self.effects.append(index)
             elif isinstance(statement, ast.ClassDef) and statement.bases:
                 self.derived.append(statement.name)
 
-    def text(self, place: int) -> str:
+    def text(self, index: int) -> str:
         """A statement as text without its layout; the whole file where it is nested too deeply for that."""
-        if place not in self._texts:
+        if index not in self._texts:
             try:
-                self._texts[place] = ast.dump(self.body[place])
+                self._texts[index] = ast.dump(self.body[index])
             except RecursionError:
-                self._texts[place] = self._digest
-        return self._texts[place]
+                self._texts[index] = self._digest
+        return self._texts[index]
 
 
 def _names(statement: ast.stmt) -> Iterator[str]:

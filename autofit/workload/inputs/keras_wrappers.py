@@ -7,10 +7,10 @@ from typing import Any
 
 import keras
 
-from autofit.workload.inputs.wrappers import Passing, Repeating
+from autofit.workload.inputs.wrappers import DatasetProxy, RepeatedBatches
 
 
-class Window(Passing, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+class KerasProxy(DatasetProxy, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
     """A PyDataset with another length, with the workers and the queue of the one behind it."""
 
     def __init__(self, dataset: Any, length: int, report_error: Callable[[BaseException], None]) -> None:
@@ -22,7 +22,7 @@ class Window(Passing, keras.utils.PyDataset):  # type: ignore[misc]  # Keras shi
         self.pass_on(dataset, dataset.num_batches, length, report_error)
 
 
-class Repeated(Repeating, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+class Repeated(RepeatedBatches, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
     """The same batches again and again; takes what `repeat` does."""
 
     def __init__(self, *args: Any) -> None:

@@ -37,7 +37,7 @@ class PyDatasetInput:
     def __init__(
         self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], again: Callable[[], Any] | None
     ) -> None:
-        from autofit.workload.inputs.keras_wrappers import Window  # loads Keras: must stay out of the parent
+        from autofit.workload.inputs.keras_wrappers import KerasProxy  # loads Keras: must stay out of the parent
 
         for knob in _WORKER_KNOBS:
             asked, got = getattr(config, knob), getattr(data, knob)
@@ -51,7 +51,7 @@ class PyDatasetInput:
         self._length = data.num_batches
         if self._length == 0:
             raise UsageError("the PyDataset has length 0: there is no batch to train on")
-        self._windows: list[Window] = []
+        self._windows: list[KerasProxy] = []
         started = time.perf_counter()
         self._batch = checked(data[0], "__getitem__(0) of the PyDataset")
         self.batch_seconds = time.perf_counter() - started
@@ -93,7 +93,7 @@ class PyDatasetInput:
         return sum(window.batches_made() for window in self._windows)
 
     def _window(self, steps: int) -> Any:
-        from autofit.workload.inputs.keras_wrappers import Window  # loads Keras: must stay out of the parent
+        from autofit.workload.inputs.keras_wrappers import KerasProxy  # loads Keras: must stay out of the parent
 
-        self._windows.append(Window(self._data, steps, self._report_error))
+        self._windows.append(KerasProxy(self._data, steps, self._report_error))
         return self._windows[-1]

@@ -13,7 +13,7 @@ from autofit.workload.inputs.batch import checked, first_leaf
 from autofit.workload.inputs.prebuilt import has_base
 
 if TYPE_CHECKING:
-    from autofit.workload.inputs.tf_keras_wrappers import SequenceWindow
+    from autofit.workload.inputs.tf_keras_wrappers import SequenceProxy
 
 
 class SequenceInput:
@@ -43,7 +43,7 @@ class SequenceInput:
         if self._length == 0:
             raise UsageError("the Sequence has length 0: there is no batch to train on")
         self.applied = replace(config, batch_size=None)
-        self._windows: list[SequenceWindow] = []
+        self._windows: list[SequenceProxy] = []
         started = time.perf_counter()
         self._batch = checked(data[0], "__getitem__(0) of the Sequence")
         self.batch_seconds = time.perf_counter() - started
@@ -84,7 +84,7 @@ class SequenceInput:
         return sum(window.batches_made() for window in self._windows)
 
     def _window(self, steps: int) -> Any:
-        from autofit.workload.inputs.tf_keras_wrappers import SequenceWindow  # loads tf_keras: must stay out of the parent
+        from autofit.workload.inputs.tf_keras_wrappers import SequenceProxy  # loads tf_keras: must stay out of the parent
 
-        self._windows.append(SequenceWindow(self._data, steps, self._report_error))
+        self._windows.append(SequenceProxy(self._data, steps, self._report_error))
         return self._windows[-1]

@@ -7,17 +7,17 @@ from typing import Any
 
 import tf_keras
 
-from autofit.workload.inputs.wrappers import Passing, Repeating
+from autofit.workload.inputs.wrappers import DatasetProxy, RepeatedBatches
 
 
-class SequenceWindow(Passing, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
+class SequenceProxy(DatasetProxy, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
     """A Sequence with another length."""
 
     def __init__(self, dataset: Any, length: int, report_error: Callable[[BaseException], None]) -> None:
         self.pass_on(dataset, len(dataset), length, report_error)
 
 
-class RepeatedSequence(Repeating, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
+class RepeatedSequence(RepeatedBatches, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
     """The same batches again and again; takes what `repeat` does."""
 
     def __init__(self, *args: Any) -> None:

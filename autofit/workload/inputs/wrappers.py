@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-class Passing:
+class DatasetProxy:
     """A dataset with another length: shorter or longer (it starts over), its full batches only.
 
     It counts the batches made, and reports what `__getitem__` raises. Ending an epoch by length rather than by
@@ -58,7 +58,7 @@ class Passing:
             raise
 
 
-class Repeating:
+class RepeatedBatches:
     """The same batches again and again: a pipeline that costs next to nothing.
 
     Keras takes for fixed whatever dimension the first two batches have in common (Keras 3.15, `PyDatasetAdapter`): where

@@ -12,7 +12,7 @@ import pynvml
 import pytest
 from rich.console import Console
 
-from autofit.backends.tensorflow.probe import Look, NoSight, SeenGpu, Sight
+from autofit.backends.tensorflow.probe import BackendReport, Probe, ProbeFailure, VisibleGpu
 from autofit.cli.doctor import diagnose, folders, gpus, memory, processes, show, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning
 from autofit.errors import TrialProcessError, UsageError
@@ -26,10 +26,10 @@ GIB, MIB = 2**30, 2**20
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
 HERE = Machine("Linux", "3.11", "some CPU", 4, 16 * GIB, 12 * GIB)
 GPU = Device(0, "NVIDIA T4", "GPU-1", 16 * GIB, 15 * GIB)
-SEEN_GPU = SeenGpu("Tesla T4", (7, 5), False)
+SEEN_GPU = VisibleGpu("Tesla T4", (7, 5), False)
 KERNELS = ("sm_60", "sm_70", "sm_80", "sm_89", "compute_90")
-SEEN = Sight("2.21.0", "3.15.1", 2.0, True, KERNELS, (SEEN_GPU,))
-BLIND = Sight("2.21.0", "3.15.1", 2.0, True, KERNELS, ())
+SEEN = BackendReport("2.21.0", "3.15.1", 2.0, True, KERNELS, (SEEN_GPU,))
+BLIND = BackendReport("2.21.0", "3.15.1", 2.0, True, KERNELS, ())
 
 WANTED = {
     "autofit": [
@@ -213,7 +213,7 @@ def test_a_gpu_that_the_driver_does_not_tell_of(code, remedy):
 def test_a_gpu_that_the_driver_does_not_tell_of_keeps_nothing_from_being_looked_at(monkeypatch):
     unread = UnreadDevice(0, "NVIDIA GB10", "GPU-1", "Not Supported", 3)
     monkeypatch.setattr(diagnose, "survey", lambda *, hidden=False: (unread,))
-    monkeypatch.setattr(diagnose, "Look", lambda: Told(SEEN))
+    monkeypatch.setattr(diagnose, "Probe", lambda: Told(SEEN))
     monkeypatch.setattr(diagnose, "_trial", lambda here, device: ok("trial", f"on {device}, of {here.devices}"))
     assert ok("trial", "on None, of ()") in list(diagnose.diagnose())
 
@@ -273,14 +273,14 @@ def test_what_tensorflow_sees():
     ],
 )
 def test_a_gpu_that_tensorflow_does_not_see(built_with_cuda, log, detail, remedy):
-    blind = Sight("2.21.0", "3.15.1", 2.0, built_with_cuda, KERNELS, (), log)
+    blind = BackendReport("2.21.0", "3.15.1", 2.0, built_with_cuda, KERNELS, (), log)
     _, found = gpus.seen(blind, (GPU,), {})
     expect(found, PROBLEM, detail, remedy)
 
 
 @pytest.mark.parametrize(("capability", "told"), [((7, 5), False), ((9, 0), False), ((12, 0), True), (None, False)])
 def test_a_gpu_that_is_newer_than_tensorflow(capability, told):
-    newer = Sight("2.21.0", "3", 2.0, True, KERNELS, (SeenGpu("RTX 5090", capability, None),))
+    newer = BackendReport("2.21.0", "3", 2.0, True, KERNELS, (VisibleGpu("RTX 5090", capability, None),))
     found = [finding for finding in gpus.seen(newer, (GPU,), {}) if finding.status is not OK]
     assert len(found) == told
     if told:
@@ -288,14 +288,14 @@ def test_a_gpu_that_is_newer_than_tensorflow(capability, told):
 
 
 def test_tensorflow_that_cannot_be_imported():
-    (found,) = gpus.seen(NoSight("died by SIGSEGV", "SIGSEGV", ("one", "two")), (), {})
+    (found,) = gpus.seen(ProbeFailure("died by SIGSEGV", "SIGSEGV", ("one", "two")), (), {})
     expect(found, PROBLEM, "cannot be imported, died by SIGSEGV: one / two", "pip install autofit")
-    (found,) = gpus.seen(NoSight("died by SIGILL", "SIGILL", ()), (), {})
+    (found,) = gpus.seen(ProbeFailure("died by SIGILL", "SIGILL", ()), (), {})
     expect(found, PROBLEM, "died by SIGILL", "AVX")
 
 
 def looked(program, seconds=20.0):
-    with Look([sys.executable, "-c", program]) as look:
+    with Probe([sys.executable, "-c", program]) as look:
         return look.result(seconds)
 
 
@@ -313,7 +313,7 @@ def test_a_look_that_crashes_hangs_or_babbles_is_said():
 
 
 def test_a_look_left_early_is_ended():
-    with Look([sys.executable, "-c", "import time; time.sleep(60)"]) as look:
+    with Probe([sys.executable, "-c", "import time; time.sleep(60)"]) as look:
         assert look._process.poll() is None
     assert look._process.returncode == -9
 
@@ -323,7 +323,7 @@ def test_what_is_printed_on_the_way_does_not_spoil_a_sight():
         {**vars(BLIND), "gpus": [{"name": "T4", "compute_capability": [7, 5], "memory_growth": None}]}, default=list
     )
     seen = looked(f"import sys; print('banner'); print('log', file=sys.stderr); print({told!r})")
-    assert (seen.gpus, seen.log) == ((SeenGpu("T4", (7, 5), None),), "log\n")
+    assert (seen.gpus, seen.log) == ((VisibleGpu("T4", (7, 5), None),), "log\n")
 
 
 def host_finding(available, total=16 * GIB, holders=()):
@@ -557,13 +557,13 @@ class Told:
     ("seen", "backend", "tried"),
     [
         (BLIND, "tensorflow", True),
-        (NoSight("died by SIGSEGV", "SIGSEGV", ()), "tensorflow", False),
+        (ProbeFailure("died by SIGSEGV", "SIGSEGV", ()), "tensorflow", False),
         (BLIND, "jax", False),
     ],
 )
 def test_all_is_looked_at_and_nothing_tried_that_cannot_work(seen, backend, tried, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    monkeypatch.setattr(diagnose, "Look", lambda: Told(seen))
+    monkeypatch.setattr(diagnose, "Probe", lambda: Told(seen))
     monkeypatch.setattr(diagnose, "_trial", lambda here, device: ok("trial", "done"))
     events = list(diagnose.diagnose())
     subjects = [event.subject for event in events if isinstance(event, Finding)]

@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 from autofit.api.result import Result
 from autofit.cli import app
 from autofit.errors import AutofitError, UsageError
-from autofit.records.result import Cell, FrontierPoint, Run, SweepRecord
+from autofit.records.result import Cell, ConfirmingRun, FrontierPoint, SweepRecord
 from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Trial
 from autofit.report import snippet
 from autofit.report.html import batch_plots, sweep_cells, timeline, tradeoff_plots
 from autofit.report.html import page as html
 from autofit.storage import result_files
 from autofit.tuning.tuner import tune
-from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher, drain, question
+from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher, drain, make_request
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too'"
 
@@ -25,7 +25,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"qu
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     """An answer found under a device limit, with trials that ran out of memory."""
-    asked = question(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, max_trials=10)
+    asked = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, max_trials=10)
     record = drain(tune(asked, FakeLauncher(cliff=64)))[1]
     assert any(t.measurement.outcome is Outcome.DEVICE_OOM for t in record.trials)
     return record
@@ -34,7 +34,7 @@ def tuned(tmp_path_factory):
 @pytest.fixture(scope="module")
 def unanswered(tmp_path_factory):
     """A tune in which nothing fits."""
-    asked = question(tmp_path_factory.mktemp("none"), device_bytes=10 * MIB)
+    asked = make_request(tmp_path_factory.mktemp("none"), device_bytes=10 * MIB)
     with pytest.raises(AutofitError) as caught:
         drain(tune(asked, FakeLauncher()))
     return caught.value.seen
@@ -212,7 +212,7 @@ def test_the_map_says_the_best_rate_of_each_setting(tuned):
     )
     (heat,) = threads.figure.data
     assert heat.z[list(heat.y).index("4")][list(heat.x).index("32")] == best
-    assert any("OOM" in note.text for note in processes.figure.layout.annotations)
+    assert any("OOM" in set_attribute.text for set_attribute in processes.figure.layout.annotations)
 
 
 def test_no_other_trial_beats_one_of_the_pareto_set(tuned):
@@ -236,7 +236,7 @@ def at(trial, begun, seconds, **phases):
 def test_pauses_between_runs_of_a_tune_are_cut_out_of_the_timeline(tuned):
     trials = tuned.trials[:3]
     early, late = (at(trials[0], 1000.0, 10.0), at(trials[1], 1011.0, 20.0)), at(trials[2], 90_010.0, 5.0)
-    last = Run("baseline", at(trials[0], 90_015.0, 4.0))
+    last = ConfirmingRun("baseline", at(trials[0], 90_015.0, 4.0))
     record = replace(tuned, trials=(*early, late), runs=(last,), started_at=90_000.0, describing_seconds=8.0)
     bars, cut = timeline.lay_out(record)
     assert [bar.label for bar in bars] == ["trial 1", "trial 2", "describing", "trial 3", "baseline 1"]

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from autofit.errors import UsageError
 from autofit.records.events import Activity, Described, TrialEnded
-from autofit.records.result import Recommendation, Run, Seen, Usage
+from autofit.records.result import ConfirmingRun, Recommendation, TuneLog, Usage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Trial
 from autofit.report import advice, snippet
 from autofit.report.console.progress import Progress
@@ -21,7 +21,7 @@ from autofit.tuning import record as records
 from autofit.tuning.tuner import tune
 from autofit.workload import usage as usages
 from autofit.workload.workload import Workload
-from tests.fakes import MIB, FakeLauncher, drain, question
+from tests.fakes import MIB, FakeLauncher, drain, make_request
 from tests.unit.workload.functions import make, shape
 
 USAGE = Usage(
@@ -36,7 +36,7 @@ USAGE = Usage(
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
-    asked = question(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, usage=USAGE)
+    asked = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, usage=USAGE)
     return drain(tune(asked, FakeLauncher(cliff=64)))
 
 
@@ -270,9 +270,11 @@ def confirmed(tuned, tmp_path, *, searched, confirmed, compute, inputs):
         compute_samples_per_second=compute,
         input_samples_per_second=inputs,
     )
-    seen = Seen(**{name: getattr(old, name) for name in Seen.__dataclass_fields__} | {"trials": (Trial(config, reading),)})
+    seen = TuneLog(
+        **{name: getattr(old, name) for name in TuneLog.__dataclass_fields__} | {"trials": (Trial(config, reading),)}
+    )
     chosen = Recommendation(config, confirmed, 0.01, None, None, old.speedup, True)
-    return records.record(question(tmp_path), seen, old.description, chosen, "all is tried")
+    return records.record(make_request(tmp_path), seen, old.description, chosen, "all is tried")
 
 
 def test_the_bottleneck_follows_from_the_rate_that_is_told(tuned, tmp_path):
@@ -333,7 +335,7 @@ def test_runs_that_differ_by_much_are_not_to_be_relied_on(tuned):
 
     def told(*rates):
         runs = tuple(
-            Run("chosen", Trial(record.config, Measurement(Outcome.OK, Evidence(""), samples_per_second=rate)))
+            ConfirmingRun("chosen", Trial(record.config, Measurement(Outcome.OK, Evidence(""), samples_per_second=rate)))
             for rate in rates
         )
         return advice.advice(replace(record, runs=runs)).get("noise", "")
@@ -354,7 +356,7 @@ def test_the_rules_for_the_learning_rate_are_told_where_an_update_sees_more_samp
 
 
 def test_an_effective_batch_size_leaves_the_learning_rate_alone_accumulated_or_in_one_step(tmp_path):
-    asked = question(tmp_path, effective_batch_size=64, space={"batch_size": [64]})
+    asked = make_request(tmp_path, effective_batch_size=64, space={"batch_size": [64]})
     record = drain(tune(asked, FakeLauncher()))[1]
     assert (record.config.batch_size, record.optimizer_kwargs) == (64, {})
     assert record.speedup.baseline.batch_size != 64

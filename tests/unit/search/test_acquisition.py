@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
 from autofit.search.acquisition import Proposer
-from autofit.search.config_arrays import Columns
+from autofit.search.config_arrays import ConfigArrays
 from autofit.search.decision import Proposal, difference
-from autofit.search.space import build_space, condemned
+from autofit.search.space import build_space, dominated_by
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB
 
 SPACE = build_space(None, KNOBS, cores=8, sample_count=100_000)
@@ -30,7 +30,7 @@ def proposed(asked, trials):
 
 
 def left(asked, trials):
-    return asked.reach.configs_at(asked.reach.allowed(trials).left)
+    return asked.feasible.configs_at(asked.feasible.feasibility(trials).candidates)
 
 
 def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, noise=1.0):
@@ -81,7 +81,7 @@ def test_nothing_is_tried_twice_or_beyond_an_oom_or_far_beyond_what_ran(sample, 
         largest = max((t.config.batch_size for t in before if t.measurement.outcome is Outcome.OK), default=None)
         assert largest is None or trial.config.batch_size <= 8 * largest
         for oom in (t for t in before if t.measurement.outcome.is_oom):
-            assert not condemned(Columns.of([trial.config]), oom.config, oom.measurement.outcome)[0]
+            assert not dominated_by(ConfigArrays.of([trial.config]), oom.config, oom.measurement.outcome)[0]
 
 
 def test_the_best_is_found_in_a_few_trials():

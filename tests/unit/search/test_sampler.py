@@ -107,7 +107,7 @@ def test_a_space_that_is_exhausted_is_said():
 
 def test_only_divisors_of_an_effective_batch_are_searched():
     sampler = FrontierSampler({"batch_size": (8, 512)}, cores=2, effective_batch_size=960)
-    assert {c.batch_size for c in sampler.proposer.reach.configs} == {b for b in range(8, 513) if 960 % b == 0}
+    assert {c.batch_size for c in sampler.proposer.feasible.configs} == {b for b in range(8, 513) if 960 % b == 0}
     with pytest.raises(UsageError, match="divides the effective batch size 7"):
         FrontierSampler({"batch_size": (8, 512)}, cores=2, effective_batch_size=7)
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from autofit.errors import UsageError
 from autofit.records.trial import KNOBS, FitConfig, Outcome
-from autofit.search.config_arrays import Columns
-from autofit.search.space import SearchSpace, build_space, condemned, cost
+from autofit.search.config_arrays import ConfigArrays
+from autofit.search.space import SearchSpace, build_space, cost, dominated_by
 
 SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
 
@@ -56,18 +56,18 @@ def test_the_space_lists_each_point_once_and_only_legal_ones():
 @given(configs, configs)
 def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
     for outcome in (Outcome.DEVICE_OOM, Outcome.HOST_OOM):
-        if condemned(Columns.of([config]), oom, outcome)[0]:
+        if dominated_by(ConfigArrays.of([config]), oom, outcome)[0]:
             assert config.batch_size >= oom.batch_size
-        assert condemned(Columns.of([oom]), oom, outcome)[0]
-    if condemned(Columns.of([config]), oom, Outcome.HOST_OOM)[0]:
+        assert dominated_by(ConfigArrays.of([oom]), oom, outcome)[0]
+    if dominated_by(ConfigArrays.of([config]), oom, Outcome.HOST_OOM)[0]:
         assert all(a >= b for a, b in zip(cost(config)[1:3], cost(oom)[1:3], strict=True))
 
 
 @given(configs, configs)
 def test_only_an_oom_condemns(config, other):
-    assert not condemned(Columns.of([config]), other, Outcome.OK)[0]
-    assert not condemned(Columns.of([config]), other, Outcome.TIMEOUT)[0]
-    assert not condemned(Columns.of([config]), other, Outcome.CRASHED)[0]
+    assert not dominated_by(ConfigArrays.of([config]), other, Outcome.OK)[0]
+    assert not dominated_by(ConfigArrays.of([config]), other, Outcome.TIMEOUT)[0]
+    assert not dominated_by(ConfigArrays.of([config]), other, Outcome.CRASHED)[0]
 
 
 def test_default_batch_sizes_stay_within_the_data():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Trial
-from autofit.search.config_arrays import Columns
+from autofit.search.config_arrays import ConfigArrays
 from autofit.search.surrogate.rate_model import NAMES, log_rates
 from autofit.search.surrogate.throughput import ThroughputSurrogate
 
@@ -38,7 +38,7 @@ def surrogate(trials, on_cpu=False):
 
 
 def test_four_trials_predict_the_rest():
-    predicted = surrogate([ran(c) for c in SEEN]).predict(Columns.of(ALL))
+    predicted = surrogate([ran(c) for c in SEEN]).predict(ConfigArrays.of(ALL))
     off = predicted.mean - np.log([truth(c)[0] for c in ALL])
     assert np.median(np.abs(off)) < 0.05
     assert np.percentile(np.abs(off), 90) < 0.25
@@ -46,13 +46,13 @@ def test_four_trials_predict_the_rest():
 
 def test_it_is_surer_near_what_has_run_than_far_from_it():
     one = surrogate([ran(SEEN[0])])
-    near, far = one.predict(Columns.of([SEEN[0], FitConfig(1024, 8, 20, True)])).deviation
+    near, far = one.predict(ConfigArrays.of([SEEN[0], FitConfig(1024, 8, 20, True)])).deviation
     assert near < 0.05
     assert far > 0.5
 
 
 def test_trials_make_it_surer():
-    at = Columns.of([FitConfig(1024, 8, 20, False)])
+    at = ConfigArrays.of([FitConfig(1024, 8, 20, False)])
     widths = [float(surrogate([ran(c) for c in SEEN[:n]]).predict(at).deviation[0]) for n in (1, 2, 4)]
     assert widths == sorted(widths, reverse=True)
 
@@ -61,7 +61,7 @@ def test_what_the_forms_leave_over_is_corrected_where_it_was_seen_and_near_it():
     dip = FitConfig(128, 4, 10, False)
     others = [ran(c) for c in (*SEEN, FitConfig(512, 4, 10, False))]
     without, seen = surrogate(others), surrogate([*others, ran(dip, scale=0.8)])
-    at = Columns.of([dip, FitConfig(128, 4, 20, False), FitConfig(8, 1, 10, False)])
+    at = ConfigArrays.of([dip, FitConfig(128, 4, 20, False), FitConfig(8, 1, 10, False)])
     here, near, far = seen.predict(at).mean - without.predict(at).mean
     assert here < -0.1
     assert near == pytest.approx(here, abs=0.02)
@@ -70,31 +70,33 @@ def test_what_the_forms_leave_over_is_corrected_where_it_was_seen_and_near_it():
 
 def test_a_rate_is_not_expected_to_pass_its_ceilings():
     trials = [ran(FitConfig(b, 1, 10, False)) for b in (8, 64, 512)]
-    compute_bound = surrogate(trials).predict(Columns.of([FitConfig(512, w, 10, False) for w in (2, 4, 8)]))
+    compute_bound = surrogate(trials).predict(ConfigArrays.of([FitConfig(512, w, 10, False) for w in (2, 4, 8)]))
     best = math.log(truth(FitConfig(512, 8, 10, False))[1])
     assert (compute_bound.mean < best + 0.03).all()
 
 
 def test_it_learns_without_the_ceilings_too():
     trials = [ran(c, ceilings=False) for c in (*SEEN, FitConfig(16, 2, 4, False), FitConfig(512, 4, 10, False))]
-    predicted = surrogate(trials).predict(Columns.of([c.config for c in trials]))
+    predicted = surrogate(trials).predict(ConfigArrays.of([c.config for c in trials]))
     assert predicted.mean == pytest.approx(np.log([truth(c.config)[0] for c in trials]), abs=0.1)
 
 
 def test_one_trial_without_anything_else_is_enough_to_begin():
-    predicted = surrogate([ran(SEEN[0], ceilings=False)]).predict(Columns.of(ALL))
+    predicted = surrogate([ran(SEEN[0], ceilings=False)]).predict(ConfigArrays.of(ALL))
     assert np.isfinite(predicted.mean).all()
     assert np.isfinite(predicted.deviation).all()
 
 
 def test_the_join_is_never_above_the_lower_ceiling():
     draw = np.random.default_rng(0)
-    rates = log_rates(draw.normal(-3, 2, (50, len(NAMES))), Columns.of(ALL))
+    rates = log_rates(draw.normal(-3, 2, (50, len(NAMES))), ConfigArrays.of(ALL))
     assert (rates.fit <= np.minimum(rates.step, rates.inputs) + 1e-9).all()
 
 
 def test_a_rounder_batch_is_expected_to_be_faster_than_its_neighbours():
     trials = [ran(FitConfig(b, 4, 10, False)) for b in (16, 64, 256)]
-    rounder, odd = surrogate(trials).predict(Columns.of([FitConfig(128, 4, 10, False), FitConfig(136, 4, 10, False)])).mean
+    rounder, odd = (
+        surrogate(trials).predict(ConfigArrays.of([FitConfig(128, 4, 10, False), FitConfig(136, 4, 10, False)])).mean
+    )
     slope = math.log(truth(FitConfig(136, 4, 10, False))[0] / truth(FitConfig(128, 4, 10, False))[0])
     assert odd - rounder < slope

@@ -12,21 +12,21 @@ from autofit.report.console import history as report
 from autofit.storage import attributes, connection, past_tunes, urls
 from autofit.tuning.cached import tune
 from autofit.tuning.request import PREFIX
-from tests.fakes import FakeLauncher, drain, question
+from tests.fakes import FakeLauncher, drain, make_request
 
 
 @pytest.mark.parametrize("where", ["sqlite:///{}/t.db", "{}/t.db", "journal:{}/t.log", "sqlite:///{}/new/folder/t.db"])
 def test_a_tune_is_kept_and_answered_in_any_storage(tmp_path, where):
     asked = {"storage": where.format(tmp_path)}
     assert not urls.is_there(asked["storage"])
-    _, first = drain(tune(question(tmp_path, **asked), FakeLauncher()))
+    _, first = drain(tune(make_request(tmp_path, **asked), FakeLauncher()))
     again = FakeLauncher()
-    assert drain(tune(question(tmp_path, **asked), again))[1] == first
+    assert drain(tune(make_request(tmp_path, **asked), again))[1] == first
     assert again.specs == []
-    (past,) = past_tunes.past_tunes(asked["storage"], PREFIX)
-    assert (past.trials, past.config) == (len(first.trials), str(first.config))
-    assert past.samples_per_second == first.samples_per_second
-    past_tunes.forget(asked["storage"], (past.name,))
+    (warm_start,) = past_tunes.past_tunes(asked["storage"], PREFIX)
+    assert (warm_start.trials, warm_start.config) == (len(first.trials), str(first.config))
+    assert warm_start.samples_per_second == first.samples_per_second
+    past_tunes.forget(asked["storage"], (warm_start.name,))
     assert past_tunes.past_tunes(asked["storage"], PREFIX) == ()
 
 
@@ -50,10 +50,10 @@ def test_processes_that_make_a_storage_at_the_same_time_all_get_it(tmp_path):
 def test_a_url_with_options_is_of_the_file_before_them(tmp_path):
     where = f"sqlite:///{tmp_path}/t.db?timeout=5"
     assert not urls.is_there(where)
-    asked = question(tmp_path, storage=where)
+    asked = make_request(tmp_path, storage=where)
     drain(tune(asked, FakeLauncher()))
     assert urls.is_there(where)
-    assert asked.answer_key() in attributes.read_quickly(where, asked.fingerprint())
+    assert asked.result_key() in attributes.read_quickly(where, asked.fingerprint())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_file_that_is_no_database_is_said(tmp_path):
 
 def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
     where = f"sqlite:///{tmp_path}/t.db"
-    _, record = drain(tune(question(tmp_path, storage=where, device_bytes=2**28), FakeLauncher()))
+    _, record = drain(tune(make_request(tmp_path, storage=where, device_bytes=2**28), FakeLauncher()))
     with connection.opened(where) as backend:
         (study,) = backend.get_all_studies()
         trial = backend.get_all_trials(study._study_id)[0]
@@ -94,24 +94,24 @@ def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
 
 
 def test_what_is_kept_is_read_quickly_and_as_optuna_reads_it(tmp_path):
-    asked = question(tmp_path, storage=f"{tmp_path}/t.db")
+    asked = make_request(tmp_path, storage=f"{tmp_path}/t.db")
     drain(tune(asked, FakeLauncher()))
     quick = attributes.read_quickly(asked.storage, asked.fingerprint())
-    assert quick == past_tunes.noted(asked.storage, asked.fingerprint())
-    assert asked.answer_key() in quick
+    assert quick == past_tunes.attributes_of(asked.storage, asked.fingerprint())
+    assert asked.result_key() in quick
     assert attributes.read_quickly(asked.storage, "autofit-another") is None
     assert attributes.read_quickly(f"journal:{tmp_path}/t.log", "x") is None
     (tmp_path / "no.db").write_text("no database")
     assert attributes.read_quickly(f"{tmp_path}/no.db", "x") is None
 
 
-def past(name, age_seconds, now=1_000_000_000.0):
+def warm_start(name, age_seconds, now=1_000_000_000.0):
     return PastTune(name, "build_model(), Photos(…)", now - age_seconds, "host", "CPU", "device 90%, host 80%", 3)
 
 
 def test_past_tunes_are_meant_by_age_name_or_all(monkeypatch):
     monkeypatch.setattr(report.time, "time", lambda: 1_000_000_000.0)
-    tunes = (past("autofit-aa11", 60), past("autofit-aa22", 5 * 3600), past("autofit-bb33", 40 * 86400))
+    tunes = (warm_start("autofit-aa11", 60), warm_start("autofit-aa22", 5 * 3600), warm_start("autofit-bb33", 40 * 86400))
     assert report.matching(tunes, "all") == ("autofit-aa11", "autofit-aa22", "autofit-bb33")
     assert report.matching(tunes, "2h") == ("autofit-aa22", "autofit-bb33")
     assert report.matching(tunes, "30d") == ("autofit-bb33",)

@@ -6,7 +6,7 @@ import pytest
 
 from autofit import backends
 from autofit.records.trial import Limits, Outcome
-from autofit.trial.outcome import Ending, classify
+from autofit.trial.outcome import TrialEnd, classify
 
 GIB = 2**30
 LIMITS = Limits(device_bytes=GIB, host_bytes=4 * GIB)
@@ -28,7 +28,7 @@ def ending(**known):
         "seconds": 5.0,
         "log": "",
     }
-    return Ending(**nothing | known)
+    return TrialEnd(**nothing | known)
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,20 @@ from typer.testing import CliRunner
 from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.machine import Device
-from autofit.records.result import TuningRecord
+from autofit.records.result import TuneRecord
 from autofit.report import wording
 from autofit.report.console.sweep import print_sweep
 from autofit.storage import result_files, sweep_files
 from autofit.tuning import sweep
 from autofit.tuning.tuner import tune
-from tests.fakes import MIB, FakeLauncher, drain, question
+from tests.fakes import MIB, FakeLauncher, drain, make_request
 
 GPUS = tuple(Device(n, f"GPU {n}", f"GPU-{n}", 2**34, 2**34) for n in range(2))
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
-    return drain(tune(question(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB), FakeLauncher()))[1]
+    return drain(tune(make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB), FakeLauncher()))[1]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def swept(record, tmp_path_factory):
         if arguments["width"] == 16:
             raise UserCodeError("building the model", "Traceback\nValueError: too wide")
         if arguments["width"] == 32:
-            drain(tune(question(tmp_path_factory.mktemp("no"), device_bytes=5 * MIB), FakeLauncher()))
+            drain(tune(make_request(tmp_path_factory.mktemp("no"), device_bytes=5 * MIB), FakeLauncher()))
         return record
 
     cells = [({"model_kwargs.width": width}, {"width": width}) for width in (8, 16, 32)]
@@ -105,7 +105,7 @@ def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, recor
 
 def test_a_result_is_read_as_one_and_damage_is_said(record, tmp_path):
     result_files.save(record, tmp_path / "result.json")
-    assert isinstance(sweep_files.load(tmp_path / "result.json"), TuningRecord)
+    assert isinstance(sweep_files.load(tmp_path / "result.json"), TuneRecord)
     (tmp_path / "broken.json").write_text('{"version": 2, "cells": [{}]}')
     with pytest.raises(UsageError, match="the file is damaged"):
         sweep_files.load(tmp_path / "broken.json")

@@ -27,11 +27,11 @@ from autofit.report import snippet
 from autofit.report.console.summary import print_trials, summarise
 from autofit.report.html import content, timeline, trial_table
 from autofit.search import selection
-from autofit.search.config_arrays import Columns
-from autofit.search.space import build_space, condemned
+from autofit.search.config_arrays import ConfigArrays
+from autofit.search.space import build_space, dominated_by
 from autofit.storage import result_files
 from autofit.tuning.cached import tune
-from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MACHINE, MIB, FakeLauncher, drain, question
+from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MACHINE, MIB, FakeLauncher, drain, make_request
 
 FIRST = FitConfig(8, 1, 10, False)
 """What is tried first where nothing is known of the memory."""
@@ -43,7 +43,7 @@ def searched(events):
 
 def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path):
     launcher = FakeLauncher()
-    events, record = drain(tune(question(tmp_path, max_trials=20), launcher))
+    events, record = drain(tune(make_request(tmp_path, max_trials=20), launcher))
     trials = searched(events)
     assert 3 <= len(trials) < 20
     assert "expected to gain" in record.stop_reason
@@ -63,7 +63,7 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
 
 
 def test_no_config_is_tried_twice(tmp_path):
-    events, _ = drain(tune(question(tmp_path, max_trials=25, tolerance=0.0), FakeLauncher()))
+    events, _ = drain(tune(make_request(tmp_path, max_trials=25, tolerance=0.0), FakeLauncher()))
     configs = [trial.config for trial in searched(events)]
     assert len(configs) == len(set(configs)) == 25
 
@@ -72,19 +72,19 @@ def test_no_config_is_tried_twice(tmp_path):
     "limits", [{"device_bytes": 100 * MIB}, {"host_bytes": 600 * MIB}, {"device_bytes": 80 * MIB, "host_bytes": 600 * MIB}]
 )
 def test_nothing_above_a_known_oom_is_tried(tmp_path, limits):
-    events, record = drain(tune(question(tmp_path, max_trials=16, **limits), FakeLauncher(cliff=32)))
+    events, record = drain(tune(make_request(tmp_path, max_trials=16, **limits), FakeLauncher(cliff=32)))
     trials = searched(events)
     assert any(trial.measurement.outcome.is_oom for trial in trials)
     for later, trial in enumerate(trials):
         for oom in trials[:later]:
-            assert not condemned(Columns.of([trial.config]), oom.config, oom.measurement.outcome)[0]
+            assert not dominated_by(ConfigArrays.of([trial.config]), oom.config, oom.measurement.outcome)[0]
     assert (record.device_peak_bytes or 0) <= (limits.get("device_bytes") or 2**60)
     assert record.host_peak_bytes <= limits.get("host_bytes", 2**60)
 
 
 @pytest.mark.parametrize("limits", [{"device_bytes": 330 * MIB}, {"host_bytes": 900 * MIB}])
 def test_the_frontier_is_reached_without_an_oom(tmp_path, limits):
-    events, _ = drain(tune(question(tmp_path, max_trials=12, **limits), FakeLauncher()))
+    events, _ = drain(tune(make_request(tmp_path, max_trials=12, **limits), FakeLauncher()))
     trials = searched(events)
     assert not any(trial.measurement.outcome.is_oom for trial in trials)
     use = [t.measurement.device_peak_bytes / MIB / 330 for t in trials]
@@ -98,22 +98,22 @@ def test_a_batch_that_cannot_fit_is_said_before_anything_is_trained(tmp_path):
         {"describe": replace(DESCRIPTION, footprints=(Footprint(1, {"weights": 90 * MIB}, "walk", 0.2),))}
     )
     with pytest.raises(NothingFitsError, match=r"a batch of 1 needs more than 54\.0 MiB .*nothing was trained.* 50\.0 MiB"):
-        drain(tune(question(tmp_path, device_bytes=50 * MIB), launcher))
+        drain(tune(make_request(tmp_path, device_bytes=50 * MIB), launcher))
     assert [spec.role for spec in launcher.specs] == ["describe"]
 
 
 def test_confirming_runs_are_interleaved_and_change_order(tmp_path):
     launcher = FakeLauncher()
-    _, record = drain(tune(question(tmp_path), launcher))
+    _, record = drain(tune(make_request(tmp_path), launcher))
     order = [spec.config for spec in launcher.specs if spec.role == "confirm"]
     won, base = record.config, BASELINE
     assert order == [won, base, base, won, won, base]
 
 
 def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path):
-    _, first = drain(tune(question(tmp_path / "a"), FakeLauncher()))
+    _, first = drain(tune(make_request(tmp_path / "a"), FakeLauncher()))
     launcher = FakeLauncher({("confirm", first.config): Outcome.DEVICE_OOM})
-    _, second = drain(tune(question(tmp_path / "b"), launcher))
+    _, second = drain(tune(make_request(tmp_path / "b"), launcher))
     assert second.config != first.config
     assert second.config.batch_size < first.config.batch_size
     assert [t.measurement.outcome for t in second.trials if t.config == first.config] == [Outcome.OK, Outcome.DEVICE_OOM]
@@ -136,7 +136,7 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
                 return replace(full, started_at=measurement.started_at)
             return measurement
 
-    _, record = drain(tune(question(tmp_path), Failing()))
+    _, record = drain(tune(make_request(tmp_path), Failing()))
     (failed,) = [run.trial for run in record.runs if run.trial.measurement.outcome is Outcome.DEVICE_OOM]
     assert failed in record.trials
     assert failed not in record.searched
@@ -154,7 +154,7 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
 
 
 def test_a_baseline_that_fails_leaves_no_ratio_but_is_named(tmp_path):
-    _, record = drain(tune(question(tmp_path, baseline={"batch_size": 1024}, device_bytes=500 * MIB), FakeLauncher()))
+    _, record = drain(tune(make_request(tmp_path, baseline={"batch_size": 1024}, device_bytes=500 * MIB), FakeLauncher()))
     assert record.speedup.ratio is None
     assert record.speedup.baseline_outcome is Outcome.DEVICE_OOM
     assert record.speedup.baseline.batch_size == 1024
@@ -163,7 +163,7 @@ def test_a_baseline_that_fails_leaves_no_ratio_but_is_named(tmp_path):
 def test_a_baseline_that_is_best_is_compared_with_nothing(tmp_path):
     space = {"batch_size": [16], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
     launcher = FakeLauncher()
-    _, record = drain(tune(question(tmp_path, space=space, baseline={"batch_size": 16}), launcher))
+    _, record = drain(tune(make_request(tmp_path, space=space, baseline={"batch_size": 16}), launcher))
     assert record.config.batch_size == 16
     assert record.speedup.ratio == 1.0
     assert "tried" in record.stop_reason
@@ -171,7 +171,7 @@ def test_a_baseline_that_is_best_is_compared_with_nothing(tmp_path):
 
 
 def test_finished_trials_are_kept_when_a_tune_is_broken_off(tmp_path):
-    events = tune(question(tmp_path, max_trials=8), FakeLauncher())
+    events = tune(make_request(tmp_path, max_trials=8), FakeLauncher())
     ended = 0
     for event in events:
         ended += isinstance(event, TrialEnded)
@@ -179,7 +179,7 @@ def test_finished_trials_are_kept_when_a_tune_is_broken_off(tmp_path):
             break
     events.close()
     launcher = FakeLauncher()
-    resumed, record = drain(tune(question(tmp_path, max_trials=8), launcher))
+    resumed, record = drain(tune(make_request(tmp_path, max_trials=8), launcher))
     described = next(e for e in resumed if isinstance(e, Described))
     assert len(described.kept) == 3
     assert record.trials[:3] == described.kept
@@ -188,9 +188,9 @@ def test_finished_trials_are_kept_when_a_tune_is_broken_off(tmp_path):
 
 
 def test_the_same_question_is_answered_from_the_store(tmp_path):
-    _, first = drain(tune(question(tmp_path), FakeLauncher()))
+    _, first = drain(tune(make_request(tmp_path), FakeLauncher()))
     launcher = FakeLauncher()
-    events, second = drain(tune(question(tmp_path), launcher))
+    events, second = drain(tune(make_request(tmp_path), launcher))
     assert second == first
     assert launcher.specs == []
     (told,) = [event.text for event in events]
@@ -199,16 +199,16 @@ def test_the_same_question_is_answered_from_the_store(tmp_path):
 
 def test_an_answer_that_does_not_fit_what_is_free_now_is_asked_anew(tmp_path):
     asked = {"limits_asked": ("90%", "80%")}
-    drain(tune(question(tmp_path, **asked), FakeLauncher()))
+    drain(tune(make_request(tmp_path, **asked), FakeLauncher()))
     launcher = FakeLauncher()
-    _, record = drain(tune(question(tmp_path, device_bytes=40 * MIB, **asked), launcher))
+    _, record = drain(tune(make_request(tmp_path, device_bytes=40 * MIB, **asked), launcher))
     assert record.device_peak_bytes <= 40 * MIB
 
 
 def test_a_model_that_has_changed_behind_the_same_sources_forgets_its_trials(tmp_path):
-    drain(tune(question(tmp_path), FakeLauncher()))
+    drain(tune(make_request(tmp_path), FakeLauncher()))
     launcher = FakeLauncher({"describe": replace(DESCRIPTION, fingerprint="another model")})
-    events, _ = drain(tune(question(tmp_path, max_trials=7), launcher))
+    events, _ = drain(tune(make_request(tmp_path, max_trials=7), launcher))
     assert not next(e for e in events if isinstance(e, Described)).kept
     assert any("are forgotten" in e.text for e in events if isinstance(e, Notice))
 
@@ -241,7 +241,7 @@ GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
 )
 def test_what_changes_the_answer_changes_the_fingerprint(tmp_path, changes):
     asked = {"device": GPU, "limits_asked": ("90%", "80%"), "settings": {"tensorflow": "2.21", "keras": "3.15"}}
-    assert question(tmp_path, **asked | changes).fingerprint() != question(tmp_path, **asked).fingerprint()
+    assert make_request(tmp_path, **asked | changes).fingerprint() != make_request(tmp_path, **asked).fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -257,40 +257,40 @@ def test_what_changes_the_answer_changes_the_fingerprint(tmp_path, changes):
 )
 def test_nothing_else_changes_the_fingerprint(tmp_path, changes):
     asked = {"device": GPU, "limits_asked": ("90%", "80%")}
-    assert question(tmp_path, **asked | changes).fingerprint() == question(tmp_path, **asked).fingerprint()
+    assert make_request(tmp_path, **asked | changes).fingerprint() == make_request(tmp_path, **asked).fingerprint()
 
 
 @pytest.mark.parametrize(
     "changes", [{"device_bytes": 70 * MIB}, {"space": {"workers": [1, 2]}}, {"workload_fingerprint": "y"}]
 )
 def test_a_changed_question_is_another(tmp_path, changes):
-    drain(tune(question(tmp_path), FakeLauncher()))
+    drain(tune(make_request(tmp_path), FakeLauncher()))
     launcher = FakeLauncher()
-    events, _ = drain(tune(question(tmp_path, **changes), launcher))
+    events, _ = drain(tune(make_request(tmp_path, **changes), launcher))
     assert not next(e for e in events if isinstance(e, Described)).kept
     assert any(spec.role == "measure" for spec in launcher.specs)
 
 
 def test_fresh_forgets(tmp_path):
     once, again = FakeLauncher(), FakeLauncher()
-    drain(tune(question(tmp_path), once))
-    drain(tune(question(tmp_path, fresh=True), again))
+    drain(tune(make_request(tmp_path), once))
+    drain(tune(make_request(tmp_path, fresh=True), again))
     assert [(spec.role, spec.config) for spec in again.specs] == [(spec.role, spec.config) for spec in once.specs]
 
 
 def test_an_error_of_the_users_stops_everything_and_is_tried_again_next_time(tmp_path):
     launcher = FakeLauncher({FIRST: Outcome.ERROR})
     with pytest.raises(UserCodeError, match="boom"):
-        drain(tune(question(tmp_path), launcher))
+        drain(tune(make_request(tmp_path), launcher))
     assert [spec.role for spec in launcher.specs] == ["describe", "measure"]
     mended = FakeLauncher()
-    drain(tune(question(tmp_path), mended))
+    drain(tune(make_request(tmp_path), mended))
     assert mended.specs[1].config == FIRST
 
 
 def test_a_timeout_is_no_evidence_about_memory_and_the_search_goes_on(tmp_path):
     hangs = {FIRST: Outcome.TIMEOUT, BASELINE: Outcome.TIMEOUT}
-    events, record = drain(tune(question(tmp_path, max_trials=8), FakeLauncher(hangs)))
+    events, record = drain(tune(make_request(tmp_path, max_trials=8), FakeLauncher(hangs)))
     trials = searched(events)
     assert trials[0].measurement.outcome is Outcome.TIMEOUT
     assert any(t.config.batch_size >= 32 for t in trials[1:])
@@ -305,7 +305,7 @@ def test_a_workload_that_always_hangs_is_given_up(tmp_path):
 
     launcher = Hangs()
     with pytest.raises(NoTrialFinishedError, match="3 timeout"):
-        drain(tune(question(tmp_path), launcher))
+        drain(tune(make_request(tmp_path), launcher))
     assert sum(spec.role == "measure" for spec in launcher.specs) == 3
 
 
@@ -315,7 +315,7 @@ def test_a_workload_that_always_hangs_is_given_up(tmp_path):
 def test_when_nothing_fits_it_says_what_the_smallest_batch_needs(tmp_path, limits, memory, needed):
     launcher = FakeLauncher()
     with pytest.raises(NothingFitsError) as caught:
-        drain(tune(question(tmp_path, max_trials=30, **limits), launcher))
+        drain(tune(make_request(tmp_path, max_trials=30, **limits), launcher))
     error = caught.value
     assert (error.memory, error.batch_size, error.at_least) == (memory, 1, False)
     assert error.needed_bytes // MIB == needed
@@ -331,13 +331,13 @@ def test_a_batch_too_large_to_be_described_is_described_with_one(tmp_path):
                 return Measurement(Outcome.HOST_OOM, Evidence("too large"))
             return (yield from super().run(spec))
 
-    _, record = drain(tune(question(tmp_path, baseline={"batch_size": 4096}), Large()))
+    _, record = drain(tune(make_request(tmp_path, baseline={"batch_size": 4096}), Large()))
     assert record.confirmed
 
 
 def test_seconds_that_are_spent_end_the_search_but_not_the_confirmation(tmp_path):
     launcher = FakeLauncher()
-    _, record = drain(tune(question(tmp_path, max_seconds=0.5, max_trials=50), launcher))
+    _, record = drain(tune(make_request(tmp_path, max_seconds=0.5, max_trials=50), launcher))
     assert "seconds are spent" in record.stop_reason
     assert record.confirmed
     assert len(record.trials) < 50
@@ -347,13 +347,13 @@ def test_seconds_that_are_spent_end_the_search_but_not_the_confirmation(tmp_path
 def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(tmp_path):
     launcher = FakeLauncher()
     with pytest.raises(UsageError, match="is not a knob"):
-        drain(tune(question(tmp_path, space={"batches": [1]}), launcher))
+        drain(tune(make_request(tmp_path, space={"batches": [1]}), launcher))
     assert [spec.role for spec in launcher.specs] == ["describe"]
 
 
 def test_limits_reach_every_trial(tmp_path):
     launcher = FakeLauncher()
-    drain(tune(question(tmp_path, device_bytes=300 * MIB), launcher))
+    drain(tune(make_request(tmp_path, device_bytes=300 * MIB), launcher))
     assert {spec.limits for spec in launcher.specs} == {Limits(300 * MIB, 8192 * MIB)}
     assert FitConfig(32, 1, 10, False) in {spec.config for spec in launcher.specs}
 
@@ -367,12 +367,12 @@ def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):
             return (yield from super().run(spec))
 
     with pytest.raises(NothingFitsError, match=r"a batch of 1 needs 100 MiB of host memory, the limit is 50\.0 MiB"):
-        drain(tune(question(tmp_path, host_bytes=50 * MIB), Large()))
+        drain(tune(make_request(tmp_path, host_bytes=50 * MIB), Large()))
 
 
 def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_path):
     space = {"batch_size": [8, 16], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
-    _, record = drain(tune(question(tmp_path, space=space), FakeLauncher()))
+    _, record = drain(tune(make_request(tmp_path, space=space), FakeLauncher()))
     assert record.config.batch_size == 16
     assert record.speedup.baseline.batch_size == 32
     assert record.speedup.ratio < 1
@@ -385,23 +385,23 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_is_not_held_against_its_
                 return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
             return super().measure(spec)
 
-    _, record = drain(tune(question(tmp_path, max_seconds=60.0), Slow()))
+    _, record = drain(tune(make_request(tmp_path, max_seconds=60.0), Slow()))
     assert "seconds are spent" in record.stop_reason
     assert all(trial.measurement.outcome is Outcome.OK for trial in record.trials)
     launcher = FakeLauncher()
-    drain(tune(question(tmp_path, max_seconds=600.0), launcher))
+    drain(tune(make_request(tmp_path, max_seconds=600.0), launcher))
     assert any(spec.role == "measure" and spec.config.batch_size > 32 for spec in launcher.specs)
 
 
 def test_what_fits_is_looked_for_beyond_max_trials(tmp_path):
-    _, record = drain(tune(question(tmp_path, device_bytes=12 * MIB, max_trials=1), FakeLauncher()))
+    _, record = drain(tune(make_request(tmp_path, device_bytes=12 * MIB, max_trials=1), FakeLauncher()))
     assert record.config.batch_size <= 2
     assert record.confirmed
 
 
 def test_an_answer_that_no_longer_fits_is_not_given(tmp_path):
-    _, first = drain(tune(question(tmp_path), FakeLauncher()))
-    tighter = question(tmp_path, limits=Limits(None, first.host_peak_bytes - 1))
+    _, first = drain(tune(make_request(tmp_path), FakeLauncher()))
+    tighter = make_request(tmp_path, limits=Limits(None, first.host_peak_bytes - 1))
     _, second = drain(tune(tighter, FakeLauncher()))
     assert second.host_peak_bytes < first.host_peak_bytes
 
@@ -413,7 +413,7 @@ def test_finalists_that_noise_leaves_open_run_once_more_before_the_choice_is_con
             return m if m.samples_per_second is None else replace(m, spread=0.1)
 
     launcher = Noisy()
-    events, record = drain(tune(question(tmp_path), launcher))
+    events, record = drain(tune(make_request(tmp_path), launcher))
     again = [e.trial.config for e in events if isinstance(e, TrialEnded) and e.stage == "finalist"]
     assert 2 <= len(again) <= 3
     assert record.config in again
@@ -432,7 +432,7 @@ def test_a_finalist_that_fails_is_out(tmp_path):
                 return Measurement(Outcome.HOST_OOM, Evidence("full", last_host_bytes=8000 * MIB))
             return replace(measurement, spread=0.1) if isinstance(measurement, Measurement) else measurement
 
-    events, record = drain(tune(question(tmp_path), Noisy()))
+    events, record = drain(tune(make_request(tmp_path), Noisy()))
     lost = [e.trial for e in events if isinstance(e, TrialEnded) and e.trial.measurement.outcome.is_oom]
     assert lost
     assert record.config not in [t.config for t in lost]
@@ -441,7 +441,7 @@ def test_a_finalist_that_fails_is_out(tmp_path):
 
 def test_a_trial_is_told_the_rate_to_beat_and_what_is_known_of_its_step(tmp_path):
     launcher = FakeLauncher()
-    drain(tune(question(tmp_path), launcher))
+    drain(tune(make_request(tmp_path), launcher))
     first, *later = [spec for spec in launcher.specs if spec.role == "measure"]
     assert (first.rate_to_beat, first.compute_samples_per_second) == (0.0, None)
     assert later[1].rate_to_beat > 0
@@ -450,7 +450,7 @@ def test_a_trial_is_told_the_rate_to_beat_and_what_is_known_of_its_step(tmp_path
 
 
 def test_what_is_tried_is_said_with_its_reason(tmp_path):
-    events, _ = drain(tune(question(tmp_path), FakeLauncher()))
+    events, _ = drain(tune(make_request(tmp_path), FakeLauncher()))
     reasons = [e.why for e in events if isinstance(e, Activity) and e.doing.startswith("trial")]
     assert reasons[0].startswith("to see how time and memory grow")
     assert any("predicted +" in why for why in reasons)
@@ -463,7 +463,7 @@ def test_it_says_when_predictions_are_no_guide(tmp_path):
             factor = 10 ** (zlib.crc32(str(c).encode()) % 200 / 100 - 1)
             return replace(m, samples_per_second=m.samples_per_second * factor)
 
-    events, record = drain(tune(question(tmp_path, max_trials=10), Erratic()))
+    events, record = drain(tune(make_request(tmp_path, max_trials=10), Erratic()))
     notices = [e.text for e in events if isinstance(e, Notice)]
     assert len(notices) == 1
     assert "Optuna's TPE proposes from here on" in notices[0]
@@ -475,7 +475,7 @@ def test_validation_that_does_not_fit_is_given_smaller_batches(tmp_path, form):
     usage = Usage(validation="validation", validation_form=form)
     knobs = {"batch_size": "batch_size"} if form == "factory" else {}
     launcher = Validating(knobs, validates=20)
-    events, record = drain(tune(question(tmp_path, max_trials=8, usage=usage), launcher))
+    events, record = drain(tune(make_request(tmp_path, max_trials=8, usage=usage), launcher))
     assert record.config.batch_size > 20 >= record.validation_batch_size > 4
     assert any("validation did not fit" in event.text for event in events if isinstance(event, Notice))
     assert record.fit_kwargs.get("validation_batch_size") == (None if form == "factory" else record.validation_batch_size)
@@ -500,12 +500,12 @@ def confirming(launcher):
 
 def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
     first, second = FakeLauncher(), FakeLauncher()
-    events = tune(question(tmp_path), first)
+    events = tune(make_request(tmp_path), first)
     for event in events:
         if isinstance(event, TrialEnded) and event.stage == "baseline":
             break
     events.close()
-    _, record = drain(tune(question(tmp_path), second))
+    _, record = drain(tune(make_request(tmp_path), second))
     assert len(confirming(first)) + len(confirming(second)) == 6
     assert [run.stage for run in record.runs if run.stage != "finalist"] == [
         "chosen",
@@ -516,12 +516,12 @@ def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
         "baseline",
     ]
     third = FakeLauncher()
-    drain(tune(question(tmp_path, tolerance=0.03), third))
+    drain(tune(make_request(tmp_path, tolerance=0.03), third))
     assert len(confirming(third)) == 6  # another answer is asked for: its proof is its own
 
 
 def test_why_a_config_was_tried_and_what_ran_after_the_search_are_kept(tmp_path):
-    events, record = drain(tune(question(tmp_path), FakeLauncher()))
+    events, record = drain(tune(make_request(tmp_path), FakeLauncher()))
     assert all(trial.why for trial in record.trials)
     assert "to see how time and memory grow" in record.trials[0].why
     ended = [(event.stage, event.trial) for event in events if isinstance(event, TrialEnded)]
@@ -530,7 +530,7 @@ def test_why_a_config_was_tried_and_what_ran_after_the_search_are_kept(tmp_path)
 
 def test_an_error_carries_what_was_seen(tmp_path):
     with pytest.raises(NothingFitsError) as caught:
-        drain(tune(question(tmp_path, device_bytes=5 * MIB), FakeLauncher()))
+        drain(tune(make_request(tmp_path, device_bytes=5 * MIB), FakeLauncher()))
     seen = caught.value.seen
     assert (seen.memory, seen.needed_bytes, seen.limits.device_bytes) == ("device", 11 * MIB, 5 * MIB)
     assert seen.problem == str(caught.value)
@@ -542,9 +542,9 @@ def test_an_error_carries_what_was_seen(tmp_path):
 
 
 def test_a_similar_question_begins_with_what_is_known(tmp_path):
-    _, before = drain(tune(question(tmp_path, device_bytes=300 * MIB), FakeLauncher()))
-    cold, _ = drain(tune(question(tmp_path / "cold", device_bytes=200 * MIB), FakeLauncher()))
-    warm, record = drain(tune(question(tmp_path, device_bytes=200 * MIB), FakeLauncher()))
+    _, before = drain(tune(make_request(tmp_path, device_bytes=300 * MIB), FakeLauncher()))
+    cold, _ = drain(tune(make_request(tmp_path / "cold", device_bytes=200 * MIB), FakeLauncher()))
+    warm, record = drain(tune(make_request(tmp_path, device_bytes=200 * MIB), FakeLauncher()))
     assert before.config.batch_size > record.config.batch_size
     assert len(searched(warm)) < len(searched(cold))
     assert searched(warm)[0].why.startswith("what an earlier tune of this workload would choose now")
@@ -554,9 +554,9 @@ def test_a_similar_question_begins_with_what_is_known(tmp_path):
 
 
 def test_another_model_or_machine_is_not_similar(tmp_path):
-    drain(tune(question(tmp_path), FakeLauncher()))
+    drain(tune(make_request(tmp_path), FakeLauncher()))
     for changes in ({"workload_fingerprint": "y"}, {"machine": replace(MACHINE, cores=2)}):
-        events, _ = drain(tune(question(tmp_path, **changes), FakeLauncher()))
+        events, _ = drain(tune(make_request(tmp_path, **changes), FakeLauncher()))
         assert not [event.text for event in events if isinstance(event, Notice)]
 
 
@@ -578,8 +578,8 @@ class Disappointing(FakeLauncher):
 
 
 def test_a_choice_that_disappoints_gives_way_to_what_read_far_more(tmp_path):
-    _, first = drain(tune(question(tmp_path / "a", max_trials=12), FakeLauncher()))
-    events, second = drain(tune(question(tmp_path / "b", max_trials=12), Disappointing(first.config)))
+    _, first = drain(tune(make_request(tmp_path / "a", max_trials=12), FakeLauncher()))
+    events, second = drain(tune(make_request(tmp_path / "b", max_trials=12), Disappointing(first.config)))
     assert second.config != first.config
     assert second.samples_per_second > 0.8 * first.samples_per_second
     told = [event.text for event in events if isinstance(event, Notice)]

@@ -21,7 +21,7 @@ from autofit.workload.fingerprint import modules, reachable, source_file
 from autofit.workload.fingerprint.fingerprint import identify, version_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
-from tests.fakes import MACHINE, MIB, question
+from tests.fakes import MACHINE, MIB, make_request
 from tests.unit.workload.functions import Maker, build, make, over
 
 MODEL = '''
@@ -447,14 +447,14 @@ def test_pythons_version_is_among_the_settings(keras_home):
 
 @pytest.mark.parametrize("device", [None, Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB)])
 def test_the_processor_counts_and_a_few_kib_of_memory_do_not(tmp_path, device):
-    asked = question(tmp_path, device=device)
+    asked = make_request(tmp_path, device=device)
     another = replace(asked, machine=replace(MACHINE, processor="another CPU"))
     assert another.fingerprint() != asked.fingerprint()
-    assert another.kin() != asked.kin()
+    assert another.warm_start_key() != asked.warm_start_key()
     for difference in (-12 * 1024, 12 * 1024):
         rebooted = replace(asked, machine=replace(MACHINE, memory_bytes=MACHINE.memory_bytes + difference))
         assert rebooted.fingerprint() == asked.fingerprint()
-        assert rebooted.kin() == asked.kin()
+        assert rebooted.warm_start_key() == asked.warm_start_key()
 
 
 class Locked:

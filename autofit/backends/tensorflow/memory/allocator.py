@@ -40,11 +40,11 @@ class BestFitAllocator:
     def allocate(self, size_bytes: int) -> int:
         """The address of a chunk of at least so many bytes."""
         size = rounded(max(1, size_bytes))
-        place = bisect.bisect_left(self._free, (size, -1))
-        if place == len(self._free):
+        index = bisect.bisect_left(self._free, (size, -1))
+        if index == len(self._free):
             self._extend(size)
-            place = bisect.bisect_left(self._free, (size, -1))
-        _, address = self._free.pop(place)
+            index = bisect.bisect_left(self._free, (size, -1))
+        _, address = self._free.pop(index)
         chunk = self._chunks[address]
         if chunk.size >= 2 * size or chunk.size - size >= _MOST_WASTE_BYTES:
             self._split(address, size)

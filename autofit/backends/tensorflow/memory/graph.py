@@ -138,8 +138,8 @@ class _Reader:
         if op.type in ("Const", "Placeholder", *loops.BORROWED) or (op.type in VIEWS and not op.inputs):
             return OUTSIDE
         if op.type in VIEWS:
-            place = tensor.value_index if len(op.inputs) == len(op.outputs) else 0
-            alias = self._index[id(op.inputs[place])]
+            index = tensor.value_index if len(op.inputs) == len(op.outputs) else 0
+            alias = self._index[id(op.inputs[index])]
             if alias == OUTSIDE:
                 return OUTSIDE
         elif tensor.dtype == tf.variant:
@@ -207,6 +207,6 @@ def _in_order(graph: Any) -> list[Any]:
         if op not in needed:
             needed[op] = {*(t.op for t in op.inputs), *op.control_inputs}
             wanted += needed[op]
-    place = {op: number for number, op in enumerate(graph.get_operations())}
-    ordered = {op: needed[op] for op in sorted(needed, key=place.__getitem__)}
+    index = {op: number for number, op in enumerate(graph.get_operations())}
+    ordered = {op: needed[op] for op in sorted(needed, key=index.__getitem__)}
     return list(TopologicalSorter(ordered).static_order())

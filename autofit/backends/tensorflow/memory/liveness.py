@@ -86,8 +86,8 @@ class _Plan:
         waits = list(self._waits)
         stacks: list[deque[int]] = [deque() for _ in range(workers)]
         inline: list[deque[int]] = [deque() for _ in range(workers)]
-        for place, number in enumerate(n for n, count in enumerate(waits) if count == 0):
-            stacks[place % workers].append(number)
+        for index, number in enumerate(n for n, count in enumerate(waits) if count == 0):
+            stacks[index % workers].append(number)
         running: list[tuple[float, int, int]] = []
         idle = list(range(workers))
         now = 0.0
@@ -148,8 +148,8 @@ class _Memory:
 
     def start(self, op: Operation) -> None:
         """Give an operation its outputs and its workspace."""
-        for place, output in enumerate(op.outputs):
-            address = self._place_for(op, output, first=place == 0)
+        for index, output in enumerate(op.outputs):
+            address = self._place_for(op, output, first=index == 0)
             self._buffers[output] = address
             if address != OUTSIDE:
                 self._left[address] = self._left.get(address, 0) + 1 + self._readers[output]

@@ -57,10 +57,10 @@ def _whole_bytes(listed: Any, scale: Scale) -> int:
     source = _behind(listed)
     if source.op.type not in LOOPS:
         return list_bytes(source, scale)
-    body, place = body_of(source.op), source.value_index
-    if _behind(body.outputs[place]) is body.inputs[place]:
-        return _whole_bytes(source.op.inputs[place], scale)
-    return _filled_bytes(source.op, scale, shared=True)[place]
+    body, index = body_of(source.op), source.value_index
+    if _behind(body.outputs[index]) is body.inputs[index]:
+        return _whole_bytes(source.op.inputs[index], scale)
+    return _filled_bytes(source.op, scale, shared=True)[index]
 
 
 def _filled_bytes(loop: Any, scale: Scale, *, shared: bool) -> dict[int, int]:
@@ -70,10 +70,10 @@ def _filled_bytes(loop: Any, scale: Scale, *, shared: bool) -> dict[int, int]:
     unless `shared`: then every list counts as a whole.
     """
     body = body_of(loop)
-    inputs = {id(t): place for place, t in enumerate(body.inputs)}
+    inputs = {id(t): index for index, t in enumerate(body.inputs)}
     counted: set[int] = set()
     found: dict[int, int] = {}
-    for place, output in enumerate(body.outputs):
+    for index, output in enumerate(body.outputs):
         op = _behind(output).op
         size = 0
         while op.type in ("TensorListPushBack", "TensorListSetItem"):
@@ -86,7 +86,7 @@ def _filled_bytes(loop: Any, scale: Scale, *, shared: bool) -> dict[int, int]:
                 counted.add(id(element))
                 size += scale.tensor_bytes(element)
             op = _behind(op.inputs[0]).op
-        found[place] = size * _iterations(loop)
+        found[index] = size * _iterations(loop)
     return found
 
 
