@@ -1,22 +1,27 @@
 """Every error that autofit raises on purpose.
 
-AutofitError                     exit code 1 unless said otherwise
+AutofitError                     exit code 1 unless noted otherwise
 ├── UsageError                   2: the call, the file or a place named there is wrong
 │   ├── ConfigError              names file, line, column and key
-│   ├── UnsupportedInputError    the data is of a kind that is not taken
+│   ├── UnsupportedInputError    the data is of a kind that is not supported
 │   └── StorageError             trials cannot be stored or read there
-├── UserCodeError                the user's own code raised; carries its traceback
+├── TuneError                    a tune ended without a result; carries what it ran
+│   ├── UserCodeError            the user's own code raised; carries its traceback
+│   ├── NothingFitsError         the smallest batch needs more than the limit
+│   └── NoTrialFinishedError     trials ran, none of them finished
 ├── DeviceBusyError              the calling process holds the GPU itself
-├── NothingFitsError             the smallest batch needs more than the limit
-├── NoTrialFinishedError         trials ran, none of them to its end
-└── TrialProcessError            a process for trials could not be had
+├── TrialProcessError            a process for trials could not be started
+└── CancelledError               the program that runs the tune cancelled it
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from autofit.records.units import format_bytes
+
+if TYPE_CHECKING:
+    from autofit.records.result import FailedTune
 
 
 class AutofitError(Exception):
@@ -24,12 +29,19 @@ class AutofitError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    seen: object = None
-    """What a tune had seen when it raised this (`results.FailedTune`); None where none had begun."""
+
+class CancelledError(AutofitError):
+    """The tune was cancelled by the program that runs it."""
+
+
+class TuneError(AutofitError):
+    """A tune ended without a result; `tune` is what it ran, None if it had not begun."""
+
+    tune: FailedTune | None = None
 
 
 class UsageError(AutofitError):
-    """The arguments contradict themselves or name something that is not there."""
+    """The arguments contradict each other or name something that does not exist."""
 
     exit_code: ClassVar[int] = 2
 
@@ -52,48 +64,47 @@ class ConfigError(UsageError):
 
 
 class UnsupportedInputError(UsageError):
-    """The data, or what the data factory returned, is of a kind that autofit does not take."""
+    """The data, or what the data factory returned, is of a kind that autofit does not support."""
 
 
-class UserCodeError(AutofitError):
+class UserCodeError(TuneError):
     """The user's own code raised an exception.
 
     Args:
-        doing: what the trial was doing, for example "building the model".
+        when: what was going on, as the rest of the sentence "your code failed …": "while building the model".
         traceback: the user's traceback, frames of autofit left out.
     """
 
-    def __init__(self, doing: str, traceback: str) -> None:
-        self.doing, self.traceback = doing, traceback
-        when = f"while {doing}" if doing.partition(" ")[0].endswith("ing") else f"in the phase: {doing}"
+    def __init__(self, when: str, traceback: str) -> None:
+        self.when, self.traceback = when, traceback
         super().__init__(f"your code failed {when}:\n\n{traceback.rstrip()}")
 
 
 class DeviceBusyError(AutofitError):
-    """The process that calls autofit has the GPU in its own hands, so that trials cannot have it.
+    """The calling process uses the GPU itself, so that trials cannot.
 
     Args:
         device: the GPU's name.
-        held_bytes: what the process holds; None where the driver does not tell.
+        held_bytes: what the process holds; None where the driver does not report it.
     """
 
     def __init__(self, device: str, held_bytes: int | None) -> None:
         self.device, self.held_bytes = device, held_bytes
         much = f"{format_bytes(held_bytes)} of " if held_bytes else ""
         super().__init__(
-            f"this process itself holds {much}the memory of {device}, so that no trial can have it. Call autofit before "
-            "anything that uses the GPU (building a model does), or from a process of its own; in a notebook, restart the "
+            f"this process itself holds {much}the memory of {device}, so that no trial can use it. Call autofit before "
+            "anything that uses the GPU (building a model does), or from a separate process; in a notebook, restart the "
             "kernel and tune first"
         )
 
 
-class NothingFitsError(AutofitError):
-    """Not even the smallest batch fits.
+class NothingFitsError(TuneError):
+    """Not even the smallest batch fits the limits.
 
     Args:
         memory: "device" or "host".
         batch_size: the smallest batch size that the space allows; None when it is not a knob.
-        needed_bytes: what that batch was seen to use.
+        needed_bytes: measured use of that batch.
         limit_bytes: what a trial may use.
         at_least: True when `needed_bytes` is a lower bound (it failed with the limit lifted, too).
         estimated: True when nothing was run.
@@ -121,12 +132,12 @@ class NothingFitsError(AutofitError):
         )
 
 
-class NoTrialFinishedError(AutofitError):
-    """Trials ran, but none reached its end, for another reason than memory."""
+class NoTrialFinishedError(TuneError):
+    """Trials ran, but none finished, for another reason than memory."""
 
 
 class TrialProcessError(AutofitError):
-    """A process for trials could not be started, or was lost."""
+    """A process for trials could not be started, or is gone."""
 
 
 class StorageError(UsageError):

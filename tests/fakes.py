@@ -1,8 +1,12 @@
 """A launcher from formulas: what stands above the process wall is tested against it in milliseconds."""
 
+from dataclasses import fields, replace
+
 from autofit.records.machine import Machine
+from autofit.records.result import Recommendation
 from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Outcome
 from autofit.tuning.request import TuneRequest
+from autofit.tuning.settings import TuneSettings
 
 MIB = 2**20
 MACHINE = Machine("Linux", "3.11", "some CPU", 4, 16384 * MIB, 16384 * MIB)
@@ -91,28 +95,45 @@ class FakeLauncher:
 
 
 def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
-    """A question with its own storage; the same arguments ask the same thing."""
+    """A request with a storage of its own; the same arguments make the same request."""
+    settings = {name: changes.pop(name) for name in TuneSettings.model_fields if name in changes and name != "device"}
+    own = {
+        "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
+        "max_trials": 6,
+    }
     asked = {
         "workload_fingerprint": "workload",
         "machine": MACHINE,
         "device": None,
         "limits": Limits(device_bytes, host_bytes),
         "limits_asked": (str(device_bytes), str(host_bytes)),
-        "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
-        "max_trials": 6,
+        "settings": TuneSettings.of(**own | settings),
     }
     return TuneRequest(**asked | changes)
 
 
-def drain(events):
-    """The events of a generator, and what it returned."""
+def with_fields(record, **changes):
+    """A record with other fields, those of its choice included."""
+    own = {field.name for field in fields(Recommendation)} & set(changes)
+    choice = replace(record.choice, **{name: changes.pop(name) for name in own}) if own else None
+    return replace(record, **changes) if choice is None else replace(record, choice=choice, **changes)
+
+
+def drain(running):
+    """What a generator yields, and what it returns."""
     returned = []
 
     def collect():
-        returned.append((yield from events))
+        returned.append((yield from running))
 
-    seen = list(collect())
-    return seen, returned[0]
+    yielded = list(collect())
+    return yielded, returned[0]
+
+
+def collect(engine, *args, **kwargs):
+    """The events that a part of the engine emits, and what it returns."""
+    events = []
+    return events, engine(*args, emit=events.append, **kwargs)
 
 
 BASELINE = FitConfig(32, 1, 10, False)

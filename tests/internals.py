@@ -7,7 +7,7 @@ from autofit.tuning.cached import tune
 from autofit.workload.fingerprint.fingerprint import identify
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
-from tests.fakes import FakeLauncher, drain, make_request
+from tests.fakes import FakeLauncher, collect, make_request
 
 __all__ = ["FakeLauncher", "described_in", "fingerprint_of", "names_of", "run_tune", "save_result", "save_sweep"]
 
@@ -25,7 +25,7 @@ def names_of(tmp_path, **changes):
 
 def run_tune(tmp_path, **changes):
     """A tune of the made-up launcher: its events and its record."""
-    return drain(tune(make_request(tmp_path, **changes), FakeLauncher()))
+    return collect(tune, make_request(tmp_path, **changes), FakeLauncher())
 
 
 def described_in(events):

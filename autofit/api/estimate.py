@@ -1,24 +1,24 @@
-"""Estimates and single trials, called from a program."""
+"""`estimate` and `estimate_file`."""
 
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autofit.api.config import load
-from autofit.api.session import run
+from autofit.api.session import parse, run
 from autofit.errors import UsageError
 from autofit.records.result import Estimate
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
+from autofit.tuning.settings import DEFAULTS, TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
-"""What is estimated when nothing is said."""
+"""The batch sizes that are estimated by default."""
 
 
 def estimate(
@@ -30,11 +30,11 @@ def estimate(
     data_kwargs: Mapping[str, Any] | None = None,
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
-    device: str = "auto",
-    device_memory: str | int = "90%",
-    host_memory: str | int = "80%",
+    device: str = DEFAULTS.device,
+    device_memory: str | int = DEFAULTS.device_memory,
+    host_memory: str | int = DEFAULTS.host_memory,
     baseline: Mapping[str, Any] | None = None,
-    launch: str = "auto",
+    launch: str = DEFAULTS.launch,
     progress: bool | Progress = True,
 ) -> Estimate:
     """Estimate the memory that training will need, by part and batch size; the model is built, nothing is trained.
@@ -64,28 +64,49 @@ def estimate(
         NoTrialFinishedError: the model and data could not be built, or the train step not be traced.
         TrialProcessError: a process could not be started.
     """
+    workload, settings = parse(
+        {
+            "build_model": build_model,
+            "data": data,
+            "model_kwargs": model_kwargs,
+            "data_kwargs": data_kwargs,
+            "dtype_policy": dtype_policy,
+            "jit_compile": jit_compile,
+            "device": device,
+            "device_memory": device_memory,
+            "host_memory": host_memory,
+            "baseline": baseline,
+            "launch": launch,
+        }
+    )
+    return _estimate(workload, settings, batch_size, progress)
+
+
+def estimate_file(
+    path: str | os.PathLike[str],
+    *,
+    batch_size: Sequence[int] = BATCH_SIZES,
+    progress: bool | Progress = True,
+    **overrides: Any,
+) -> Estimate:
+    """Estimate what a YAML file describes.
+
+    Args:
+        path: the file.
+        batch_size: as for `estimate`.
+        progress: as for `estimate`.
+        overrides: arguments of `tune` that take precedence over the file.
+
+    Raises:
+        ConfigError: the file contains something that is not allowed; names file, line, column and key.
+        AutofitError: as `estimate`.
+    """
+    workload, settings = parse({**load.load(os.fspath(path)), **overrides})
+    return _estimate(workload, settings, batch_size, progress)
+
+
+def _estimate(workload: Workload, settings: TuneSettings, batch_size: Sequence[int], progress: bool | Progress) -> Estimate:
     sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
     if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
         raise UsageError(f"batch_size: {batch_size!r} is not allowed; give one or more whole numbers from 1 on")
-    return run(
-        functools.partial(run_estimate, batch_sizes=sizes),
-        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),
-        progress,
-        device=device,
-        device_memory=device_memory,
-        host_memory=host_memory,
-        baseline=baseline,
-        launch=launch,
-    )
-
-
-def estimate_file(path: str | os.PathLike[str], **overrides: Any) -> Estimate:
-    """Estimate what a YAML file describes; `overrides` are arguments of `estimate` that take precedence.
-
-    Raises:
-        ConfigError: the file says something that is not allowed; names file, line and key.
-        AutofitError: as `estimate`.
-    """
-    told = load.load(os.fspath(path))
-    taken = set(inspect.signature(estimate).parameters)
-    return estimate(**{**{key: value for key, value in told.items() if key in taken}, **overrides})
+    return run(functools.partial(run_estimate, batch_sizes=sizes), workload, settings, progress)

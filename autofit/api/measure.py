@@ -1,4 +1,4 @@
-"""Single trials of configs that are named, called from a program."""
+"""`measure`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autofit.api.session import run
+from autofit.api.session import parse, run
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
 from autofit.tuning.measure import measure as run_measure
+from autofit.tuning.settings import DEFAULTS
 from autofit.workload.reference import Reference
-from autofit.workload.workload import Workload
 
 
 def measure(
@@ -24,11 +24,11 @@ def measure(
     data_kwargs: Mapping[str, Any] | None = None,
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
-    device: str = "auto",
-    device_memory: str | int = "90%",
-    host_memory: str | int = "80%",
-    max_trial_seconds: float = 180.0,
-    launch: str = "auto",
+    device: str = DEFAULTS.device,
+    device_memory: str | int = DEFAULTS.device_memory,
+    host_memory: str | int = DEFAULTS.host_memory,
+    max_trial_seconds: float = DEFAULTS.max_trial_seconds,
+    launch: str = DEFAULTS.launch,
     progress: bool | Progress = True,
 ) -> tuple[Trial, ...]:
     """Try the configs that are named, each in a process of its own; nothing is searched, and nothing is kept.
@@ -59,13 +59,19 @@ def measure(
     """
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"configs: {configs!r} is not allowed; give one or more autofit.FitConfig")
-    return run(
-        functools.partial(run_measure, configs=configs),
-        Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),
-        progress,
-        device=device,
-        device_memory=device_memory,
-        host_memory=host_memory,
-        max_trial_seconds=max_trial_seconds,
-        launch=launch,
+    workload, settings = parse(
+        {
+            "build_model": build_model,
+            "data": data,
+            "model_kwargs": model_kwargs,
+            "data_kwargs": data_kwargs,
+            "dtype_policy": dtype_policy,
+            "jit_compile": jit_compile,
+            "device": device,
+            "device_memory": device_memory,
+            "host_memory": host_memory,
+            "max_trial_seconds": max_trial_seconds,
+            "launch": launch,
+        }
     )
+    return run(functools.partial(run_measure, configs=configs), workload, settings, progress)

@@ -1,57 +1,82 @@
-"""From arguments to an answer: check them, look at this machine, start the trials' server, draw a loop to its end."""
+"""From arguments to a result: validate them, look at this machine, start the launcher, run the engine, show its events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import difflib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from autofit import backends
 from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
-from autofit.records.events import Event
+from autofit.records.events import Emit
 from autofit.report.console.progress import Progress
 from autofit.trial.launcher import Launcher, ProcessLauncher
-from autofit.tuning import settings
 from autofit.tuning.request import TuneRequest
+from autofit.tuning.settings import TuneSettings
 from autofit.workload import usage as usages
 from autofit.workload.fingerprint import fingerprint
 from autofit.workload.inputs import prebuilt
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
-Found = TypeVar("Found")
+Returned = TypeVar("Returned")
+
+_WORKLOAD_ARGUMENTS = tuple(field.name for field in fields(Workload))
+
+
+def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
+    """Split arguments of `tune` into the workload and the settings.
+
+    Raises:
+        UsageError: an argument does not exist or its value is not allowed.
+    """
+    allowed = {*_WORKLOAD_ARGUMENTS, *TuneSettings.model_fields}
+    for name in arguments:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{name}: tune() has no such argument{hint}")
+    settings = TuneSettings.of(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
+    parts = {name: arguments[name] for name in _WORKLOAD_ARGUMENTS if arguments.get(name) is not None}
+    return Workload(**parts), settings
 
 
 def run(
-    loop: Callable[[TuneRequest, Launcher], Generator[Event, None, Found]],
+    engine: Callable[[TuneRequest, Launcher, Emit], Returned],
     workload: Workload,
+    settings: TuneSettings,
     progress: bool | Progress,
     *,
     fresh: bool = False,
-    **asked: Any,
-) -> Found:
-    """Run a loop on a workload; returns what the loop returns.
+    cancelled: threading.Event | None = None,
+) -> Returned:
+    """Run a part of the engine on a workload, and show its events; returns what the engine returns.
 
     Args:
-        loop: given the question and a launcher, yields events.
+        engine: is given the request, a launcher, and what takes its events.
         workload: the user's model and data.
+        settings: of the tune.
         progress: whether to show progress, or what to show it on.
-        fresh: forget stored trials of the same question.
-        asked: the other arguments of `tune`, as they were given; those left out have their defaults.
+        fresh: delete stored trials of the same request.
+        cancelled: ends the trial that runs, and the engine, when it is set.
 
     Raises:
         UsageError: the arguments are wrong.
         DeviceBusyError: the calling process itself holds the GPU.
-        AutofitError: what the loop raises.
+        CancelledError: `cancelled` was set.
+        AutofitError: what the engine raises.
     """
-    request, launch = build_request(workload, fresh=fresh, asked=asked)
+    request = build_request(workload, settings, fresh=fresh)
     shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
-    with ProcessLauncher(workload, request.device, launch) as launcher, shown:
-        return _collect(loop(request, launcher), shown)
+    with ProcessLauncher(workload, request.device, settings.launch, cancelled) as launcher, shown:
+        return engine(request, launcher, shown.show)
 
 
-def build_request(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> tuple[TuneRequest, str]:
-    """Check the arguments and look at this machine: (question, how to launch).
+def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = False) -> TuneRequest:
+    """Look at this machine and the workload.
 
     Raises:
         UsageError: the arguments are wrong.
@@ -60,40 +85,21 @@ def build_request(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> 
     build_model = workload.build_model
     if not callable(build_model) and not isinstance(build_model, Reference):
         raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")
-    checked = settings.check(dtype_policy=workload.dtype_policy, jit_compile=workload.jit_compile, **asked)
-    del checked["dtype_policy"], checked["jit_compile"]
-    for given in (workload.data, workload.validation):
-        prebuilt.check(given)
-    here = host.detect(gpus.nvidia_devices())
-    device = gpus.choose_device(here, checked.pop("device"))
+    for data in (workload.data, workload.validation):
+        prebuilt.check(data)
+    machine = host.detect(gpus.nvidia_devices())
+    device = gpus.choose_device(machine, settings.device)
     if device is not None:
         gpus.check_free(device)
-    amounts = checked.pop("device_memory"), checked.pop("host_memory")
-    launch = checked.pop("launch")
-    known = fingerprint.identify(workload)
-    request = TuneRequest(
-        workload_fingerprint=known.fingerprint,
-        settings={**known.versions, **backends.current().settings()},
-        machine=here,
+    identity = fingerprint.identify(workload)
+    return TuneRequest(
+        workload_fingerprint=identity.fingerprint,
+        environment={**identity.versions, **backends.current().settings()},
+        machine=machine,
         device=device,
-        limits=limits.resolve_limits(here, device, *amounts),
-        limits_asked=(str(amounts[0]), str(amounts[1])),
+        limits=limits.resolve_limits(machine, device, settings.device_memory, settings.host_memory),
+        limits_asked=(str(settings.device_memory), str(settings.host_memory)),
+        settings=settings,
         fresh=fresh,
         usage=usages.usage_of(workload),
-        **checked,
     )
-    return request, launch
-
-
-def _collect(events: Generator[Event, None, Found], progress: Progress) -> Found:
-    """Draw the loop's events, show each, and return what it returns."""
-    try:
-        while True:
-            try:
-                event = next(events)
-            except StopIteration as end:
-                found: Found = end.value
-                return found
-            progress.show(event)
-    finally:
-        events.close()

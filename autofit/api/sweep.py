@@ -1,30 +1,27 @@
-"""A sweep, called from a program."""
+"""`sweep` and `sweep_file`."""
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from autofit.api.config import load
 from autofit.api.config import matrix as matrices
-from autofit.api.result import Result, SweepResult
-from autofit.api.tune import tune
+from autofit.api.result import SweepResult
+from autofit.api.session import parse, run
 from autofit.errors import UsageError
 from autofit.machine import gpus, host
 from autofit.records.events import Notice
+from autofit.records.result import TuneRecord
 from autofit.report import wording
-from autofit.report.console.progress import Progress, Stoppable
-from autofit.tuning import settings
+from autofit.report.console.progress import Progress
+from autofit.tuning import cached
 from autofit.tuning import sweep as sweeping
+from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
-
-_UNCHECKED = {field.name for field in fields(Workload)} | {"fresh", "progress"}  # what a file says otherwise, or not
 
 
 def sweep(
@@ -61,20 +58,13 @@ def sweep(
         UsageError: the matrix or the arguments are wrong; nothing was trained.
         DeviceBusyError, StorageError, TrialProcessError: nothing can be tuned.
     """
-    known = set(inspect.signature(tune).parameters)
+    arguments = {"build_model": build_model, "data": data, **arguments}
     try:
-        cells = [
-            (v, matrices.apply(v, {"build_model": build_model, "data": data, **arguments})) for v in matrices.unfold(matrix)
-        ]
+        cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
     except matrices.MatrixError as error:
         raise UsageError(f"{'.'.join(map(str, ('matrix', *error.keys)))}: {error}") from None
-    for _, told in cells:
-        for name in told:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise UsageError(f"{name}: there is no such argument of tune(){hint}")
-    return _sweep("sweep", cells, jobs, fresh=fresh, progress=progress, save=save)
+    requests = [sweeping.CellRequest(values, *parse(cell)) for values, cell in cells]
+    return _sweep("sweep", requests, jobs, fresh=fresh, progress=progress, save=save)
 
 
 def sweep_file(
@@ -100,37 +90,37 @@ def sweep_file(
         ConfigError: the file says something that is not allowed; names file, line, column and key.
         AutofitError: as `sweep`.
     """
-    cells = [(values, {**told, **overrides}) for values, told in load.load_sweep(os.fspath(path))]
-    return _sweep(os.fspath(path), cells, jobs, fresh=fresh, progress=progress, save=save)
+    cells = load.load_sweep(os.fspath(path))
+    requests = [sweeping.CellRequest(values, *parse({**cell, **overrides})) for values, cell in cells]
+    return _sweep(os.fspath(path), requests, jobs, fresh=fresh, progress=progress, save=save)
 
 
 def _sweep(
     title: str,
-    cells: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    cells: Sequence[sweeping.CellRequest],
     jobs: int | None,
     *,
     fresh: bool,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    for _, told in cells:
-        settings.check(**{name: value for name, value in told.items() if name not in _UNCHECKED})
     lanes = sweeping.lanes_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers())
     shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
-    swept: SweepResult | None = None
+    result: SweepResult | None = None
 
-    def tune_cell(told: Mapping[str, Any], stop: threading.Event) -> Result:
-        return tune(**{**told, "fresh": fresh, "progress": Stoppable(stop) if lanes else shown})
+    def tune_cell(workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> TuneRecord:
+        own = False if lanes else shown  # side by side, only the ends of cells are shown
+        return run(cached.tune, workload, settings, own, fresh=fresh, cancelled=cancelled)
 
     for event in sweeping.sweep(title, cells, tune_cell, lanes):
-        where = f"cell {event.index + 1} of {len(cells)}: {wording.told(event.cell.values)}"
+        label = f"cell {event.index + 1} of {len(cells)}: {wording.told(event.cell.values)}"
         if isinstance(event, sweeping.CellBegins):
-            shown.title(where + (f", on {event.lane.device}" if event.lane else ""))
+            shown.title(label + (f", on {event.lane.device}" if event.lane else ""))
             continue
-        swept = SweepResult.of(event.record)
-        came = wording.came_to(event.cell)
-        shown.show(Notice(f"{where}: {came}" if lanes else came))
+        result = SweepResult.of(event.record)
+        outcome = wording.came_to(event.cell)
+        shown.show(Notice(f"{label}: {outcome}" if lanes else outcome))
         if save is not None:
-            save(swept)
-    assert swept is not None, "a matrix has a cell"
-    return swept
+            save(result)
+    assert result is not None, "a matrix has a cell"
+    return result

@@ -1,4 +1,4 @@
-"""One tune, called from a program."""
+"""`tune` and `tune_file`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 from autofit.api.config import load
 from autofit.api.result import Result
-from autofit.api.session import run
+from autofit.api.session import parse, run
 from autofit.errors import UsageError
 from autofit.report.console.progress import Progress
-from autofit.tuning.cached import tune as run_loop
+from autofit.report.console.summary import summarise
+from autofit.tuning import cached
+from autofit.tuning.settings import DEFAULTS, TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -27,22 +29,22 @@ def tune(
     space: Mapping[str, Any] | None = None,
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
-    device: str = "auto",
-    device_memory: str | int = "90%",
-    host_memory: str | int = "80%",
-    max_trials: int = 12,
+    device: str = DEFAULTS.device,
+    device_memory: str | int = DEFAULTS.device_memory,
+    host_memory: str | int = DEFAULTS.host_memory,
+    max_trials: int = DEFAULTS.max_trials,
     max_seconds: float | None = None,
-    max_trial_seconds: float = 180.0,
-    tolerance: float = 0.02,
-    risk: float = 0.97,
-    max_oom: int = 2,
+    max_trial_seconds: float = DEFAULTS.max_trial_seconds,
+    tolerance: float = DEFAULTS.tolerance,
+    risk: float = DEFAULTS.risk,
+    max_oom: int = DEFAULTS.max_oom,
     max_batch_size: int | None = None,
     effective_batch_size: int | None = None,
     sample_count: int | None = None,
     baseline: Mapping[str, Any] | None = None,
     storage: str | None = None,
     fresh: bool = False,
-    launch: str = "auto",
+    launch: str = DEFAULTS.launch,
     progress: bool | Progress = True,
 ) -> Result:
     """Find the fastest `fit` configuration that fits in memory, each try in a process of its own.
@@ -97,50 +99,64 @@ def tune(
         StorageError: the trials cannot be stored.
         KeyboardInterrupt: passed on, after all processes are ended; finished trials are kept.
     """
-    workload = Workload(
-        build_model,
-        data,
-        validation,
-        model_kwargs or {},
-        data_kwargs or {},
-        validation_kwargs or {},
-        dtype_policy,
-        jit_compile,
+    workload, settings = parse(
+        {
+            "build_model": build_model,
+            "data": data,
+            "validation": validation,
+            "model_kwargs": model_kwargs,
+            "data_kwargs": data_kwargs,
+            "validation_kwargs": validation_kwargs,
+            "space": space,
+            "dtype_policy": dtype_policy,
+            "jit_compile": jit_compile,
+            "device": device,
+            "device_memory": device_memory,
+            "host_memory": host_memory,
+            "max_trials": max_trials,
+            "max_seconds": max_seconds,
+            "max_trial_seconds": max_trial_seconds,
+            "tolerance": tolerance,
+            "risk": risk,
+            "max_oom": max_oom,
+            "max_batch_size": max_batch_size,
+            "effective_batch_size": effective_batch_size,
+            "sample_count": sample_count,
+            "baseline": baseline,
+            "storage": storage,
+            "launch": launch,
+        }
     )
-    record = run(
-        run_loop,
-        workload,
-        progress,
-        fresh=fresh,
-        space=space,
-        device=device,
-        device_memory=device_memory,
-        host_memory=host_memory,
-        max_trials=max_trials,
-        max_seconds=max_seconds,
-        max_trial_seconds=max_trial_seconds,
-        tolerance=tolerance,
-        risk=risk,
-        max_oom=max_oom,
-        max_batch_size=max_batch_size,
-        effective_batch_size=effective_batch_size,
-        sample_count=sample_count,
-        baseline=baseline,
-        storage=storage,
-        launch=launch,
-    )
-    return Result.of(record)
+    return _tune(workload, settings, progress, fresh=fresh)
 
 
-def tune_file(path: str | os.PathLike[str], **overrides: Any) -> Result:
-    """Tune what a YAML file describes; `overrides` are arguments of `tune` that take precedence.
+def tune_file(
+    path: str | os.PathLike[str], *, fresh: bool = False, progress: bool | Progress = True, **overrides: Any
+) -> Result:
+    """Tune what a YAML file describes.
+
+    Args:
+        path: the file.
+        fresh: as for `tune`.
+        progress: as for `tune`.
+        overrides: arguments of `tune` that take precedence over the file.
 
     Raises:
-        ConfigError: the file says something that is not allowed; names file, line, column and key.
+        ConfigError: the file contains something that is not allowed; names file, line, column and key.
         AutofitError: as `tune`.
     """
-    told = load.load(os.fspath(path))
+    arguments = load.load(os.fspath(path))
     try:
-        return tune(**{**told, **overrides})
+        return _tune(*parse({**arguments, **overrides}), progress, fresh=fresh)
     except UsageError as error:
         raise load.placed(os.fspath(path), error, overrides) from None
+
+
+def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool) -> Result:
+    """Tune; with progress of its own, the result is summarised at the end."""
+    result = Result.of(run(cached.tune, workload, settings, progress, fresh=fresh))
+    if progress is True:
+        shown = Progress()
+        if not shown.console.is_jupyter:  # a notebook shows the result itself
+            summarise(result, shown.console)
+    return result

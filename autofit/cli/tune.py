@@ -12,8 +12,7 @@ from rich.console import Console
 from autofit import api
 from autofit.cli.exit import check_place, told
 from autofit.cli.options import _File, _given, _Launch, _Quiet, _Storage
-from autofit.errors import AutofitError
-from autofit.records.result import FailedTune
+from autofit.errors import TuneError
 from autofit.report.console.progress import Progress
 from autofit.report.console.summary import summarise
 from autofit.storage import result_files
@@ -47,9 +46,9 @@ def tune(
         check_place("--output", output)
         try:
             result = api.tune_file(file, fresh=fresh, progress=progress, **_given(storage=storage, launch=launch))
-        except AutofitError as error:
-            if output is not None and isinstance(error.seen, FailedTune):
-                result_files.save(error.seen, output)
+        except TuneError as error:
+            if output is not None and error.tune is not None:
+                result_files.save(error.tune, output)
                 typer.echo(f"what was seen is written to {output}; look at it with: autofit report {output}\n", err=True)
             raise
         summarise(result, console)

@@ -1,16 +1,17 @@
-"""What a tune yields while it runs, for whoever draws it."""
+"""What happens during a tune, for whoever shows it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autofit.records.machine import Machine
-from autofit.records.trial import Description, FitConfig, Limits, Trial
+from autofit.records.trial import Description, FitConfig, Limits, Stage, Trial
 
 
 @dataclass(frozen=True)
 class Described:
-    """Event: the workload is described and the search begins; `kept` trials of an earlier run are used."""
+    """The workload is described and the search begins; `kept` are stored trials of an earlier run."""
 
     description: Description
     limits: Limits
@@ -23,7 +24,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Activity:
-    """Event: what is being done now, and why; `config` is None while nothing is tried."""
+    """What is being done now, and why; `config` is None while no trial runs, `phase` until the trial's process has one."""
 
     doing: str
     config: FitConfig | None = None
@@ -33,20 +34,23 @@ class Activity:
 
 @dataclass(frozen=True)
 class TrialEnded:
-    """Event: a trial of the search, another run of a finalist, or a run of the confirmation ended.
-
-    `stage` is search, finalist, chosen or baseline.
-    """
+    """A trial ended."""
 
     trial: Trial
-    stage: str
+
+    @property
+    def stage(self) -> Stage:
+        """The part of the tune that it belongs to."""
+        return self.trial.stage
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Event: something that whoever reads the result should know."""
+    """Something that whoever reads the result should know."""
 
     text: str
 
 
 Event = Described | Activity | TrialEnded | Notice
+Emit = Callable[[Event], None]
+"""Takes the events of a tune as they happen."""

@@ -1,4 +1,4 @@
-"""What a tune comes to: the choice, its proof, and all that a report needs."""
+"""Results of tunes, sweeps and estimates: what a report needs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autofit.records.machine import Machine
-from autofit.records.trial import Description, FitConfig, Limits, Outcome, Trial
+from autofit.records.trial import Description, FitConfig, Limits, Outcome, Stage, Text, Trial
 
 RESULT_VERSION = 2
+
+
+class Bottleneck(Text):
+    """What holds the rate back."""
+
+    COMPUTE = "compute"
+    INPUT = "input"
+    CONTENTION = "contention"
+    UNKNOWN = "unknown"
+
+
+class DataForm(Text):
+    """What the user passes as data."""
+
+    FACTORY = "factory"
+    OBJECT = "object"
+    ARRAYS = "arrays"
+
+
+class CellOutcome(Text):
+    """How a cell of a sweep ended."""
+
+    OK = "ok"
+    DOES_NOT_FIT = "does not fit"
+    FAILED = "failed"
+    WAITING = "waiting"
 
 
 @dataclass(frozen=True)
@@ -41,7 +67,6 @@ class Recommendation:
     device_peak_bytes: int | None
     host_peak_bytes: int | None
     speedup: Speedup
-    confirmed: bool
     validation_batch_size: int | None = None
 
 
@@ -61,42 +86,30 @@ class Usage:
     """How the user's functions are written in code: import lines, and expressions for the model and the data.
 
     `dtype_policy` and `jit_compile` are set around the model where they are not None.
-    `data` and `validation` name what the forms say: a "factory", which is called with the kwargs here and the knobs that it
-    takes; an "object", whose attributes the knobs are; or "arrays".
+    The forms say what `data` and `validation` are: a factory, called with these kwargs and the knobs that it takes; an
+    object whose attributes the knobs are; or arrays.
     """
 
     imports: tuple[str, ...] = ()
     model: str = "build_model()"
     data: str = "data"
     data_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    data_form: str = "factory"
+    data_form: DataForm = DataForm.FACTORY
     validation: str | None = None
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    validation_form: str = "factory"
+    validation_form: DataForm = DataForm.FACTORY
     dtype_policy: str | None = None
     jit_compile: bool | None = None
 
 
-@dataclass(frozen=True)
-class ConfirmingRun:
-    """A trial after the search; `stage` is finalist, chosen or baseline.
-
-    It validated on batches of `validation_batch_size`, of the config's own size where that is None.
-    """
-
-    stage: str
-    trial: Trial
-    validation_batch_size: int | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class TuneLog:
-    """What a tune saw, whether it came to an answer or not.
+    """Everything that a tune has run, whether it has a result or not.
 
-    `description` is None where not even the model could be built within the limits. `trials` are those of the search,
-    `runs` those that came after it; `seconds` is what all took, `describing_seconds` of it what came before the first
-    trial. `started_at` is in seconds since 1970 (UTC). A run that failed is among the `trials`, too, where it counts
-    against its config.
+    `description` is None when not even the model could be built within the limits. `trials` are the stored ones: those of
+    the search, and later runs that failed and so count against their config. `runs` are all trials after the search.
+    `seconds` is the duration of the tune, `describing_seconds` the part of it before the first trial. `started_at` is in
+    seconds since 1970 (UTC).
     """
 
     limits: Limits
@@ -104,7 +117,7 @@ class TuneLog:
     device: str
     description: Description | None
     trials: tuple[Trial, ...]
-    runs: tuple[ConfirmingRun, ...] = ()
+    runs: tuple[Trial, ...] = ()
     seconds: float
     describing_seconds: float = 0.0
     started_at: float = 0.0
@@ -113,21 +126,16 @@ class TuneLog:
 
     @property
     def searched(self) -> tuple[Trial, ...]:
-        """The trials that the search itself ran."""
-        after = {(run.trial.config, run.trial.measurement.started_at) for run in self.runs}
-        return tuple(
-            trial
-            for trial in self.trials
-            if trial.measurement.started_at is None or (trial.config, trial.measurement.started_at) not in after
-        )
+        """The trials of the search."""
+        return tuple(trial for trial in self.trials if trial.stage is Stage.SEARCH)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedTune(TuneLog):
-    """A tune that came to no answer: `problem` says why.
+    """A tune without a result; `problem` says why.
 
-    Where it was for memory, `memory` is "device" or "host", and `needed_bytes` what the smallest batch, of `batch_size`,
-    needs of it; that is a lower bound where `at_least`.
+    Where the reason is memory, `memory` is "device" or "host", and `needed_bytes` what the smallest batch, of `batch_size`,
+    needs of it; a lower bound if `at_least`.
     """
 
     problem: str
@@ -139,32 +147,59 @@ class FailedTune(TuneLog):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRecord(TuneLog):
-    """One tune, whole: the choice, its proof, and every trial.
+    """A tune with its result: the choice, the runs that confirmed it, and every trial.
 
-    `data_kwargs` are for the data factory (of a ready-made PyDataset: its attributes), `fit_kwargs` for `Model.fit`,
-    `optimizer_kwargs` for the optimizer; the latter are there where gradients are accumulated to keep the
-    `effective_batch_size` that was asked for. The validation data takes `validation_batch_size` where that is another than
-    the config's.
+    `choice` is the chosen config with its confirmed figures. `data_kwargs` are for the data factory (of a ready-made
+    PyDataset: its attributes), `fit_kwargs` for `Model.fit`, `optimizer_kwargs` for the optimizer; the latter are set when
+    gradients are accumulated to keep the `effective_batch_size`.
     """
 
-    config: FitConfig
+    choice: Recommendation
     fit_kwargs: Mapping[str, Any]
     data_kwargs: Mapping[str, Any]
     optimizer_kwargs: Mapping[str, Any]
-    samples_per_second: float
-    spread: float | None
-    speedup: Speedup
-    confirmed: bool
-    device_peak_bytes: int | None
-    host_peak_bytes: int | None
-    bottleneck: str
+    bottleneck: Bottleneck
     compute_samples_per_second: float | None
     input_samples_per_second: float | None
     stop_reason: str
     description: Description
     frontier: tuple[FrontierPoint, ...]
-    validation_batch_size: int | None = None
     effective_batch_size: int | None = None
+
+    @property
+    def config(self) -> FitConfig:
+        """The chosen config."""
+        return self.choice.config
+
+    @property
+    def samples_per_second(self) -> float:
+        """The rate at which it was confirmed: the median of its confirming runs."""
+        return self.choice.samples_per_second
+
+    @property
+    def spread(self) -> float | None:
+        """Half-width of the 95 % confidence interval of that rate, relative to it."""
+        return self.choice.spread
+
+    @property
+    def speedup(self) -> Speedup:
+        """The gain over the baseline."""
+        return self.choice.speedup
+
+    @property
+    def device_peak_bytes(self) -> int | None:
+        """Its peak of device memory."""
+        return self.choice.device_peak_bytes
+
+    @property
+    def host_peak_bytes(self) -> int | None:
+        """Its peak of host memory."""
+        return self.choice.host_peak_bytes
+
+    @property
+    def validation_batch_size(self) -> int | None:
+        """The batch size of the validation data where it is not the config's."""
+        return self.choice.validation_batch_size
 
     @property
     def headroom(self) -> dict[str, float | None]:
@@ -189,13 +224,13 @@ class Cell:
     problem: str = ""
 
     @property
-    def outcome(self) -> str:
-        """In a word: ok, does not fit, failed, or waiting where it was not run yet."""
+    def outcome(self) -> CellOutcome:
+        """How its tune ended; waiting where it has not run yet."""
         if isinstance(self.found, TuneRecord):
-            return "ok"
+            return CellOutcome.OK
         if self.found is None:
-            return "failed" if self.problem else "waiting"
-        return "does not fit" if self.found.memory else "failed"
+            return CellOutcome.FAILED if self.problem else CellOutcome.WAITING
+        return CellOutcome.DOES_NOT_FIT if self.found.memory else CellOutcome.FAILED
 
 
 @dataclass(frozen=True, kw_only=True)

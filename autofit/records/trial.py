@@ -1,4 +1,4 @@
-"""Every value that flows through autofit: frozen dataclasses, with units in the field names."""
+"""Configs, trials and what is measured: frozen dataclasses, with units in the field names."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from typing import Any
 
 KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
 
-INPUT_BOUND = 1.2
-"""A pipeline that makes less than so many times what the step alone takes may not keep up with it."""
-
-INPUT_ALONE = "input pipeline alone"
-"""The phase of a trial in which nothing is trained: what it holds is not what the user's run will hold."""
+INPUT_BOUND_RATIO = 1.2
+"""Below this ratio of input to compute rate the pipeline counts as input-bound."""
 
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
-"""Names of the two constraints that each trial carries, in units of the limit: use / limit - 1, feasible at 0 and below."""
+"""Names of the two constraints of a trial, in units of the limit: use / limit - 1, feasible at 0 and below."""
 
-_LEAST_RATE_NOISE, _USUAL_RATE_NOISE = 0.015, 0.04  # relative: of a rate however narrow its interval, and without one
+_RATE_NOISE_FLOOR = 0.015  # relative standard deviation of a rate, however narrow its interval
+_USUAL_RATE_NOISE = 0.04  # of a rate without an interval
+
+
+class Text(str, Enum):
+    """An enum whose members are text and print as it."""
+
+    __str__ = str.__str__
 
 
 @dataclass(frozen=True)
 class FitConfig:
-    """One setting of the knobs; None stands for a knob that the workload's input does not take."""
+    """One setting of the knobs; None for a knob that the workload's input does not take."""
 
     batch_size: int | None = None
     workers: int | None = None
@@ -32,7 +36,7 @@ class FitConfig:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FitConfig:
-        """The config that a mapping from knobs gives; what is not a knob is passed over."""
+        """Make a config from a mapping by knob; other keys are ignored."""
         return cls(**{knob: values[knob] for knob in KNOBS if knob in values})
 
     def values(self) -> dict[str, int]:
@@ -61,7 +65,7 @@ class FitConfig:
         return ", ".join(parts) or "no knobs"
 
 
-class Outcome(str, Enum):
+class Outcome(Text):
     """How a trial ended."""
 
     OK = "ok"
@@ -73,8 +77,78 @@ class Outcome(str, Enum):
 
     @property
     def is_oom(self) -> bool:
-        """Whether the trial says something about the feasible frontier."""
+        """Whether the trial ran out of memory, and so is evidence about the feasible frontier."""
         return self in (Outcome.DEVICE_OOM, Outcome.HOST_OOM)
+
+
+class Role(Text):
+    """What a trial's process does."""
+
+    DESCRIBE = "describe"
+    MEASURE = "measure"
+    CONFIRM = "confirm"
+
+
+class Stage(Text):
+    """The part of a tune that a trial belongs to."""
+
+    SEARCH = "search"
+    FINALIST = "finalist"
+    CHOSEN = "chosen"
+    BASELINE = "baseline"
+
+
+class Phase(Text):
+    """What a trial's process is doing."""
+
+    STARTING = "starting"
+    LOADING = "loading your code"
+    OPENING = "opening the data"
+    FORKING = "trying forked workers"
+    BUILDING = "building the model"
+    SCANNING = "looking at the batches"
+    ESTIMATING = "estimating memory"
+    LONGEST_BATCH = "longest batch"
+    FIRST_STEP = "first step"
+    COMPUTE_ALONE = "compute alone"
+    INPUT_ALONE = "input pipeline alone"
+    FIRST_EPOCH = "first epoch"
+    FILLING_QUEUE = "filling the queue"
+    QUEUE_FULL = "queue full"
+    TRAINING = "training"
+    VALIDATION = "validation"
+
+    @property
+    def counts(self) -> bool:
+        """Whether its memory counts: the user's run has no phase in which the input pipeline runs alone."""
+        return self is not Phase.INPUT_ALONE
+
+
+_PHRASES = {
+    Phase.STARTING: "while it was starting",
+    Phase.LONGEST_BATCH: "while training on the longest batch",
+    Phase.FIRST_STEP: "in the first step",
+    Phase.COMPUTE_ALONE: "while the step ran alone",
+    Phase.INPUT_ALONE: "while the input pipeline ran alone",
+    Phase.FIRST_EPOCH: "in the first epoch",
+    Phase.QUEUE_FULL: "while the queue was full",
+    Phase.VALIDATION: "in the validation",
+}
+
+
+def phrase_of(phase: str | None) -> str:
+    """A phase as part of a sentence: "while building the model", "in the first step"."""
+    known = next((p for p in Phase if p == phase), Phase.STARTING)
+    return _PHRASES.get(known, f"while {known}")
+
+
+class FailureKind(Text):
+    """What kind of failure a trial's process reports itself."""
+
+    USAGE = "usage"
+    DEVICE_OOM = "device_oom"
+    HOST_OOM = "host_oom"
+    ERROR = "error"
 
 
 @dataclass(frozen=True)
@@ -87,7 +161,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a trial was given its outcome."""
+    """Why a trial was given its outcome; `phase` is a `Phase`, or one of an older version."""
 
     reason: str
     phase: str | None = None
@@ -103,13 +177,12 @@ class Measurement:
 
     `samples_per_second` is the end-to-end rate of `fit`; `compute_samples_per_second` that of the same step on one
     cached batch; `input_samples_per_second` that of the input pipeline alone. `spread` is the half-width of the 95 %
-    confidence interval of the end-to-end rate, relative to it. Peaks are None where they cannot be read. The peaks by
-    phase say where they were; that of the input pipeline alone, which no user's run has, is not in the peak as a whole.
-    `driver_peak_bytes` is the most that the driver counted for the trial's processes, context and libraries included;
-    `allocator_fallbacks` counts algorithms given up for want of memory, the sign of the slow zone below the limit.
-    `queued_batches` is how many batches were ready or in the making when the queue was full. `storage_bytes_per_second` is
-    what was read from storage during the run that was timed: near 0 where the page cache had it. `started_at` is when the
-    trial began, in seconds since 1970 (UTC), and `phase_seconds` where its time went.
+    confidence interval of the end-to-end rate, relative to it. Peaks are None where they cannot be read; those by phase
+    include the input pipeline alone, the total peaks do not. `driver_peak_bytes` is the highest use that the driver counted
+    for the trial's processes, context and libraries included; `allocator_fallbacks` counts the algorithms that the backend
+    gave up because their workspace did not fit. `queued_batches` is the number of batches ready or in the making when the
+    queue was full. `storage_bytes_per_second` was read from storage during the timed run: near 0 when the page cache held
+    the data. `started_at` is in seconds since 1970 (UTC); `phase_seconds` says where the trial's time went.
     """
 
     outcome: Outcome
@@ -135,20 +208,27 @@ class Measurement:
 
     @property
     def rate_noise(self) -> float:
-        """The relative standard deviation of `samples_per_second`: half the interval, but no less than runs differ by."""
-        return _USUAL_RATE_NOISE if self.spread is None else max(_LEAST_RATE_NOISE, self.spread / 2)
+        """Relative standard deviation of `samples_per_second`: half its interval, but no less than runs differ by."""
+        return _USUAL_RATE_NOISE if self.spread is None else max(_RATE_NOISE_FLOOR, self.spread / 2)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One `FitConfig` tried in one process; `why` it was, in words, where the search chose it."""
+    """One `FitConfig` tried in one process.
+
+    `why` says in words why the search chose it. `number` counts the stored trials of a tune from 0; None for a trial that
+    is not stored by itself. `validation_batch_size` is the batch size of the validation; None for the config's own.
+    """
 
     config: FitConfig
     measurement: Measurement
     why: str = ""
+    stage: Stage = Stage.SEARCH
+    number: int | None = None
+    validation_batch_size: int | None = None
 
     def fits(self, limits: Limits) -> bool:
-        """Whether the trial ran to its end within `limits`."""
+        """Whether the trial finished within `limits`."""
         m = self.measurement
         return (
             m.outcome is Outcome.OK
@@ -159,10 +239,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Device memory that a train step of so many samples is estimated to hold, nothing trained.
+    """Estimated device memory of a train step, nothing trained.
 
-    `device_bytes_by_part` are what the peak is made of; `method` says how they were had; 95 % of such estimates are
-    within `relative_error` of what is measured (measured: see tests/benchmarks/memory.py).
+    `device_bytes_by_part` are the parts of the peak; `method` is the way of estimating; 95 % of such estimates are within
+    `relative_error` of the measured peak (measured: see tests/benchmarks/memory.py).
     """
 
     batch_size: int
@@ -180,16 +260,15 @@ class Footprint:
 class Description:
     """What is known of a workload before anything is trained.
 
-    `knobs` are those that the data takes, each with the name under which it takes it, in the factory or in `fit`; of these
-    names the `required` have no default. `validation_knobs` and `validation_required` are those of the validation data.
-    `process_bytes` is what the process that described it used of host memory, model and data opened, step traced;
-    `footprints` are estimates of device memory, by ascending batch size, empty where the step could not be traced; why is
-    then in `estimate_problem`.
-    `accumulates_by` is where `gradient_accumulation_steps` is told: an attribute of the model's "optimizer" or
-    "optimizer.inner_optimizer", or "build_model", as an argument. `batch_parts` is 2 for (x, y), 3 with sample weights.
-    `notices` are what the user should know of the data; `processes_hang` says that it cannot be made in forked workers.
-    `keras` is the module that the model is made with, keras or tf_keras.
-    `shapes` says, where batches differ in shape, what the longest was found among; sizes are then those of the longest.
+    `knobs` are those that the data takes, each with its name there, in the factory or in `fit`; the `required` among these
+    names have no default. `validation_knobs` and `validation_required` are those of the validation data. `process_bytes`
+    is the host memory of the describing process, with model and data open and the step traced. `footprints` are estimates
+    of device memory by ascending batch size; empty where the step could not be traced, for the reason in
+    `estimate_problem`. `accumulates_by` is where to set `gradient_accumulation_steps`: an attribute of the model's
+    "optimizer" or "optimizer.inner_optimizer", or "build_model", as an argument. `batch_parts` is 2 for (x, y), 3 with
+    sample weights. `notices` are for the user; `processes_hang` is set where forked workers cannot make the data. `keras`
+    is the module that the model is made with, keras or tf_keras. `shapes` is set where batches differ in shape: sizes are
+    then those of the longest batch.
     """
 
     input_kind: str
@@ -218,18 +297,17 @@ class Description:
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """Everything a trial's process is told.
+    """Everything that a trial's process needs to know.
 
-    `role` is describe, measure or confirm. `measure_seconds` is how long the end-to-end rate is taken, at the most in a
-    measuring trial, in full in a confirming one; for the latter `input_bound` says whether the batches that a full queue
-    holds would make it look faster than it is. A describing trial estimates the memory of `batch_sizes`, of a step that
-    XLA compiles that of the first two alone unless `compile_all`. A measuring trial whose rate is surely below
-    `rate_to_beat` ends early; it takes the step's rate alone from `compute_samples_per_second` where that is known. The
-    optimizer accumulates gradients over so many batches that they add up to `effective_batch_size`. A confirming trial
-    validates on batches of `validation_batch_size`, of the config's own size where that is None.
+    `measure_seconds` is how long the end-to-end rate is timed: at most, in a measuring trial; in full, in a confirming one,
+    for which `input_bound` says whether the batches that a full queue holds would inflate the rate. A describing trial
+    estimates the memory of `batch_sizes`; where XLA compiles the step, of the first two alone unless `compile_all`. A
+    measuring trial ends early when its rate is clearly below `rate_to_beat`, and does not time the step alone when
+    `compute_samples_per_second` is given. The optimizer accumulates gradients up to `effective_batch_size` samples. A
+    confirming trial validates in batches of `validation_batch_size`, of the config's own size where that is None.
     """
 
-    role: str
+    role: Role
     config: FitConfig
     limits: Limits
     deadline_seconds: float

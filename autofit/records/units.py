@@ -24,3 +24,8 @@ def format_seconds(seconds: float) -> str:
 def format_rate(per_second: float) -> str:
     """A rate without its unit: whole numbers with commas, two digits below ten."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: `1 trial`, `2 trials`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autofit.records.result import TuneRecord
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import FitConfig, Stage, Trial
 from autofit.records.units import format_rate
 
 _NOISY = 1.25  # times the slowest run: runs differ by 2 to 10 % where a machine does nothing else
@@ -54,7 +54,7 @@ def bottleneck(record: TuneRecord) -> str:
 
 def _noise(record: TuneRecord) -> str:
     """Whether the confirming runs differ by more than a machine that does nothing else makes them."""
-    runs = [run.trial for run in record.runs if run.stage == "chosen" and run.trial.config == record.config]
+    runs = [run for run in record.runs if run.stage is Stage.CHOSEN and run.config == record.config]
     rates = [rate for trial in runs if (rate := trial.measurement.samples_per_second)]
     if not rates or max(rates) <= _NOISY * min(rates):
         return ""

@@ -23,7 +23,7 @@ import numpy as np
 
 from autofit.records.trial import Description, FitConfig, Limits, Outcome, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
-from autofit.search.decision import Decision, Proposal, difference
+from autofit.search.decision import Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet
 from autofit.search.space import SearchSpace
 from autofit.search.surrogate.throughput import RatePrediction, ThroughputSurrogate
@@ -46,7 +46,7 @@ _UNSURE_AFTER = 6  # ... if they still are after so many trials
 _Readings = tuple[tuple[FitConfig, float | None], ...]
 
 
-class Proposer:
+class FrontierProposer:
     """Proposes configs of one space for one workload.
 
     Args:
@@ -107,18 +107,18 @@ class Proposer:
         found = self._next(ran, feasibility) if ran else self._first(trials, feasibility)
         if isinstance(found, str):
             return Decision(stop_reason=found, candidates=self.feasible.configs_at(feasibility.candidates))
-        index, phase, gain = found
+        index, reason, gain = found
         device, host = float(feasibility.device[index]), float(feasibility.host[index])
         config, best = self.feasible.configs[index], self._best(ran)
         change = "" if best is None else difference(config, best)
-        return Decision(Proposal(config, phase, gain, device, host, float(feasibility.likely[index]), change))
+        return Decision(Proposal(config, reason, gain, device, host, float(feasibility.likely[index]), change))
 
     def _best(self, ran: Sequence[Trial]) -> FitConfig | None:
         """The config with the highest reading among those that fit."""
         fitted = [t for t in ran if t.fits(self._limits)]
         return max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0).config if fitted else None
 
-    def _next(self, ran: Sequence[Trial], feasibility: Feasibility) -> tuple[int, str, float | None] | str:
+    def _next(self, ran: Sequence[Trial], feasibility: Feasibility) -> tuple[int, Reason, float | None] | str:
         """The place of the next config, its phase and its gain; or why there is none. `ran` are trials with a rate."""
         candidates, index = feasibility.candidates, self.feasible.index
         if not candidates.any():
@@ -134,14 +134,14 @@ class Proposer:
             candidates if second is None else candidates & (self.feasible.arrays.batch == second),
             feasibility.share,
         )
-        phase, worth = "propose" if second is None else "probe", _WORTH * self._tolerance
+        reason, worth = Reason.PROMISE if second is None else Reason.PROBE, _WORTH * self._tolerance
         may = feasibility.expected
         if second is None and may.any() and improvement[may].max() > _FAR * max(improvement[chosen], worth):
             step = self._step_to(int(np.argmax(np.where(may, improvement, -np.inf))), candidates, ran)
-            chosen, phase = (chosen, phase) if step is None else (step, "step")
-        if phase == "propose" and len(ran) >= _FEWEST_TRIALS and improvement[chosen] < worth:
+            chosen, reason = (chosen, reason) if step is None else (step, Reason.STEP)
+        if reason is Reason.PROMISE and len(ran) >= _FEWEST_TRIALS and improvement[chosen] < worth:
             return f"no other configuration is expected to gain {self._tolerance:.0%}"
-        return chosen, phase, math.expm1(predicted.mean[chosen] - best)
+        return chosen, reason, math.expm1(predicted.mean[chosen] - best)
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
         """What is thought of each config that ran: the logarithm of its samples per second, and how unsure that is.
@@ -183,23 +183,23 @@ class Proposer:
         size = self._description.sample_bytes
         return ThroughputSurrogate(ran, cores=self._cores, sample_bytes=size, on_cpu=self._on_cpu, warm_start=warm_start)
 
-    def _first(self, trials: Sequence[Trial], feasibility: Feasibility) -> tuple[int, str, None] | str:
+    def _first(self, trials: Sequence[Trial], feasibility: Feasibility) -> tuple[int, Reason, None] | str:
         """The first probe, with one producer, or a smaller one after those that did not run.
 
         The cheapest config is left even if it is predicted not to fit: the prediction may be wrong.
         """
         if not feasibility.candidates.any():
-            return (int(np.argmax(feasibility.untried)), "probe", None) if feasibility.untried.any() else EXHAUSTED
+            return (int(np.argmax(feasibility.untried)), Reason.PROBE, None) if feasibility.untried.any() else EXHAUSTED
         if self._warm_start is not None and not trials:
             rates = np.where(feasibility.candidates, self._warm_start.predict(self.feasible.arrays).mean, -np.inf)
-            return int(np.argmax(rates >= rates.max() + math.log1p(-self._tolerance))), "recall", None
+            return int(np.argmax(rates >= rates.max() + math.log1p(-self._tolerance))), Reason.WARM_START, None
         batch = self._baseline.batch_size or 1
         wanted = batch if self._description.footprints else min(batch, _SAFE_BATCH)
         if trials:
             wanted = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT)
         wanted_place = _log_points(ConfigArrays.of([FitConfig(wanted, 1, None, False)]))
         distance = np.abs(self._points - wanted_place).sum(1)
-        return int(np.argmin(np.where(feasibility.candidates, distance, np.inf))), "probe", None
+        return int(np.argmin(np.where(feasibility.candidates, distance, np.inf))), Reason.PROBE, None
 
     def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
         """The batch of the second probe, while only one has run.

@@ -1,24 +1,37 @@
-"""What the search decides to do next, and how it says so."""
+"""What to do next, decided by whatever proposes the trials of a search."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from autofit.records.trial import FitConfig
+from autofit.records.trial import FitConfig, Text, Trial
 
-_PLAIN_GAIN = 0.005  # what is predicted to gain less is tried for what is not known of it
+_CLEAR_GAIN = 0.005  # below this predicted gain a config is tried for its uncertainty
+
+
+class Reason(Text):
+    """Why a config is proposed."""
+
+    WARM_START = "what an earlier tune of this workload would choose now"
+    PROBE = "to see how time and memory grow"
+    STEP = "a step towards what promises more"
+    PROMISE = "promising"
+    FALLBACK = "proposed by Optuna's TPE"
 
 
 @dataclass(frozen=True)
 class Proposal:
     """A config to try, why, and what is expected of it.
 
-    `gain` is the rate expected over the best so far, less one, and `change` says what is other than in that; shares are
-    upper bounds of memory over the limits, `likely_share` is what is expected of the higher one.
+    `gain` is the expected rate relative to the best so far, less one; `change` says how the config differs from that one.
+    `device_share` and `host_share` are upper bounds of memory in units of the limits; `likely_share` is the prediction for
+    the higher one.
     """
 
     config: FitConfig
-    phase: str
+    reason: Reason
     gain: float | None = None
     device_share: float = 0.0
     host_share: float = 0.0
@@ -31,21 +44,17 @@ class Proposal:
         name = "device" if self.device_share >= self.host_share else "host"
         memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
         gain = self.gain or 0.0
-        promise = f"predicted {gain:+.0%}" if gain >= _PLAIN_GAIN else f"unsure, may be faster (predicted {gain:+.0%})"
-        reasons = {
-            "recall": "what an earlier tune of this workload would choose now",
-            "probe": "to see how time and memory grow",
-            "step": "a step towards what promises more",
-            "propose": promise,
-        }
-        return f"{self.change}: {reasons[self.phase]}{memory}" if self.change else f"{reasons[self.phase]}{memory}"
+        reason = str(self.reason)
+        if self.reason is Reason.PROMISE:
+            reason = f"predicted {gain:+.0%}" if gain >= _CLEAR_GAIN else f"unsure, may be faster (predicted {gain:+.0%})"
+        return f"{self.change}: {reason}{memory}" if self.change else f"{reason}{memory}"
 
 
 @dataclass(frozen=True)
 class Decision:
     """What to do next: try a proposal, stop, or let another sampler choose among `candidates` (`fallback` says why).
 
-    `candidates` are all configs that may be tried; it is empty unless there is no proposal.
+    `candidates` are all configs that may be tried; empty unless there is no proposal.
     """
 
     proposal: Proposal | None = None
@@ -54,8 +63,18 @@ class Decision:
     candidates: tuple[FitConfig, ...] = ()
 
 
+class Proposer(Protocol):
+    """What the loop of a tune needs of a search: plug in another one by `tuner.tune(..., make_proposer=...)`."""
+
+    def propose(self, trials: Sequence[Trial]) -> Decision:
+        """The next config after these trials, or the reason to stop."""
+
+    def rates(self, trials: Sequence[Trial]) -> Mapping[FitConfig, tuple[float, float]]:
+        """For each config that ran, the logarithm of its samples per second and the standard deviation of that."""
+
+
 def difference(config: FitConfig, other: FitConfig) -> str:
-    """What a config has other than another, in a few words."""
+    """How a config differs from another, in a few words."""
     words = []
     for knob, name, less, more in (
         ("batch_size", "batch", "smaller", "larger"),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
 from autofit.machine.host import usable_cores
 from autofit.records.trial import Description, FitConfig, Limits, Trial
-from autofit.search.acquisition import Proposer
-from autofit.search.decision import Decision
+from autofit.search.acquisition import FrontierProposer
+from autofit.search.decision import Decision, Proposal, Reason
 from autofit.search.space import KERAS_DEFAULTS, SearchSpace, build_space
 from autofit.storage import codec
 
@@ -94,7 +95,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
                 space, tuple(space), cores=cores, sample_count=None, effective_batch_size=effective_batch_size
             )
         self._limits = limits or Limits(_WHOLE, _WHOLE)
-        self.proposer = Proposer(
+        self.proposer = FrontierProposer(
             space,
             space.canonical(baseline),
             description,
@@ -106,7 +107,8 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             max_oom=max_oom,
             warm_start=warm_start,
         )
-        self.distributions = {knob: _distribution(values) for knob, values in space.knobs().items()}
+        self._knobs = space.knobs()
+        self.distributions = codec.distributions(self._knobs)
         self._tpe = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=_TPE_STARTUP_TRIALS, seed=seed)
         self._study_read, self._read = "", dict[int, Trial]()
 
@@ -123,11 +125,19 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         """What the sampler would do next, and why."""
         return self.proposer.decide(self._trials(study))
 
-    def draw(self, trials: Sequence[Trial]) -> FitConfig:
-        """A config for the next trial, drawn as Optuna would after these trials."""
+    def propose(self, trials: Sequence[Trial]) -> Decision:
+        """The next config after these trials, TPE's where predictions are no guide; or the reason to stop."""
+        decision = self.proposer.decide(trials)
+        if decision.proposal is not None or decision.stop_reason is not None:
+            return decision
         study = optuna.create_study(direction="maximize", sampler=self)
-        study.add_trials([codec.frozen_trial(trial, self._limits, self.distributions) for trial in trials])
-        return FitConfig.of(study.ask(self.distributions).params)
+        study.add_trials([codec.frozen_trial(trial, self._limits, self._knobs) for trial in trials])
+        config = FitConfig.of(study.ask(self.distributions).params)
+        return replace(decision, proposal=Proposal(config, Reason.FALLBACK))
+
+    def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
+        """For each config that ran, the logarithm of its samples per second and the standard deviation of that."""
+        return self.proposer.rates(trials)
 
     def stop_reason(self, study: optuna.Study) -> str | None:
         """Why no further trial is worth its time, or None."""
@@ -170,17 +180,11 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:
         if study.study_name != self._study_read:
             self._study_read, self._read = study.study_name, {}
-        found = study.get_trials(deepcopy=False, states=codec.SPENT)
+        found = study.get_trials(deepcopy=False, states=codec.FINISHED)
         for trial in found:
             if trial.number not in self._read:
                 self._read[trial.number] = codec.trial_of(trial, self._limits)
         return tuple(self._read[trial.number] for trial in found)
-
-
-def _distribution(values: tuple[int, ...]) -> BaseDistribution:
-    if all(isinstance(v, bool) for v in values):
-        return CategoricalDistribution((False, True))
-    return IntDistribution(values[0], values[-1], log=values[0] > 0)
 
 
 def _distance(config: FitConfig, params: Mapping[str, Any]) -> float:

@@ -22,15 +22,21 @@ def choose(
 ) -> Trial | None:
     """The cheapest trial whose throughput is within `tolerance` (0.02 is 2 %) of the best; None when none fits.
 
-    A config of which any trial failed is out, and so is what a known OOM condemns, though it may have run before.
-    `rates` are what is thought of configs, samples per second, where that is better than their one reading.
+    A config is out when any of its trials failed, or when it is at least as large as one that ran out of memory.
+    `rates` are estimates (samples per second) that take the place of the single readings.
     """
-    there = eligible(trials, limits)
-    if not there:
+    by_rate = sorted(eligible(trials, limits), key=lambda trial: trial.measurement.samples_per_second or 0.0)
+    candidates = {trial.config: trial for trial in by_rate}
+    if not candidates:
         return None
-    known = [(rates or {}).get(trial.config, trial.measurement.samples_per_second or 0) for trial in there]
-    near = [trial for trial, rate in zip(there, known, strict=True) if rate >= (1 - tolerance) * max(known)]
-    return min(near, key=lambda trial: cost(trial.config))
+    readings = {config: trial.measurement.samples_per_second or 0.0 for config, trial in candidates.items()}
+    return candidates[cheapest({**readings, **{c: r for c, r in (rates or {}).items() if c in candidates}}, tolerance)]
+
+
+def cheapest(rates: Mapping[FitConfig, float], tolerance: float) -> FitConfig:
+    """The cheapest config whose rate (samples per second) is within `tolerance` of the best."""
+    enough = (1 - tolerance) * max(rates.values())
+    return min((config for config, rate in rates.items() if rate >= enough), key=cost)
 
 
 def finalists(

@@ -1,4 +1,4 @@
-"""Where trials are kept: any Optuna storage, by its URL."""
+"""Any Optuna storage, opened by its URL; its errors as `StorageError`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,22 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from autofit.errors import StorageError
 from autofit.storage.urls import JOURNAL, SQLITE, file_of, url_of
 
-_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError, KeyError)
-_OPENING_ERRORS = (*_ERRORS, ImportError, ValueError, RuntimeError)
-_PATIENCE_SECONDS = 60  # for another process that writes to the same SQLite file
-_MADE_MEANWHILE = ("already exists", "unique constraint", "duplicate key")
-_OPENINGS, _OPENING_SECONDS = 10, 0.2
+_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
+_OPENING_ERRORS = (*_ERRORS, ImportError, KeyError, ValueError, RuntimeError)
+_BUSY_SECONDS = 60  # to wait for another process that writes to the same SQLite file
+_RACE_MESSAGES = ("already exists", "unique constraint", "duplicate key")  # another process is making the same tables
+_OPEN_TRIES, _RETRY_SECONDS = 10, 0.2
 _EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
-
-GONE = (
-    "what this tune had stored is gone: it was forgotten meanwhile (autofit history --prune, or a tune of the same with "
-    "--fresh); start it once more"
-)
 
 Returned = TypeVar("Returned")
 Arguments = ParamSpec("Arguments")
 
 
 def open_storage(storage: str | None) -> BaseStorage:
-    """Open a storage; what is not there yet is made.
+    """Open a storage; create it if it does not exist.
 
     Args:
-        storage: `sqlite:///FILE`, `postgresql://…` or another URL that Optuna takes, `journal:FILE` (a file that may lie on
+        storage: `sqlite:///FILE`, `postgresql://…` or another URL that Optuna takes, `journal:FILE` (a file that may be on
             a network drive), or the path of an SQLite file.
 
     Raises:
@@ -52,23 +47,23 @@ def open_storage(storage: str | None) -> BaseStorage:
                 return JournalStorage(JournalFileBackend(str(file)))
         return _open_database(url)
     except _OPENING_ERRORS as error:
-        raise _error(error, url) from None
+        raise _storage_error(error, url) from None
 
 
-def _open_database(url: str, openings: int = _OPENINGS) -> BaseStorage:
-    """Open it, and make its tables where there are none; where another process makes them just now, look again."""
-    patience = {"connect_args": {"timeout": _PATIENCE_SECONDS}} if url.startswith(SQLITE) else {"pool_pre_ping": True}
+def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
+    """Open a database, creating its tables; try again while another process is creating them."""
+    options = {"connect_args": {"timeout": _BUSY_SECONDS}} if url.startswith(SQLITE) else {"pool_pre_ping": True}
     try:
-        return RDBStorage(url, engine_kwargs=patience)
+        return RDBStorage(url, engine_kwargs=options)
     except SQLAlchemyError as error:
-        if openings == 1 or not any(sign in str(error).lower() for sign in _MADE_MEANWHILE):
+        if tries == 1 or not any(message in str(error).lower() for message in _RACE_MESSAGES):
             raise
-        time.sleep(_OPENING_SECONDS)
-        return _open_database(url, openings - 1)
+        time.sleep(_RETRY_SECONDS)
+        return _open_database(url, tries - 1)
 
 
 def close(backend: BaseStorage) -> None:
-    """Let go of a storage."""
+    """Close a storage."""
     backend.remove_session()
     if isinstance(backend, RDBStorage):
         backend.engine.dispose()
@@ -76,7 +71,7 @@ def close(backend: BaseStorage) -> None:
 
 @contextlib.contextmanager
 def opened(storage: str | None) -> Iterator[BaseStorage]:
-    """A storage that is let go of at the end.
+    """A storage that is closed at the end.
 
     Raises:
         StorageError: it cannot be opened, read or written.
@@ -85,35 +80,54 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
     try:
         yield backend
     except _ERRORS as error:
-        raise _error(error, url_of(storage)) from None
+        raise _storage_error(error, url_of(storage)) from None
     finally:
         close(backend)
 
 
 def guarded(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Turn what a storage raises in a method into a `StorageError`."""
+    """Turn the errors of a storage in a method into `StorageError`; any other error passes."""
 
     @functools.wraps(method)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
         try:
             return method(*args, **kwargs)
         except _ERRORS as error:
-            raise _error(error) from None
+            raise _storage_error(error) from None
 
     return wrapper
 
 
-def _error(error: Exception, url: str = "") -> StorageError:
+@contextlib.contextmanager
+def existing_study() -> Iterator[None]:
+    """Around one call of a storage, for which a `KeyError` means that the study does not exist (any more).
+
+    Raises:
+        StorageError: it does not.
+    """
+    try:
+        yield
+    except KeyError:
+        raise study_is_gone() from None
+
+
+def study_is_gone() -> StorageError:
+    """The error for a study that was deleted while it was in use."""
+    return StorageError(
+        "the stored trials of this tune are gone: another process deleted them (autofit history --prune, or the same tune "
+        "with --fresh). Start the tune again"
+    )
+
+
+def _storage_error(error: Exception, url: str = "") -> StorageError:
     extra = _EXTRAS.get(url.partition("://")[0])
     if isinstance(error, ImportError) and extra:
         return StorageError(f"the trials cannot be stored: {extra} needs its driver: pip install 'autofit[{extra}]'")
     if isinstance(error, ArgumentError):
         return StorageError(
-            f"the trials cannot be stored: {url!r} is no storage; write sqlite:///FILE, postgresql://USER@HOST/DATABASE or "
-            "journal:FILE"
+            f"the trials cannot be stored: {url!r} is not the URL of a storage; write sqlite:///FILE, "
+            "postgresql://USER@HOST/DATABASE or journal:FILE"
         )
-    if isinstance(error, KeyError):
-        return StorageError(GONE)
-    told = str(error).strip().splitlines()
-    reason = told[0] if told else type(error).__name__
+    lines = str(error).strip().splitlines()
+    reason = lines[0] if lines else type(error).__name__
     return StorageError(f"the trials cannot be stored: {reason}; give a writable place as storage")

@@ -20,7 +20,7 @@ def attributes_of(where: str | None, name: str) -> Mapping[str, Any] | None:
     Raises:
         StorageError: the storage cannot be read.
     """
-    if not urls.is_there(where):
+    if not urls.exists(where):
         return None
     with connection.opened(where) as backend:
         try:
@@ -38,7 +38,7 @@ def similar_trials(backend: BaseStorage, name: str, warm_start_key: str) -> tupl
         and backend.get_study_system_attrs(study._study_id).get(attributes.WARM_START_KEY) == warm_start_key
     ]
     for study in sorted(others, key=lambda study: study._study_id, reverse=True):
-        kept = backend.get_all_trials(study._study_id, deepcopy=False, states=codec.SPENT)
+        kept = backend.get_all_trials(study._study_id, deepcopy=False, states=codec.FINISHED)
         trials = [codec.trial_of(trial, Limits(None, 1)) for trial in kept if codec.MEASUREMENT in trial.user_attrs]
         ran = tuple(t for t in trials if t.measurement.outcome is Outcome.OK)
         if ran:
@@ -52,7 +52,7 @@ def past_tunes(where: str | None, prefix: str) -> tuple[PastTune, ...]:
     Raises:
         StorageError: the storage cannot be read.
     """
-    if not urls.is_there(where):
+    if not urls.exists(where):
         return ()
     with connection.opened(where) as backend:
         found = [_past_tune(backend, study) for study in backend.get_all_studies() if study.study_name.startswith(prefix)]

@@ -2,42 +2,94 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
-from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
+from autofit.records.result import RESULT_VERSION, FailedTune, Recommendation, TuneRecord
+from autofit.records.trial import FitConfig, Trial
 
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
+_RUNS = TypeAdapter(tuple[Trial, ...])
+_CHOICE = [field.name for field in dataclasses.fields(Recommendation)]
+_NOT_SAVED = ("stage", "number", "validation_batch_size")  # of a trial: in the runs, or known from its place
 
 
 def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    """A record as JSON types; each trial is flat, its measurement beside its config."""
-    told: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
-    told["trials"] = [{**trial, **trial.pop("measurement")} for trial in told["trials"]]
-    return told
+    """A record as JSON types: the choice beside the other fields, each trial's measurement beside its config."""
+    fields: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
+    if isinstance(record, TuneRecord):
+        fields |= fields.pop("choice") | {"confirmed": True}
+    fields["trials"] = [_flat(trial) for trial in fields["trials"]]
+    fields["runs"] = encode_runs(record.runs)
+    return fields
 
 
-def decode(told: Any) -> TuneRecord | FailedTune:
+def decode(raw: Any) -> TuneRecord | FailedTune:
     """A record from JSON types.
 
     Raises:
-        pydantic.ValidationError: that is no record.
+        pydantic.ValidationError: it is not one.
     """
-    if isinstance(told, dict) and isinstance(told.get("trials"), list):
-        trials = [trial for trial in told["trials"] if isinstance(trial, dict)]
-        told = {**told, "trials": [_nested(trial) for trial in trials]}
-    return _RECORDS.validate_python(told)
+    if not isinstance(raw, dict) or not isinstance(raw.get("trials"), list):
+        return _RECORDS.validate_python(raw)
+    fields = dict(raw)
+    if "problem" not in fields:
+        fields["choice"] = {name: fields.pop(name) for name in _CHOICE if name in fields}
+    runs = decode_runs(fields.get("runs", []))
+    later = {_start(run): run.stage for run in runs if run.measurement.started_at is not None}
+    trials = [_nested(trial) for trial in fields["trials"] if isinstance(trial, dict)]
+    for number, trial in enumerate(trials):
+        trial["number"] = number
+    record = _RECORDS.validate_python({**fields, "trials": trials, "runs": ()})
+    staged = [replace(trial, stage=later.get(_start(trial), trial.stage)) for trial in record.trials]
+    return replace(record, trials=tuple(staged), runs=runs)
+
+
+def _start(trial: Trial) -> tuple[FitConfig, float | None]:
+    """Tells trials apart that were saved without their stage."""
+    return trial.config, trial.measurement.started_at
+
+
+def encode_runs(runs: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Trials after the search as JSON types."""
+    encoded = []
+    for run in _RUNS.dump_python(tuple(runs), mode="json", fallback=repr):
+        trial = {key: value for key, value in run.items() if key not in _NOT_SAVED}
+        encoded.append({"stage": run["stage"], "trial": trial, "validation_batch_size": run["validation_batch_size"]})
+    return encoded
+
+
+def decode_runs(raw: Any) -> tuple[Trial, ...]:
+    """Trials after the search from JSON types.
+
+    Raises:
+        pydantic.ValidationError: they are not such trials.
+    """
+    if isinstance(raw, list):
+        raw = [
+            {**run, **run["trial"]} if isinstance(run, dict) and isinstance(run.get("trial"), dict) else run for run in raw
+        ]
+    return _RUNS.validate_python(raw)
+
+
+def _flat(trial: dict[str, Any]) -> dict[str, Any]:
+    """A trial with its measurement beside the config, and once more by itself: readers of version 2 may use either."""
+    kept = {key: value for key, value in trial.items() if key not in _NOT_SAVED}
+    return {**kept, **trial["measurement"]}
 
 
 def _nested(trial: dict[str, Any]) -> dict[str, Any]:
     own = ("config", "why")
-    measurement = {key: value for key, value in trial.items() if key not in own}
+    measurement = {key: value for key, value in trial.items() if key not in (*own, "measurement")}
     return {**{key: trial[key] for key in own if key in trial}, "measurement": measurement}
 
 

@@ -24,7 +24,7 @@ def url_of(storage: str | None) -> str:
     return url if "://" in url or url.startswith(JOURNAL) else f"{SQLITE}{Path(url).expanduser()}"
 
 
-def is_there(storage: str | None) -> bool:
+def exists(storage: str | None) -> bool:
     """Whether a storage may hold something: False for a file that does not exist."""
     url = url_of(storage)
     file = file_of(url)

@@ -1,49 +1,42 @@
-"""Get a process for each trial, listen to it, have it watched, and say how it ended."""
+"""Run each trial in a process of its own: start it, read its messages, have it watched, and decide how it ended."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import select
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Generator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
-
-from pydantic import TypeAdapter
+from typing import Protocol
 
 from autofit import backends
-from autofit.errors import TrialProcessError, UsageError
+from autofit.errors import CancelledError, UsageError
 from autofit.machine import host
 from autofit.records.machine import Device
-from autofit.records.trial import Description, Measurement, TrialSpec
+from autofit.records.trial import Description, FailureKind, Measurement, TrialSpec
 from autofit.trial.outcome import TrialEnd, classify, read_log
-from autofit.trial.watcher import Watcher, end_tree
+from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialPipe
+from autofit.trial.watcher import StopReason, Watcher, end_tree
+from autofit.trial.wire import Task
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
-_TICK_SECONDS = 0.02  # at 2 GB/s a tree grows by 40 MB in it
-_READ_BYTES = 64 * 1024
-_SERVER_LOG = "server.log"
-_DESCRIPTIONS = TypeAdapter(Description)
-_START_SECONDS = 120.0  # for importing the backend; from a cold disk it takes half a minute
+_POLL_SECONDS = 0.02  # at 2 GB/s a process tree grows by 40 MB in it
 
 
 class Launcher(Protocol):
-    """What the loop needs of the process wall; tests put a formula behind it."""
+    """What the engine needs of the process wall; tests put a formula behind it."""
 
     def run(self, spec: TrialSpec) -> Generator[str, None, Measurement | Description]:
         """Run one trial; yields what it is doing.
 
-        Returns a Measurement, or a Description where one was asked for and could be had.
+        Returns a description where one was asked for and could be made, a measurement otherwise.
         """
 
     def close(self) -> None:
@@ -54,26 +47,26 @@ class ProcessLauncher:
     """Runs each trial in a process of its own.
 
     Args:
-        workload: the user's model and data; written to a folder of this launcher's when the first process is wanted.
+        workload: the user's model and data; written to this launcher's folder when the first process is needed.
         device: the accelerator, or None for the CPU.
         launch: "fork" (a fork of a warm server), "plain" (an interpreter of its own), or "auto": fork on Linux, plain
             where forking is unsafe.
+        cancelled: ends the trial that runs when it is set.
 
     Raises:
         UsageError: `launch` is none of these.
     """
 
-    def __init__(self, workload: Workload, device: Device | None, launch: str = "auto") -> None:
+    def __init__(
+        self, workload: Workload, device: Device | None, launch: str = "auto", cancelled: threading.Event | None = None
+    ) -> None:
         if launch not in LAUNCH_MODES:
             raise UsageError(f"launch: {launch!r} is not one of {', '.join(LAUNCH_MODES)}")
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
         self._device, self._backend, self._workload = device, backends.current(), workload
+        self._cancelled = cancelled or threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="autofit-"))
-        self._server: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-        self._inbox: list[dict[str, Any]] = []
-        self._rest = b""
-        self._lost = False
+        self._server: ServerConnection | None = None
         self._count = 0
 
     def __enter__(self) -> ProcessLauncher:
@@ -86,75 +79,64 @@ class ProcessLauncher:
         """Run another workload from now on; the server stays warm.
 
         Raises:
-            UsageError: the workload cannot be handed over.
+            UsageError: the workload cannot be passed to another process.
         """
         for path in self._folder.iterdir():
-            if path.name != _SERVER_LOG:
+            if path.name != SERVER_LOG:
                 path.unlink()
         self._workload = workload
         if self._server is not None:
             workload.save(self._folder)
 
     def warm(self) -> None:
-        """Start the server and wait until it is ready (`run` does it when it must).
+        """Start the server and wait until it is ready (`run` does so when it must).
 
         Raises:
             TrialProcessError: the backend cannot be imported, or the server does not answer.
-            UsageError: the workload cannot be handed over.
+            UsageError: the workload cannot be passed to another process.
         """
+        self._connected()
+
+    def _connected(self) -> ServerConnection:
         if self._server is None:
-            self._start_server()
+            self._workload.save(self._folder)
+            environment = {**os.environ, **self._backend.environment(self._device)}
+            self._server = ServerConnection(self._mode, self._folder, environment)
+        return self._server
 
     def run(self, spec: TrialSpec) -> Generator[str, None, Measurement | Description]:
         """See `Launcher.run`.
 
         Raises:
-            UsageError: the user's functions return something that autofit does not take.
+            UsageError: the user's functions return something that autofit does not support.
             TrialProcessError: no process could be started.
+            CancelledError: the trial was cancelled.
         """
         if self._server is None:
             yield "starting the trial server"
-            self.warm()
-        assert self._server is not None
-        server_pid, started, kills = self._server.pid, time.monotonic(), host.oom_kills()
-        started_at = time.time()
-        watcher = Watcher(server_pid, spec.limits.host_bytes, spec.deadline_seconds, self._device)
-        trial = _Listener(*self._request(spec))
-        stopped: str | None = None
-        exit_code: int | None = None
-        running = True
+        server = self._connected()
+        started, started_at, kills = time.monotonic(), time.time(), host.oom_kills()
+        watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device)
+        self._count += 1
+        log_path = self._folder / f"trial-{self._count}.log"
+        pipe = server.start(Task(spec, self._device), f"trial-{self._count}.json", log_path)
         try:
-            while running:
-                phase = trial.phase
-                readable, _, _ = select.select([trial.pipe] if trial.open else [], [], [], _TICK_SECONDS)
-                if readable:
-                    trial.read()
-                for message in self._receive(wait_seconds=0):
-                    if message.get("exited") == trial.pid:
-                        exit_code, running = message["exit_code"], False
-                running = running and not self._lost
-                stop = watcher.poll() if running and stopped is None else None
-                if stop is not None:
-                    stopped = stop.reason
-                    end_tree(server_pid, trial.pid)
-                if trial.phase is not None and trial.phase != phase:
-                    watcher.enter(trial.phase)
-                    yield trial.phase
+            exit_code, stopped = yield from self._watch(server, pipe, watcher)
         finally:
-            end_tree(server_pid, trial.pid)
-            trial.finish()
-            if self._lost:
+            end_tree(server.pid, pipe.pid)
+            pipe.finish()
+            if server.lost:
                 self._stop_server()
-        if trial.description is not None:
-            description = _DESCRIPTIONS.validate_python(trial.description)
-            return replace(description, process_bytes=watcher.peak_bytes)
-        if trial.failure is not None and trial.failure["kind"] == "usage":
-            raise UsageError(trial.failure["reason"])
-        ending = TrialEnd(
+        received = pipe.received
+        if received.description is not None:
+            return replace(received.description, process_bytes=watcher.peak_bytes)
+        if received.failure is not None and received.failure.kind is FailureKind.USAGE:
+            raise UsageError(received.failure.reason)
+        end = TrialEnd(
             exit_code=exit_code,
-            phase=trial.phase,
-            measurement=trial.measurement,
-            failure=trial.failure,
+            phase=received.phase,
+            readings=received.readings,
+            failure=received.failure,
             stopped=stopped,
             last_host_bytes=watcher.last_bytes,
             peak_host_bytes=watcher.peak_bytes,
@@ -165,119 +147,39 @@ class ProcessLauncher:
             started_at=started_at,
             phase_seconds=watcher.seconds_by_phase,
             seconds=time.monotonic() - started,
-            log=read_log(self._log_path()),
+            log=read_log(log_path),
         )
-        return classify(ending, spec.limits, self._backend, on_cpu=self._device is None)
+        return classify(end, spec.limits, self._backend, on_cpu=self._device is None)
+
+    def _watch(
+        self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher
+    ) -> Generator[str, None, tuple[int | None, StopReason | None]]:
+        """Follow a trial to its end, yielding its phases; returns its exit code and why the watcher ended it."""
+        stopped: StopReason | None = None
+        while not server.lost:
+            if self._cancelled.is_set():
+                raise CancelledError("the tune was cancelled")
+            phase = pipe.received.phase
+            if select.select([pipe.descriptor] if pipe.is_open else [], [], [], _POLL_SECONDS)[0]:
+                pipe.read()
+            for message in server.receive(wait_seconds=0):
+                if message.get("exited") == pipe.pid:
+                    return message["exit_code"], stopped
+            if stopped is None and not server.lost:
+                stopped = watcher.poll()
+                if stopped is not None:
+                    end_tree(server.pid, pipe.pid)
+            if pipe.received.phase is not None and pipe.received.phase != phase:
+                watcher.enter(pipe.received.phase)
+                yield pipe.received.phase
+        return None, stopped
 
     def close(self) -> None:
         """End the server and every trial below it, and remove the folder."""
         self._stop_server()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _log_path(self) -> Path:
-        return self._folder / f"trial-{self._count}.log"
-
-    def _request(self, spec: TrialSpec) -> tuple[int, int]:
-        """Ask the server for a process; returns its pid and the end of its pipe to read from."""
-        assert self._socket is not None
-        self._count += 1
-        name = f"trial-{self._count}.json"
-        device = asdict(self._device) if self._device else None
-        (self._folder / name).write_text(json.dumps({**asdict(spec), "device": device}))
-        read_end, write_end = os.pipe()
-        log = os.open(self._log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            socket.send_fds(self._socket, [json.dumps({"spec": name}).encode()], [write_end, log])
-        except OSError as error:
-            os.close(read_end)
-            raise TrialProcessError(f"the trial server is gone: {error}") from None
-        finally:
-            os.close(write_end)
-            os.close(log)
-        os.set_blocking(read_end, False)
-        while not self._lost:
-            for message in self._receive(wait_seconds=1):
-                if "pid" in message:
-                    return message["pid"], read_end
-        os.close(read_end)
-        raise TrialProcessError("the trial server ended when it was asked for a process")
-
-    def _start_server(self) -> None:
-        self._workload.save(self._folder)
-        ours, theirs = socket.socketpair()
-        root = str(Path(__file__).parents[2])
-        program = f"import sys; sys.path.append({root!r}); from autofit.trial.server import serve; serve(*sys.argv[1:])"
-        environment = {**os.environ, **self._backend.environment(self._device)}
-        log_path = self._folder / _SERVER_LOG
-        with theirs, open(log_path, "wb") as log:
-            self._server = subprocess.Popen(
-                [sys.executable, "-c", program, self._mode, str(theirs.fileno()), str(self._folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                start_new_session=True,
-            )
-        self._socket, self._rest, self._lost = ours, b"", False
-        message = next(iter(self._receive(wait_seconds=_START_SECONDS)), {})
-        if "ready" not in message:
-            told = message.get("failed") or read_log(log_path) or "it did not answer"
-            self._stop_server()
-            raise TrialProcessError(f"the Keras backend could not be started:\n\n{told.strip()}")
-
     def _stop_server(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
         if self._server is not None:
-            try:
-                self._server.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    end_tree(self._server.pid, self._server.pid)
-                self._server.wait()
+            self._server.stop()
             self._server = None
-
-    def _receive(self, wait_seconds: float) -> Generator[dict[str, Any], None, None]:
-        """The messages that have come from the server; notes when it is lost."""
-        assert self._socket is not None
-        if select.select([self._socket], [], [], wait_seconds)[0]:
-            data = self._socket.recv(_READ_BYTES)
-            self._lost = not data
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            self._inbox += [json.loads(line) for line in lines]
-        while self._inbox:
-            yield self._inbox.pop(0)
-
-
-class _Listener:
-    """The driver's end of one trial's pipe, and what has come through it."""
-
-    def __init__(self, pid: int, pipe: int) -> None:
-        self.pid, self.pipe = pid, pipe
-        self.phase: str | None = None
-        self.description: dict[str, Any] | None = None
-        self.measurement: dict[str, Any] | None = None
-        self.failure: dict[str, Any] | None = None
-        self.open = True
-        self._rest = b""
-
-    def read(self) -> bool:
-        """Take in what is there; False when there is nothing more."""
-        try:
-            data = os.read(self.pipe, _READ_BYTES)
-        except BlockingIOError:
-            return False
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            for key, value in json.loads(line).items():
-                setattr(self, key, value)
-        self.open = bool(data)
-        return self.open
-
-    def finish(self) -> None:
-        """Take in the rest and close."""
-        while self.read():
-            pass
-        os.close(self.pipe)

@@ -1,8 +1,8 @@
 """Exit status and evidence -> outcome.
 
 The exit status alone misleads: an allocator's failure can end in an exception, in SIGSEGV or in an abort, and SIGKILL comes
-from the watcher, from the kernel's OOM killer or from a person. So the log and the watcher's last reading decide, and the
-record keeps why.
+from the watcher, from the kernel's OOM killer or from a person. The log and the watcher's last reading decide, and the
+record keeps the reason.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from autofit.backends.protocol import Backend
-from autofit.records.trial import Evidence, Limits, Measurement, Outcome
+from autofit.records.trial import Evidence, FailureKind, Limits, Measurement, Outcome, Phase
 from autofit.records.units import format_bytes, format_seconds
+from autofit.trial.watcher import StopReason
+from autofit.trial.wire import Failure, Readings
 
 _TAIL_LINES = 40
 _LINE_CHARACTERS = 300
@@ -24,8 +25,9 @@ _NOISE = re.compile(r"Chunk at|InUse at|Free  at|Bin \(|Next region of size|Stat
 _HOST_OOM_LINES = re.compile(
     r"std::bad_alloc|MemoryError|Cannot allocate memory|No space left on device.*(/dev/shm|torch_)"
 )
-_FULL_BYTES = 2**20  # /dev/shm with less room than this is full
-_NEAR_LIMIT = 0.9  # a tree killed from outside above this share of its limit is taken to have run out of memory
+_FULL_BYTES = 2**20  # /dev/shm with less free space than this is full
+_NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree killed from outside above it counts as out of memory
+_REPORTED_OUTCOMES = {FailureKind.DEVICE_OOM: Outcome.DEVICE_OOM, FailureKind.HOST_OOM: Outcome.HOST_OOM}
 
 
 @dataclass(frozen=True)
@@ -34,20 +36,20 @@ class TrialEnd:
 
     exit_code: int | None
     """The exit status; -N for signal N; None when the trial server was lost with it."""
-    phase: str | None
-    measurement: Mapping[str, Any] | None
-    failure: Mapping[str, Any] | None
-    stopped: str | None
-    """"host limit" or "deadline" when the watcher ended it."""
+    phase: Phase | None
+    readings: Readings | None
+    failure: Failure | None
+    stopped: StopReason | None
+    """Why the watcher ended it, if it did."""
     last_host_bytes: int
     peak_host_bytes: int
     kernel_oom_kills: int
     seconds: float
     log: str
-    host_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
+    host_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
     driver_peak_bytes: int | None = None
     started_at: float | None = None
-    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
     least_shared_memory_bytes: int | None = None
     """The least room seen in /dev/shm; None where it was not read."""
 
@@ -60,92 +62,88 @@ def read_log(path: Path) -> str:
         return ""
 
 
-def classify(ending: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
-    """Decide the outcome of a trial from all the evidence, and say why.
+def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
+    """Decide the outcome of a trial from all the evidence, with the reason.
 
-    On a CPU without a device limit the backend's allocator takes host memory, and its OOM is one of the host.
+    On a CPU without a device limit the backend's allocator uses host memory, and its OOM counts as one of the host.
     """
-    oom_line = _last_match(backend.oom_lines, ending.log)
-    outcome, reason = _decide(ending, limits, oom_line, _last_match(_HOST_OOM_LINES, ending.log))
+    oom_line = _last_match(backend.oom_lines, end.log)
+    outcome, reason = _decide(end, limits, oom_line, _last_match(_HOST_OOM_LINES, end.log))
     if outcome is Outcome.DEVICE_OOM and on_cpu and limits.device_bytes is None:
         outcome = Outcome.HOST_OOM
-    tail = [line for line in ending.log.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
-    killed_by = ending.exit_code is not None and ending.exit_code < 0
+    tail = [line for line in end.log.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
+    killed_by = end.exit_code is not None and end.exit_code < 0
     evidence = Evidence(
         reason=reason,
-        phase=ending.phase,
-        exit_code=ending.exit_code,
-        signal=_signal_name(-ending.exit_code) if killed_by and ending.exit_code else None,
-        last_host_bytes=ending.last_host_bytes,
+        phase=None if end.phase is None else str(end.phase),
+        exit_code=end.exit_code,
+        signal=_signal_name(-end.exit_code) if killed_by and end.exit_code else None,
+        last_host_bytes=end.last_host_bytes,
         log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
     )
-    told = dict(ending.measurement or {})
-    if not told and ending.failure:
-        told["device_peak_bytes"] = ending.failure.get("device_peak_bytes")
-    if outcome is not Outcome.OK:
-        told = {k: v for k, v in told.items() if k == "device_peak_bytes"}
+    readings = asdict(end.readings) if end.readings is not None and outcome is Outcome.OK else {}
+    reported = end.readings or end.failure
+    readings["device_peak_bytes"] = reported.device_peak_bytes if reported is not None else None
     return Measurement(
         outcome=outcome,
         evidence=evidence,
-        seconds=ending.seconds,
-        host_peak_bytes=_host_peak(ending, outcome) or None,
-        host_peak_bytes_by_phase=dict(ending.host_peak_bytes_by_phase),
-        driver_peak_bytes=ending.driver_peak_bytes,
-        allocator_fallbacks=len(backend.fallback_lines.findall(ending.log)),
-        started_at=ending.started_at,
-        phase_seconds=dict(ending.phase_seconds),
-        traceback=ending.failure.get("traceback") if ending.failure and outcome is Outcome.ERROR else None,
-        **told,
+        seconds=end.seconds,
+        host_peak_bytes=_host_peak(end, outcome) or None,
+        host_peak_bytes_by_phase={str(phase): size for phase, size in end.host_peak_bytes_by_phase.items()},
+        driver_peak_bytes=end.driver_peak_bytes,
+        allocator_fallbacks=len(backend.fallback_lines.findall(end.log)),
+        started_at=end.started_at,
+        phase_seconds={str(phase): seconds for phase, seconds in end.phase_seconds.items()},
+        traceback=end.failure.traceback if end.failure is not None and outcome is Outcome.ERROR else None,
+        **readings,
     )
 
 
 def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds decides
-    ending: TrialEnd, limits: Limits, oom_line: str | None, host_line: str | None
+    end: TrialEnd, limits: Limits, oom_line: str | None, host_line: str | None
 ) -> tuple[Outcome, str]:
-    last, limit = ending.last_host_bytes, limits.host_bytes
+    last, limit = end.last_host_bytes, limits.host_bytes
     reading = f"last reading {format_bytes(last)}, {last / limit:.0%} of the host limit of {format_bytes(limit)}"
-    if ending.stopped == "host limit":
+    if end.stopped is StopReason.HOST_LIMIT:
         over = last / limit - 1
         return Outcome.HOST_OOM, (
             f"ended by the watcher: its processes used {format_bytes(last)}, "
             f"{over:.1%} over the host limit of {format_bytes(limit)}"
         )
-    if ending.measurement is not None:
-        peak = ending.measurement.get("device_peak_bytes")
+    if end.readings is not None:
+        peak = end.readings.device_peak_bytes
         if peak is not None and limits.device_bytes is not None and peak > limits.device_bytes:
             return Outcome.DEVICE_OOM, (
                 f"ran, but its peak of {format_bytes(peak)} is over the device limit of {format_bytes(limits.device_bytes)}"
             )
-        return Outcome.OK, "ran to its end"
-    if ending.failure is not None:
-        kind, told = ending.failure["kind"], str(ending.failure["reason"])
-        meanings = {"device_oom": Outcome.DEVICE_OOM, "host_oom": Outcome.HOST_OOM}
-        return meanings.get(kind, Outcome.ERROR), told
-    how = _how_it_ended(ending.exit_code)
+        return Outcome.OK, "finished"
+    if end.failure is not None:
+        return _REPORTED_OUTCOMES.get(end.failure.kind, Outcome.ERROR), end.failure.reason
+    how = _how_it_ended(end.exit_code)
     if oom_line is not None:
         return Outcome.DEVICE_OOM, f"{how} after the allocator wrote: {oom_line}"
-    if ending.kernel_oom_kills:
-        return Outcome.HOST_OOM, f"{how}; the kernel killed {ending.kernel_oom_kills} process(es) for memory; {reading}"
-    if ending.stopped == "deadline":
+    if end.kernel_oom_kills:
+        return Outcome.HOST_OOM, f"{how}; the kernel killed {end.kernel_oom_kills} process(es) for memory; {reading}"
+    if end.stopped is StopReason.DEADLINE:
         return (
             Outcome.TIMEOUT,
-            f"ended at its deadline after {format_seconds(ending.seconds)} while: {ending.phase or 'starting'}",
+            f"ended at its deadline after {format_seconds(end.seconds)} while: {end.phase or 'starting'}",
         )
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"
-    room = ending.least_shared_memory_bytes
-    if ending.exit_code == -signal.SIGBUS and room is not None and room < _FULL_BYTES:
+    room = end.least_shared_memory_bytes
+    if end.exit_code == -signal.SIGBUS and room is not None and room < _FULL_BYTES:
         return Outcome.HOST_OOM, (
             f"{how} with /dev/shm full; give the container more (docker run --shm-size), or use fewer worker processes"
         )
-    if ending.exit_code == -signal.SIGKILL and last >= _NEAR_LIMIT * limit:
+    if end.exit_code == -signal.SIGKILL and last >= _NEAR_LIMIT_SHARE * limit:
         return Outcome.HOST_OOM, f"{how}; {reading}"
-    return Outcome.CRASHED, f"{how} while: {ending.phase or 'starting'}; {reading}"
+    return Outcome.CRASHED, f"{how} while: {end.phase or 'starting'}; {reading}"
 
 
-def _host_peak(ending: TrialEnd, outcome: Outcome) -> int:
-    """The peak; what a tree was ended for counts, in whatever phase it was."""
-    return max(ending.peak_host_bytes, ending.last_host_bytes if outcome is Outcome.HOST_OOM else 0)
+def _host_peak(end: TrialEnd, outcome: Outcome) -> int:
+    """The peak; the reading for which a process tree was ended counts in any phase."""
+    return max(end.peak_host_bytes, end.last_host_bytes if outcome is Outcome.HOST_OOM else 0)
 
 
 def _how_it_ended(exit_code: int | None) -> str:
@@ -162,6 +160,6 @@ def _signal_name(number: int) -> str:
 
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:
-    """The last line that matches, from the match on: what stands before it is the logger's."""
-    found = [match for line in log.splitlines() if (match := pattern.search(line))]
-    return found[-1].string[found[-1].start() :].strip()[:_LINE_CHARACTERS] if found else None
+    """The last line that matches, from the match on: what precedes it is the logger's."""
+    matches = [match for line in log.splitlines() if (match := pattern.search(line))]
+    return matches[-1].string[matches[-1].start() :].strip()[:_LINE_CHARACTERS] if matches else None

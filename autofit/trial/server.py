@@ -23,7 +23,6 @@ from typing import Any, NoReturn
 
 import psutil
 
-from autofit import backends
 from autofit.errors import AutofitError
 from autofit.trial.worker import main
 
@@ -64,12 +63,11 @@ class _Server:
         started = time.perf_counter()
         if self._mode == "fork":
             try:
-                backends.current().preload()
-                from autofit.trial.worker import roles  # noqa: F401  # loads Keras: once, for all forks
+                main.preload()
             except Exception as error:
-                self._tell(failed=str(error) if isinstance(error, AutofitError) else traceback.format_exc())
+                self._send(failed=str(error) if isinstance(error, AutofitError) else traceback.format_exc())
                 return
-        self._tell(ready=time.perf_counter() - started)
+        self._send(ready=time.perf_counter() - started)
         while os.getppid() == self._parent:
             readable, _, _ = select.select([self._driver.fileno(), self._wake], [], [], _ORPHAN_CHECK_SECONDS)
             if self._wake in readable:
@@ -80,7 +78,7 @@ class _Server:
                 request, descriptors, _, _ = socket.recv_fds(self._driver, _REQUEST_BYTES, 2)
                 if not request:
                     return
-                self._tell(pid=self._start(json.loads(request)["spec"], *descriptors))
+                self._send(pid=self._start(json.loads(request)["spec"], *descriptors))
 
     def end(self) -> None:
         """End everything below this process, then remove the folder."""
@@ -136,8 +134,8 @@ class _Server:
                 return
             if pid == 0:
                 return
-            self._tell(exited=pid, exit_code=os.waitstatus_to_exitcode(status))
+            self._send(exited=pid, exit_code=os.waitstatus_to_exitcode(status))
 
-    def _tell(self, **message: Any) -> None:
+    def _send(self, **message: Any) -> None:
         with contextlib.suppress(BrokenPipeError):  # the driver is gone: the loop will see it
             self._driver.sendall(json.dumps(message).encode() + b"\n")

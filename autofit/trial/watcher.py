@@ -12,13 +12,12 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
 
 import psutil
 
 from autofit.machine import gpus, host
 from autofit.records.machine import Device
-from autofit.records.trial import INPUT_ALONE
+from autofit.records.trial import Phase, Text
 
 _TREE_SECONDS = 0.25
 _PSS_SECONDS = 0.25
@@ -26,11 +25,11 @@ _PSS_DUTY = 0.05  # share of a core that reading PSS may take, far from the limi
 _END_SECONDS = 2.0
 
 
-@dataclass(frozen=True)
-class Stop:
-    """Why the watcher wants a trial ended: "host limit" or "deadline"."""
+class StopReason(Text):
+    """Why the watcher ends a trial."""
 
-    reason: str
+    HOST_LIMIT = "host limit"
+    DEADLINE = "deadline"
 
 
 class Watcher:
@@ -40,7 +39,7 @@ class Watcher:
         server_pid: the root of the tree.
         host_limit_bytes: most ΣPSS that the tree may use.
         deadline_seconds: longest that the trial may take, from now.
-        device: the GPU whose use by the tree is read from the driver, or None.
+        device: the GPU whose memory used by the tree is read from the driver, or None.
     """
 
     def __init__(
@@ -52,9 +51,9 @@ class Watcher:
         self._rss: dict[int, int] = {}
         self._tree_due = self._pss_due = 0.0
         self.last_bytes = 0
-        self.phase, self._phase_began = "starting", time.monotonic()
-        self.peak_by_phase: dict[str, int] = {}
-        self._seconds_by_phase: dict[str, float] = {}
+        self.phase, self._phase_began = Phase.STARTING, time.monotonic()
+        self.peak_by_phase: dict[Phase, int] = {}
+        self._seconds_by_phase: dict[Phase, float] = {}
         self.least_shared_memory_bytes = host.shared_memory()[1]
         self._device = device
         self._device_used_before = gpus.used_bytes(device, ())[0] if device else None
@@ -62,23 +61,23 @@ class Watcher:
 
     @property
     def peak_bytes(self) -> int:
-        """The highest ΣPSS, but for the phase in which nothing is trained."""
-        return max((size for phase, size in self.peak_by_phase.items() if phase != INPUT_ALONE), default=0)
+        """The highest ΣPSS of the phases that count."""
+        return max((size for phase, size in self.peak_by_phase.items() if phase.counts), default=0)
 
     @property
-    def seconds_by_phase(self) -> dict[str, float]:
-        """Where the time has gone until now."""
+    def seconds_by_phase(self) -> dict[Phase, float]:
+        """Seconds spent in each phase until now."""
         spent = self._seconds_by_phase.get(self.phase, 0.0) + time.monotonic() - self._phase_began
         return {**self._seconds_by_phase, self.phase: spent}
 
-    def enter(self, phase: str) -> None:
-        """A new phase has begun: what is used now is its own."""
+    def enter(self, phase: Phase) -> None:
+        """Begin a new phase: what is used now counts for it."""
         self._seconds_by_phase = self.seconds_by_phase
         self.phase, self._phase_began = phase, time.monotonic()
         self._read()
 
-    def poll(self) -> Stop | None:
-        """Look once; says when the trial must end."""
+    def poll(self) -> StopReason | None:
+        """Look once; returns why the trial must end, or None."""
         now = time.monotonic()
         if now >= self._tree_due:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -89,8 +88,8 @@ class Watcher:
             cost = time.monotonic() - now
             self._pss_due = now + max(_PSS_SECONDS, cost / _PSS_DUTY)
         if self.last_bytes > self._limit:
-            return Stop("host limit")
-        return Stop("deadline") if now >= self._deadline else None
+            return StopReason.HOST_LIMIT
+        return StopReason.DEADLINE if now >= self._deadline else None
 
     def _read(self) -> None:
         self._rss = self._read_rss()
@@ -110,7 +109,7 @@ class Watcher:
                 self.driver_peak_bytes = max(self.driver_peak_bytes or 0, ours)
 
     def _growth_bytes(self) -> int:
-        """What resident sets have grown since the last reading: a bound on how much the tree uses more."""
+        """Growth of the resident sets since the last reading: an upper bound of the growth of ΣPSS."""
         return sum(max(0, rss - self._rss.get(pid, 0)) for pid, rss in self._read_rss().items())
 
     def _read_rss(self) -> dict[int, int]:

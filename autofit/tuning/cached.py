@@ -1,8 +1,8 @@
-"""Answer from what is kept, or ask: the loop of `tuner`, loaded only where a question has no answer yet."""
+"""The stored result of a request, or a new tune; the engine is loaded only when there is no result yet."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,104 +10,81 @@ from typing import Any
 from pydantic import ValidationError
 
 from autofit.errors import NothingFitsError
-from autofit.records.events import Event, Notice
+from autofit.records.events import Emit, Notice
 from autofit.records.result import FailedTune, TuneRecord
-from autofit.records.trial import Limits, Outcome
-from autofit.storage import attributes, result_files, urls
+from autofit.storage import attributes, result_files, urls, validity
 from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 
-_NAMED = ("tensorflow", "keras")
-_MORE = 1.05  # times a limit: more may have another answer, if the limit had a part in it
-_NEAR = 0.5  # of a limit: a search that came nearer may have been held back by it
+_NAMED_VERSIONS = ("tensorflow", "keras")
 
 
-def tune(request: TuneRequest, launcher: Launcher) -> Generator[Event, None, TuneRecord]:
-    """Find the fastest config that fits, and prove it; or say again what was found before.
+def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
+    """Return the stored result of a request if it still holds, else find one.
 
     Raises:
         NothingFitsError: not even the smallest batch fits, now or in an earlier tune under no smaller limits.
         AutofitError: as `tuner.tune`.
     """
-    found = cached(request)
-    if isinstance(found, TuneRecord):
-        yield Notice(origin(found))
-        return found
-    if found is not None:
-        yield Notice(origin(found))
-        raise _nothing_fits(found)
-    from autofit.tuning import tuner  # loads Optuna and SciPy: a second that a known answer need not wait for
+    cached = stored_result(request)
+    if cached is not None:
+        emit(Notice(origin(cached)))
+    if isinstance(cached, TuneRecord):
+        return cached
+    if cached is not None:
+        raise _nothing_fits(cached)
+    from autofit.tuning import tuner  # loads Optuna and SciPy: a second that a stored result need not wait for
 
-    return (yield from tuner.tune(request, launcher))
+    return tuner.tune(request, launcher, emit)
 
 
 def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
-    """What is kept with a question's study; None where it was not asked before.
+    """The attributes of the request's study; None if there is no such study.
 
     Raises:
         StorageError: the storage cannot be read.
     """
-    where, name = request.storage, request.fingerprint()
-    if not urls.is_there(where):
+    storage, name = request.settings.storage, request.fingerprint()
+    if not urls.exists(storage):
         return None
-    found = attributes.read_quickly(where, name)
-    if found is not None:
-        return found
+    attributes_read = attributes.read_quickly(storage, name)
+    if attributes_read is not None:
+        return attributes_read
     from autofit.storage import past_tunes  # loads Optuna
 
-    return past_tunes.attributes_of(where, name)
+    return past_tunes.attributes_of(storage, name)
 
 
-def cached(request: TuneRequest) -> TuneRecord | FailedTune | None:
-    """The answer of an earlier tune to the same question, if there is one that holds under the limits as they are now.
+def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
+    """The result of an earlier tune for the same request, if there is one that holds under the limits of today.
 
     Raises:
         StorageError: the storage cannot be read.
     """
-    told = None if request.fresh else stored_attributes(request)
+    stored = None if request.fresh else stored_attributes(request)
     try:
-        found = result_files.decode((told or {}).get(request.result_key()))
+        result = result_files.decode((stored or {}).get(request.result_key()))
     except ValidationError:
         return None
-    if isinstance(found, FailedTune):
-        now, then = (
-            limits.device_bytes if found.memory == "device" else limits.host_bytes
-            for limits in (request.limits, found.limits)
-        )
-        return found if now is not None and then is not None and now <= then else None
-    return replace(found, usage=request.usage) if _holds(found, request.limits) else None
+    if isinstance(result, FailedTune):
+        return result if validity.failure_holds(result, request.limits) else None
+    return replace(result, usage=request.usage) if validity.result_holds(result, request.limits) else None
 
 
-def _holds(found: TuneRecord, now: Limits) -> bool:
-    """Whether an answer fits the limits as they are now, and they are not so much wider that a larger batch might win."""
-    then, ended = found.limits, [trial.measurement for trial in found.trials]
-    device = now.device_bytes is None or (found.device_peak_bytes or 0) <= now.device_bytes
-    if not device or (found.host_peak_bytes or 0) > now.host_bytes:
-        return False
-    held_back = []
-    if now.device_bytes is not None and then.device_bytes is not None and now.device_bytes > _MORE * then.device_bytes:
-        near = _NEAR * then.device_bytes
-        held_back += [m.outcome is Outcome.DEVICE_OOM or (m.device_peak_bytes or 0) > near for m in ended]
-    if now.host_bytes > _MORE * then.host_bytes:
-        near = _NEAR * then.host_bytes
-        held_back += [m.outcome is Outcome.HOST_OOM or (m.host_peak_bytes or 0) > near for m in ended]
-    return not any(held_back)
+def origin(result: TuneRecord | FailedTune) -> str:
+    """When and on what a stored result was found."""
+    when = f"{datetime.fromtimestamp(result.started_at):%Y-%m-%d %H:%M}"
+    versions = result.description.versions if result.description is not None else {}
+    named = [f"{name} {versions[name]}" for name in _NAMED_VERSIONS if name in versions]
+    host = f"{result.machine.host or 'this host'} ({', '.join([result.device, *named])})"
+    return f"stored result of the tune of {when} on {host}; --fresh tunes again"
 
 
-def origin(found: TuneRecord | FailedTune) -> str:
-    """From when an answer is, and on what it was found."""
-    when = f"{datetime.fromtimestamp(found.started_at):%Y-%m-%d %H:%M}"
-    told = found.description.versions if found.description is not None else {}
-    versions = [f"{name} {version}" for name, version in told.items() if name in _NAMED]
-    place = f"{found.machine.host or 'this host'} ({', '.join([found.device, *versions])})"
-    return f"answered from the tune of {when} on {place}; ask anew with --fresh"
-
-
-def _nothing_fits(found: FailedTune) -> NothingFitsError:
+def _nothing_fits(failed: FailedTune) -> NothingFitsError:
     """The error that an earlier tune ended with."""
-    limit = found.limits.device_bytes if found.memory == "device" else found.limits.host_bytes
+    limit_bytes = failed.limits.device_bytes if failed.memory == "device" else failed.limits.host_bytes
     error = NothingFitsError(
-        found.memory or "host", found.batch_size, found.needed_bytes or 0, limit or 0, at_least=found.at_least
+        failed.memory or "host", failed.batch_size, failed.needed_bytes or 0, limit_bytes or 0, at_least=failed.at_least
     )
-    error.seen = found
+    error.tune = failed
     return error

@@ -1,168 +1,281 @@
-"""From the trials of a search to a choice that is proven: the finalists' race, the confirmation, and what fails in them.
+"""From the trials of a search to a confirmed choice.
 
-What ran here is kept with the study as it ends, so that a tune that is killed now goes on where it was.
+    finalists ──> run once more, where noise leaves the choice open
+        │
+        └──> chosen config against the baseline, in turn ──> a rival that read far more? run it again
+                    │                                              │
+              a run failed: stored, choose again             the cheaper of both within the tolerance
+
+Every run is stored as it ends, so that a tune that is killed continues where it was.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from autofit.records.events import Activity, Event, Notice, TrialEnded
-from autofit.records.result import ConfirmingRun, Recommendation
-from autofit.records.trial import INPUT_BOUND, Description, FitConfig, Measurement, Outcome, Trial, TrialSpec
+from pydantic import ValidationError
+
+from autofit.records.events import Activity, Notice, TrialEnded
+from autofit.records.intervals import mean_interval
+from autofit.records.result import DataForm, Recommendation, Speedup
+from autofit.records.trial import Description, FitConfig, Measurement, Outcome, Phase, Stage, Trial
 from autofit.records.units import format_rate
 from autofit.search import selection
-from autofit.search.sampler import FrontierSampler
+from autofit.search.decision import Proposer
+from autofit.storage import attributes, result_files
 from autofit.storage.study import TuningStudy
-from autofit.tuning import record as records
-from autofit.tuning.budget import CONFIRM_SECONDS, Budget
-from autofit.tuning.confirmation import FailedConfirmation, confirm, rerun_finalists
-from autofit.tuning.request import TuneRequest
-from autofit.tuning.runner import user_error
+from autofit.tuning.runner import TrialRunner, require_user_code_ran
 
-RunSpec = Callable[[TrialSpec, Activity], Generator[Event, None, Measurement]]
-SpecOf = Callable[[FitConfig, Sequence[Trial]], TrialSpec]
+_VALIDATION_SHRINK_FACTOR = 4  # validation that does not fit gets batches smaller by this
+
+Knobs = Mapping[str, tuple[int, ...]]
+
+
+@dataclass
+class _Pair:
+    """The runs of one chosen config and of the baseline."""
+
+    chosen: Trial
+    baseline: FitConfig
+    validation_batch_size: int | None = None
+    runs: dict[FitConfig, list[Measurement]] = field(default_factory=dict)
+    baseline_failure: Measurement | None = None
+
+    def in_turn(self, number: int) -> list[FitConfig]:
+        """What to run in a round; the order changes from round to round."""
+        if self.baseline == self.chosen.config or self.baseline_failure is not None:
+            return [self.chosen.config]
+        order = [self.chosen.config, self.baseline]
+        return order if number % 2 == 0 else order[::-1]
 
 
 class Confirmation:
-    """Chooses among the trials of a study, and runs the choice against the baseline.
+    """Chooses among the trials of a search, and runs the choice against the baseline.
 
     Args:
-        question: what is asked.
-        study: with the trials of the search; what fails here is added to it.
-        sampler: that proposed them; knows what is to be thought of their rates.
-        budget: what may be spent.
-        run: runs a trial.
-        spec_of: how a trial of the search measures a config.
+        runner: runs trials.
+        study: stores the trials of the search, and those that fail here.
+        proposer: of the search; estimates the rates of what ran.
+        knobs: the values of each knob that is searched.
+        description: of the workload.
+        baseline: the config to compare with.
+        baseline_may_win: whether the baseline is in the search space.
     """
 
     def __init__(
         self,
-        request: TuneRequest,
+        runner: TrialRunner,
         study: TuningStudy,
-        sampler: FrontierSampler,
-        budget: Budget,
-        run: RunSpec,
-        spec_of: SpecOf,
+        proposer: Proposer,
+        knobs: Knobs,
+        description: Description,
+        baseline: FitConfig,
+        *,
+        baseline_may_win: bool,
     ) -> None:
-        self._request, self._study, self._sampler, self._budget = request, study, sampler, budget
-        self._run, self._spec_of = run, spec_of
-        trials = [t for t in study.trials() if t.measurement.outcome is not Outcome.OK]
-        failed = {(trial.config, trial.measurement.started_at) for trial in trials}
-        before = records.kept_runs(study)
-        self._before = [run for run in before if run.trial.fits(request.limits)]  # others would end otherwise now, or did
-        self.runs = tuple(
-            run
-            for run in before
-            if run not in self._before and (run.trial.config, run.trial.measurement.started_at) in failed
-        )
+        self._runner, self._study, self._proposer, self._knobs = runner, study, proposer, knobs
+        self._baseline, self._baseline_may_win = baseline, baseline_may_win
+        request = runner.request
+        self._limits, self._tolerance = request.limits, request.settings.tolerance
+        self._may_shrink = "batch_size" in description.validation_knobs or request.usage.validation_form is DataForm.ARRAYS
+        stored = _stored_runs(study)
+        self._reusable = [run for run in stored if run.fits(self._limits)]
+        failed = {trial.number for trial in study.trials() if trial.measurement.outcome is not Outcome.OK}
+        self.runs = tuple(run for run in stored if run not in self._reusable and run.number in failed)
 
-    def prove(
-        self, description: Description, baseline: FitConfig, *, may_win: bool
-    ) -> Generator[Event, None, Recommendation | None]:
-        """The choice, confirmed; None where no trial is left to choose.
+    def run(self) -> Recommendation | None:
+        """Choose and confirm; None when no trial is left to choose.
 
         Raises:
             UserCodeError: the user's code raised.
         """
-        study = self._study
-        while True:
-            count = len(study.trials())
-            chosen = yield from self._choose()
-            if chosen is None:
-                if len(study.trials()) > count:
-                    continue
-                return None
-            proof = functools.partial(self._confirmed, description, baseline, may_win=may_win)
-            verdict = yield from proof(chosen)
-            if isinstance(verdict, FailedConfirmation):
-                study.add(verdict.trial, self._sampler.distributions)
-                continue
-            rival = yield from self._rival(verdict)
-            second = verdict if rival is None else (yield from proof(rival))
-            if isinstance(second, FailedConfirmation):
-                study.add(second.trial, self._sampler.distributions)
-                return verdict
-            return max(verdict, second, key=lambda found: found.samples_per_second)
+        while finalists := self._finalists():
+            chosen = self._rerun_finalists(finalists)
+            confirmed = None if chosen is None else self._against_baseline(chosen)
+            if confirmed is not None:
+                return self._against_rival(confirmed)
+        return None
 
-    def _confirmed(
-        self, description: Description, baseline: FitConfig, chosen: Trial, *, may_win: bool
-    ) -> Generator[Event, None, Recommendation | FailedConfirmation]:
-        request = self._request
-        return (
-            yield from confirm(
-                chosen,
-                baseline,
-                functools.partial(self._confirming_run, chosen),
-                self._budget.rounds(chosen),
-                may_win=may_win,
-                tolerance=request.tolerance,
-                may_shrink="batch_size" in description.validation_knobs or request.usage.validation_form == "arrays",
+    def _finalists(self) -> tuple[Trial, ...]:
+        trials = self._study.trials()
+        return selection.finalists(trials, self._limits, self._tolerance, self._proposer.rates(trials))
+
+    def _rerun_finalists(self, finalists: Sequence[Trial]) -> Trial | None:
+        """Run each finalist once more and choose; None when one failed.
+
+        Earlier estimates and new readings are weighed by their variances. The readings choose, and so are not reported as
+        the rate of what they chose: the highest of several noisy readings is too high.
+        """
+        trials = self._study.trials()
+        if len(finalists) < 2 or not self._runner.budget.allows_reruns(trials, len(finalists)):
+            return finalists[-1]
+        estimates, rates = self._proposer.rates(trials), {}
+        for number, finalist in enumerate(finalists, 1):
+            measurement = self._rerun(finalist.config, f"comparing finalists, {number} of {len(finalists)}")
+            if measurement is None:
+                return None
+            mean, deviation = estimates[finalist.config]
+            weight = deviation**2 / (deviation**2 + measurement.rate_noise**2)
+            reading = math.log(measurement.samples_per_second or 1.0)
+            rates[finalist.config] = math.exp(mean + weight * (reading - mean))
+        return selection.choose(finalists, self._limits, self._tolerance, rates)
+
+    def _rerun(self, config: FitConfig, doing: str) -> Measurement | None:
+        """Measure a config once more; None when that failed, which is then stored against it."""
+        trials, activity = self._study.trials(), Activity(doing, config)
+        trial = self._run(Stage.FINALIST, config, None, lambda: self._runner.measure_again(config, trials, activity))
+        return trial.measurement if trial.measurement.outcome is Outcome.OK else None
+
+    def _against_baseline(self, chosen: Trial) -> Recommendation | None:
+        """Run a config and the baseline in turn; None when a run of the config failed.
+
+        A baseline that is faster by more than the tolerance takes the place of the config, if it may win.
+        """
+        pair, rounds = _Pair(chosen, self._baseline), self._runner.budget.rounds(chosen)
+        for number in range(rounds):
+            for config in pair.in_turn(number):
+                is_chosen = config == chosen.config
+                name = "the chosen config" if is_chosen else "the baseline"
+                activity = Activity(f"confirming {name}, run {number + 1} of {rounds}", config)
+                confirm = self._confirm_chosen if is_chosen else self._confirm
+                measurement = confirm(pair, config, activity)
+                if measurement.outcome is Outcome.OK:
+                    pair.runs.setdefault(config, []).append(measurement)
+                elif is_chosen:
+                    return None
+                else:
+                    pair.baseline_failure = measurement
+        return _recommendation(pair, self._tolerance if self._baseline_may_win else math.inf)
+
+    def _confirm_chosen(self, pair: _Pair, config: FitConfig, activity: Activity) -> Measurement:
+        """Run the chosen config, with ever smaller batches for validation while only that does not fit."""
+        measurement = self._confirm(pair, config, activity)
+        while self._only_validation_failed(config, measurement, pair.validation_batch_size):
+            size = pair.validation_batch_size or config.batch_size or 1
+            pair.validation_batch_size = max(1, size // _VALIDATION_SHRINK_FACTOR)
+            self._runner.emit(
+                Notice(f"validation did not fit with batches of {size}; trying batches of {pair.validation_batch_size}")
+            )
+            measurement = self._confirm(pair, config, activity)
+        return measurement
+
+    def _confirm(self, pair: _Pair, config: FitConfig, activity: Activity) -> Measurement:
+        measured = [t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second]
+        known = measured[0] if measured else pair.chosen.measurement
+        size = pair.validation_batch_size if config == pair.chosen.config else None
+        stage = Stage.CHOSEN if config == pair.chosen.config else Stage.BASELINE
+        return self._run(stage, config, size, lambda: self._runner.confirm(config, known, activity, size)).measurement
+
+    def _against_rival(self, confirmed: Recommendation) -> Recommendation:
+        """Confirm a config that read far more than the choice was confirmed at, if it does so again.
+
+        Of the two, the cheaper within the tolerance of the faster is returned, as everywhere.
+        """
+        trials, rate = self._study.trials(), confirmed.samples_per_second
+        noise = (confirmed.spread or 0.0) / 2
+        rival = selection.overlooked(trials, self._limits, confirmed.config, rate, noise)
+        if rival is None or not self._runner.budget.allows_reruns(trials, 1):
+            return confirmed
+        self._runner.emit(
+            Notice(
+                f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial: running that again"
             )
         )
-
-    def _rival(self, verdict: Recommendation) -> Generator[Event, None, Trial | None]:
-        """A config that read far more than the choice was confirmed at, and does so again: the choice was a mistake."""
-        request, trials, rate = self._request, self._study.trials(), verdict.samples_per_second
-        rival = selection.overlooked(trials, request.limits, verdict.config, rate, (verdict.spread or 0.0) / 2)
-        if rival is None or not self._budget.allows_reruns(trials, 1):
-            return None
-        yield Notice(f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial: that runs again")
-        again = yield from self._rerun(trials, rival.config, Activity("comparing again", rival.config))
-        yield TrialEnded(Trial(rival.config, again), "finalist")
-        if again.outcome is not Outcome.OK:
-            self._study.add(Trial(rival.config, again), self._sampler.distributions)
-            return None
-        both = math.sqrt((again.samples_per_second or 0.0) * (rival.measurement.samples_per_second or 0.0))
-        return rival if both > (1 + request.tolerance) * rate else None
-
-    def _choose(self) -> Generator[Event, None, Trial | None]:
-        """The trial to confirm, after a race where noise leaves it open; None when none is left, or a finalist failed."""
-        request, trials = self._request, self._study.trials()
-        thoughts = self._sampler.proposer.rates(trials)
-        last = selection.finalists(trials, request.limits, request.tolerance, thoughts)
-        if len(last) < 2 or not self._budget.allows_reruns(trials, len(last)):
-            return last[-1] if last else None
-        rates = yield from rerun_finalists(last, thoughts, functools.partial(self._rerun, trials))
-        if isinstance(rates, FailedConfirmation):
-            self._study.add(rates.trial, self._sampler.distributions)
-            return None
-        return selection.choose(last, request.limits, request.tolerance, rates)
-
-    def _rerun(self, trials: Sequence[Trial], config: FitConfig, activity: Activity) -> Generator[Event, None, Measurement]:
-        spec = replace(self._spec_of(config, trials), rate_to_beat=None)
-        return (yield from self._run_again(spec, activity, "finalist"))
-
-    def _confirming_run(
-        self, chosen: Trial, config: FitConfig, activity: Activity, validation_batch_size: int | None
-    ) -> Generator[Event, None, Measurement]:
-        known = [t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second]
-        rate = known[0] if known else chosen.measurement
-        spec = TrialSpec(
-            role="confirm",
-            config=config,
-            limits=self._request.limits,
-            deadline_seconds=self._budget.confirming_deadline_seconds(rate),
-            measure_seconds=CONFIRM_SECONDS,
-            validation_batch_size=validation_batch_size,
-            input_bound=(rate.input_samples_per_second or 0) < INPUT_BOUND * (rate.compute_samples_per_second or 0),
+        again = self._rerun(rival.config, "comparing again")
+        both = (
+            math.sqrt((again.samples_per_second or 0.0) * (rival.measurement.samples_per_second or 0.0)) if again else 0.0
         )
-        return (yield from self._run_again(spec, activity, "chosen" if config == chosen.config else "baseline"))
+        second = self._against_baseline(rival) if both > (1 + self._tolerance) * rate else None
+        if second is None:
+            return confirmed
+        best = selection.cheapest({r.config: r.samples_per_second for r in (confirmed, second)}, self._tolerance)
+        return second if best == second.config else confirmed
 
-    def _run_again(self, spec: TrialSpec, activity: Activity, stage: str) -> Generator[Event, None, Measurement]:
-        """Run what has run in the search, or take over the run of a tune that was ended; an error is not the config's."""
-        asked = stage, spec.config, spec.validation_batch_size
-        run = next((r for r in self._before if (r.stage, r.trial.config, r.validation_batch_size) == asked), None)
-        if run is not None:
-            self._before.remove(run)
+    def _run(
+        self, stage: Stage, config: FitConfig, validation_batch_size: int | None, measure: Callable[[], Measurement]
+    ) -> Trial:
+        """Run a trial after the search, or reuse the run of a tune that was killed; a failure counts against its config."""
+        asked = stage, config, validation_batch_size
+        trial = next((r for r in self._reusable if (r.stage, r.config, r.validation_batch_size) == asked), None)
+        if trial is not None:
+            self._reusable.remove(trial)
         else:
-            measurement = yield from self._run(spec, activity)
-            if measurement.outcome is Outcome.ERROR:
-                raise user_error(measurement)
-            run = ConfirmingRun(stage, Trial(spec.config, measurement), spec.validation_batch_size)
-        self.runs = (*self.runs, run)
-        records.keep_runs(self._study, (*self.runs, *self._before))
-        return run.trial.measurement
+            measurement = require_user_code_ran(measure())
+            trial = Trial(config, measurement, stage=stage, validation_batch_size=validation_batch_size)
+        failed = trial.measurement.outcome is not Outcome.OK
+        may_shrink = self._only_validation_failed(config, trial.measurement, validation_batch_size)
+        if failed and stage is not Stage.BASELINE and not may_shrink:
+            trial = self._study.add(trial, self._knobs)
+        self.runs = (*self.runs, trial)
+        _store_runs(self._study, (*self.runs, *self._reusable))
+        self._runner.emit(TrialEnded(trial))
+        return trial
+
+    def _only_validation_failed(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
+        """Whether a run failed for the memory of its validation, which may have smaller batches."""
+        in_validation = measurement.outcome.is_oom and measurement.evidence.phase == Phase.VALIDATION
+        return self._may_shrink and in_validation and (size or config.batch_size or 1) > 1
+
+
+def _recommendation(pair: _Pair, baseline_tolerance: float) -> Recommendation:
+    """What the runs of a pair show; the baseline itself where it is faster by more than the tolerance."""
+    baseline, runs = pair.baseline, pair.runs[pair.chosen.config]
+    itself = Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, len(runs))
+    if pair.baseline_failure is not None:
+        return _recommend(pair.chosen, runs, Speedup(baseline, pair.baseline_failure.outcome), pair.validation_batch_size)
+    if baseline == pair.chosen.config:
+        return _recommend(pair.chosen, runs, itself, pair.validation_batch_size)
+    speedup = _speedup(baseline, runs, pair.runs[baseline])
+    if speedup.ratio is not None and speedup.ratio < 1 - baseline_tolerance:
+        first = Trial(baseline, pair.runs[baseline][0])
+        return _recommend(first, pair.runs[baseline], itself, pair.validation_batch_size)
+    return _recommend(pair.chosen, runs, speedup, pair.validation_batch_size)
+
+
+def _speedup(baseline: FitConfig, chosen_runs: Sequence[Measurement], baseline_runs: Sequence[Measurement]) -> Speedup:
+    """The geometric mean of the ratios of neighbouring runs, with Student's 95 % interval of their logarithms."""
+    logs = [
+        math.log((a.samples_per_second or 0) / (b.samples_per_second or 1))
+        for a, b in zip(chosen_runs, baseline_runs, strict=True)
+    ]
+    mean, half_width = mean_interval(logs)
+    low, high = (math.exp(mean - half_width), math.exp(mean + half_width)) if len(logs) > 1 else (None, None)
+    return Speedup(baseline, Outcome.OK, math.exp(mean), low, high, len(logs))
+
+
+def _recommend(
+    trial: Trial, runs: Sequence[Measurement], speedup: Speedup, validation_batch_size: int | None
+) -> Recommendation:
+    rates = [m.samples_per_second or 0.0 for m in runs]
+    mean, half_width = mean_interval(rates)
+    everything = [trial.measurement, *runs]
+    return Recommendation(
+        config=trial.config,
+        samples_per_second=statistics.median(rates),
+        spread=half_width / mean if len(rates) > 1 else runs[0].spread,
+        device_peak_bytes=_peak([m.device_peak_bytes for m in everything]),
+        host_peak_bytes=_peak([m.host_peak_bytes for m in everything]),
+        speedup=speedup,
+        validation_batch_size=validation_batch_size,
+    )
+
+
+def _peak(readings: Sequence[int | None]) -> int | None:
+    return max((reading for reading in readings if reading is not None), default=None)
+
+
+def _store_runs(study: TuningStudy, runs: Sequence[Trial]) -> None:
+    encoded = result_files.encode_runs(runs)
+    numbered = [{**entry, "number": run.number} for entry, run in zip(encoded, runs, strict=True)]
+    study.set_attribute(attributes.RUNS, numbered)
+
+
+def _stored_runs(study: TuningStudy) -> tuple[Trial, ...]:
+    """The runs after the search of a tune that was killed before it had its result."""
+    try:
+        return result_files.decode_runs(study.attribute(attributes.RUNS) or [])
+    except ValidationError:
+        return ()

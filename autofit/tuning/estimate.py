@@ -1,30 +1,28 @@
-"""What a workload will need, batch size by batch size, before anything is trained.
+"""What a workload needs, batch size by batch size, before anything is trained.
 
-    Question ──> describe (model built, one batch read, train step traced) ──> Estimate
-
-A generator like the loop in `tuner`: whoever draws it shows the events; nothing here prints.
+TuneRequest ──> describe (model built, one batch read, train step traced) ──> Estimate
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import NoTrialFinishedError
-from autofit.records.events import Activity, Event
+from autofit.records.events import Emit
 from autofit.records.result import Estimate, EstimateRow
-from autofit.records.trial import Description, FitConfig, TrialSpec
-from autofit.search.space import KERAS_DEFAULTS, batch_grid
+from autofit.records.trial import Description, FitConfig
+from autofit.search.space import batch_grid
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
-from autofit.tuning.runner import run_trial, why_not_described
+from autofit.tuning.runner import TrialRunner, not_described
 
 _LARGEST_BATCH = 2**16
 
 
-def estimate(request: TuneRequest, launcher: Launcher, batch_sizes: Sequence[int]) -> Generator[Event, None, Estimate]:
+def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int]) -> Estimate:
     """Estimate both memories for each batch size, and the largest batch that is expected to fit.
 
     Raises:
@@ -33,18 +31,16 @@ def estimate(request: TuneRequest, launcher: Launcher, batch_sizes: Sequence[int
         UsageError: the data does not suit.
     """
     sizes = tuple(sorted(set(batch_sizes)))
-    config = replace(KERAS_DEFAULTS, **request.baseline)
-    spec = TrialSpec("describe", config, request.limits, request.max_trial_seconds, batch_sizes=sizes, compile_all=True)
-    described = yield from run_trial(spec, launcher, Activity("describing the model and the data"))
+    described = TrialRunner(request, launcher, emit).describe(request.baseline, batch_sizes=sizes, compile_all=True)
     if not isinstance(described, Description):
-        raise why_not_described(described)
+        raise not_described(described)
     if not described.footprints:
         raise NoTrialFinishedError(
             "memory cannot be estimated: the train step could not be traced for another batch size than the data's own "
             f"({described.estimate_problem}). Leave the batch dimension of the model open; or tune, which measures"
         )
     on_cpu = request.device is None
-    config = FitConfig.of({knob: value for knob, value in config.values().items() if knob in described.knobs})
+    config = FitConfig.of({knob: value for knob, value in request.baseline.values().items() if knob in described.knobs})
     surrogate = MemorySurrogate(described, request.limits, on_cpu=on_cpu)
     rows = []
     for footprint in described.footprints:

@@ -1,48 +1,42 @@
-"""Why a tune has no answer: nothing fits, and what the smallest config needs; or nothing ran to its end."""
+"""Why a tune has no result: nothing fits, and what the smallest config needs; or no trial finished."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Sequence
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError
-from autofit.records.events import Activity, Event
-from autofit.records.trial import Limits, Measurement, Outcome, Trial, TrialSpec
+from autofit.records.events import Activity
+from autofit.records.trial import Limits, Outcome, Trial
 from autofit.search.space import cost
-from autofit.tuning.budget import SEARCH_SECONDS, Budget
-from autofit.tuning.request import TuneRequest
+from autofit.tuning.runner import TrialRunner
 
-_LIFTED_HOST_SHARE = 0.95
-
-RunSpec = Callable[[TrialSpec, Activity], Generator[Event, None, Measurement]]
+_LIFTED_HOST_SHARE = 0.95  # of the available RAM: the limit while the need of the smallest config is measured
 
 
-def infeasible_error(
-    request: TuneRequest, budget: Budget, trials: tuple[Trial, ...], kept: int, run: RunSpec
-) -> Generator[Event, None, NothingFitsError | NoTrialFinishedError]:
-    """The error that says why none of the trials, so many of them `kept` of an earlier tune, ran to its end."""
+def infeasible_error(runner: TrialRunner, trials: Sequence[Trial], kept: int) -> NothingFitsError | NoTrialFinishedError:
+    """The error for a tune none of whose trials finished; the first `kept` are of an earlier tune."""
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
-        return (yield from measure_smallest(request, budget, min(ooms, key=lambda trial: cost(trial.config)), run))
-    tally = {o.value: sum(t.measurement.outcome is o for t in trials) for o in Outcome}
-    counts = ", ".join(f"{count} {name}" for name, count in tally.items() if count) or "none was started"
+        return measure_smallest(runner, min(ooms, key=lambda trial: cost(trial.config)))
+    tally = Counter(trial.measurement.outcome for trial in trials)
+    counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome]) or "none was started"
     last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
-    earlier = f"; {kept} of them earlier, which --fresh forgets" if kept else ""
-    return NoTrialFinishedError(f"no trial ran to its end ({counts}{earlier}); the last one: {last}")
+    earlier = f"; {kept} of them earlier, which --fresh deletes" if kept else ""
+    return NoTrialFinishedError(f"no trial finished ({counts}{earlier}); the last one: {last}")
 
 
-def measure_smallest(
-    request: TuneRequest, budget: Budget, smallest: Trial, run: RunSpec
-) -> Generator[Event, None, NothingFitsError]:
+def measure_smallest(runner: TrialRunner, smallest: Trial) -> NothingFitsError:
     """Run the smallest config, which did not fit, with the limits lifted; returns the error that says what it needs."""
+    request = runner.request
     memory = "device" if smallest.measurement.outcome is Outcome.DEVICE_OOM else "host"
-    limit = (request.limits.device_bytes or 0) if memory == "device" else request.limits.host_bytes
-    most = request.device.free_bytes if request.device else request.machine.available_bytes
+    limit_bytes = (request.limits.device_bytes or 0) if memory == "device" else request.limits.host_bytes
+    free_bytes = request.device.free_bytes if request.device else request.machine.available_bytes
     lifted = Limits(
-        most if request.limits.device_bytes else None, round(_LIFTED_HOST_SHARE * request.machine.available_bytes)
+        free_bytes if request.limits.device_bytes else None, round(_LIFTED_HOST_SHARE * request.machine.available_bytes)
     )
-    spec = TrialSpec("measure", smallest.config, lifted, budget.deadline_seconds(), SEARCH_SECONDS)
-    measurement = yield from run(spec, Activity("what the smallest batch needs", smallest.config))
-    peak = measurement.device_peak_bytes if memory == "device" else measurement.host_peak_bytes
-    known = smallest.measurement.device_peak_bytes if memory == "device" else smallest.measurement.host_peak_bytes
+    measurement = runner.measure(smallest.config, Activity("what the smallest batch needs", smallest.config), lifted)
+    peaks = [m.device_peak_bytes if memory == "device" else m.host_peak_bytes for m in (measurement, smallest.measurement)]
+    needed_bytes = next((peak for peak in peaks if peak), limit_bytes)
     failed = measurement.outcome is not Outcome.OK
-    return NothingFitsError(memory, smallest.config.batch_size, peak or known or limit, limit, at_least=failed)
+    return NothingFitsError(memory, smallest.config.batch_size, needed_bytes, limit_bytes, at_least=failed)

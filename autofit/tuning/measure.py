@@ -1,42 +1,26 @@
-"""Trials of configs that the user names, one after the other; nothing is searched and nothing is stored.
-
-A generator like the loop in `tuner`: whoever draws it shows the events; nothing here prints.
-"""
+"""Trials of configs that the user names, one after the other; nothing is searched or stored."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
-from autofit.records.events import Activity, Event, TrialEnded
-from autofit.records.trial import FitConfig, Measurement, Outcome, Trial, TrialSpec
+from autofit.records.events import Activity, Emit, TrialEnded
+from autofit.records.trial import FitConfig, Trial
 from autofit.trial.launcher import Launcher
-from autofit.tuning.budget import SEARCH_SECONDS
 from autofit.tuning.request import TuneRequest
-from autofit.tuning.runner import run_trial, user_error
+from autofit.tuning.runner import TrialRunner, require_user_code_ran
 
 
-def measure(
-    request: TuneRequest, launcher: Launcher, configs: Sequence[FitConfig]
-) -> Generator[Event, None, tuple[Trial, ...]]:
+def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:
     """Run each config once, as a trial of the search would.
 
     Raises:
         UserCodeError: the user's code raised.
     """
-    trials = []
+    runner, trials = TrialRunner(request, launcher, emit), []
     for number, config in enumerate(configs, 1):
-        spec = TrialSpec(
-            "measure",
-            config,
-            request.limits,
-            request.max_trial_seconds,
-            SEARCH_SECONDS,
-            effective_batch_size=request.effective_batch_size,
-        )
-        measurement = yield from run_trial(spec, launcher, Activity(f"trial {number} of {len(configs)}", config))
-        assert isinstance(measurement, Measurement), "only a describing trial returns a description"
+        measurement = runner.measure(config, Activity(f"trial {number} of {len(configs)}", config))
         trials.append(Trial(config, measurement))
-        yield TrialEnded(trials[-1], "search")
-        if measurement.outcome is Outcome.ERROR:
-            raise user_error(measurement)
+        emit(TrialEnded(trials[-1]))
+        require_user_code_ran(measurement)
     return tuple(trials)

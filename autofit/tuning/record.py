@@ -1,14 +1,12 @@
-"""From a finished search to its record, and from a kept record to the answer of a question that was asked before."""
+"""From a finished search to its record, and into the storage."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from autofit.errors import AutofitError, NothingFitsError
-from autofit.records.result import ConfirmingRun, FailedTune, Recommendation, TuneLog, TuneRecord
+from autofit.records.result import Bottleneck, FailedTune, Recommendation, TuneLog, TuneRecord
 from autofit.records.trial import Description
 from autofit.search import frontier
 from autofit.storage import attributes, result_files
@@ -18,85 +16,67 @@ from autofit.tuning.request import TuneRequest
 from autofit.workload import accumulation
 from autofit.workload.inputs.render import render_kwargs
 
-_RUN_LISTS = TypeAdapter(tuple[ConfirmingRun, ...])
+_WAITING_SHARE = 0.05  # of a step: TensorFlow's profiler calls a step that waits less not input-bound
+_CEILING_SHARE = 0.85  # of the lower ceiling: a rate below it is held back by both sides together
 
 
 def record(
-    request: TuneRequest, seen: TuneLog, description: Description, chosen: Recommendation, stop_reason: str
+    request: TuneRequest, log: TuneLog, description: Description, choice: Recommendation, stop_reason: str
 ) -> TuneRecord:
-    """All that a tune came to."""
-    trials = seen.trials
+    """The record of a tune with a result."""
+    settings, config = request.settings, choice.config
     endless = description.sample_count is None
-    data_kwargs, fit_kwargs = render_kwargs(description, chosen.config, request.sample_count if endless else None)
-    rates = next((t.measurement for t in trials if t.config == chosen.config), None)
-    compute = rates.compute_samples_per_second if rates else None
-    inputs = rates.input_samples_per_second if rates else None
-    validation = chosen.validation_batch_size
-    if validation is not None and "batch_size" not in description.validation_knobs:
-        fit_kwargs["validation_batch_size"] = validation
+    data_kwargs, fit_kwargs = render_kwargs(description, config, settings.sample_count if endless else None)
+    if choice.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
+        fit_kwargs["validation_batch_size"] = choice.validation_batch_size
+    measured = next((trial.measurement for trial in log.trials if trial.config == config), None)
+    compute = measured.compute_samples_per_second if measured else None
+    inputs = measured.input_samples_per_second if measured else None
     return TuneRecord(
-        **_fields(seen, description),
-        config=chosen.config,
+        **{**_fields(log), "description": description},
+        choice=choice,
         fit_kwargs=fit_kwargs,
         data_kwargs=data_kwargs,
-        optimizer_kwargs=accumulation.optimizer_kwargs(chosen.config.batch_size, request.effective_batch_size),
-        samples_per_second=chosen.samples_per_second,
-        spread=chosen.spread,
-        speedup=chosen.speedup,
-        confirmed=chosen.confirmed,
-        device_peak_bytes=chosen.device_peak_bytes,
-        host_peak_bytes=chosen.host_peak_bytes,
-        bottleneck=bottleneck(chosen.samples_per_second, compute, inputs),
+        optimizer_kwargs=accumulation.optimizer_kwargs(config.batch_size, settings.effective_batch_size),
+        bottleneck=bottleneck(choice.samples_per_second, compute, inputs),
         compute_samples_per_second=compute,
         input_samples_per_second=inputs,
         stop_reason=stop_reason,
-        frontier=frontier.frontier(trials, request.limits),
-        validation_batch_size=validation,
-        effective_batch_size=request.effective_batch_size,
+        frontier=frontier.frontier(log.trials, request.limits),
+        effective_batch_size=settings.effective_batch_size,
     )
 
 
-def unanswered(seen: TuneLog, error: AutofitError) -> FailedTune:
-    """What a tune came to that ended with an error."""
-    told = {**_fields(seen, seen.description), "problem": str(error)}
-    if isinstance(error, NothingFitsError):
-        told |= {"memory": error.memory, "batch_size": error.batch_size}
-        told |= {"needed_bytes": error.needed_bytes, "at_least": error.at_least}
-    return FailedTune(**told)
+def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
+    """The record of a tune that ended with an error."""
+    if not isinstance(error, NothingFitsError):
+        return FailedTune(**_fields(log), problem=str(error))
+    return FailedTune(
+        **_fields(log),
+        problem=str(error),
+        memory=error.memory,
+        batch_size=error.batch_size,
+        needed_bytes=error.needed_bytes,
+        at_least=error.at_least,
+    )
 
 
-def _fields(seen: TuneLog, description: Description | None) -> dict[str, Any]:
-    told = {field.name: getattr(seen, field.name) for field in fields(TuneLog)}
-    return {**told, "description": description}
+def _fields(log: TuneLog) -> dict[str, Any]:
+    return {field.name: getattr(log, field.name) for field in fields(TuneLog)}
 
 
-def keep(study: TuningStudy, request: TuneRequest, found: TuneRecord | FailedTune) -> None:
-    """Keep a record with the study, as the answer to this question; that nothing fits is one, too."""
-    study.set_attribute(request.result_key(), result_files.encode(found))
+def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedTune) -> None:
+    """Store a record as the result of a request; that nothing fits is a result, too."""
+    study.set_attribute(request.result_key(), result_files.encode(result))
     study.set_attribute(attributes.RUNS, [])
-    chosen = "nothing fits" if isinstance(found, FailedTune) else str(found.config)
-    study.set_user_attributes({"chosen": chosen, METRIC: getattr(found, "samples_per_second", None)})
+    chosen, rate = ("nothing fits", None)
+    if isinstance(result, TuneRecord):
+        chosen, rate = str(result.config), result.samples_per_second
+    study.set_user_attributes({"chosen": chosen, METRIC: rate})
 
 
-def keep_runs(study: TuningStudy, runs: tuple[ConfirmingRun, ...]) -> None:
-    """Keep what ran after the search, for a tune that is ended before it has its answer."""
-    study.set_attribute(attributes.RUNS, _RUN_LISTS.dump_python(runs, mode="json"))
-
-
-def kept_runs(study: TuningStudy) -> tuple[ConfirmingRun, ...]:
-    """What an earlier tune, ended before it had its answer, ran after its search."""
-    try:
-        return _RUN_LISTS.validate_python(study.attribute(attributes.RUNS) or ())
-    except ValidationError:
-        return ()
-
-
-_NOT_WAITING = 0.95  # TensorFlow's profiler calls a step that waits under 5 % of its time not input-bound
-_AT_CEILING = 0.85
-
-
-def bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -> str:
-    """What holds the rate back: "compute", "input", or "contention" when neither ceiling is reached.
+def bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -> Bottleneck:
+    """What holds the rate back; contention when neither ceiling is reached.
 
     Args:
         end_to_end: samples per second of the real `fit`.
@@ -104,10 +84,9 @@ def bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -
         inputs: samples per second of the input pipeline alone.
     """
     if compute is None or inputs is None:
-        return "unknown"
-    if end_to_end >= _NOT_WAITING * compute:
-        return "compute"
-    lower = min(compute, inputs)
-    if end_to_end < _AT_CEILING * lower:
-        return "contention"
-    return "compute" if compute <= inputs else "input"
+        return Bottleneck.UNKNOWN
+    if end_to_end >= (1 - _WAITING_SHARE) * compute:
+        return Bottleneck.COMPUTE
+    if end_to_end < _CEILING_SHARE * min(compute, inputs):
+        return Bottleneck.CONTENTION
+    return Bottleneck.COMPUTE if compute <= inputs else Bottleneck.INPUT

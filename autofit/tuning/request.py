@@ -1,4 +1,4 @@
-"""What is asked of one tune, its fingerprint, and what makes another question similar."""
+"""One request for a tune: what decides its result, and the names under which it is stored."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autofit.records.machine import Device, Machine
-from autofit.records.result import Usage
+from autofit.records.result import DataForm, Usage
 from autofit.records.trial import FitConfig, Limits
 from autofit.search.space import KERAS_DEFAULTS, SearchSpace
 from autofit.storage import attributes
+from autofit.tuning.settings import TuneSettings
 
 PREFIX = "autofit-"
-"""With which the name of every question begins."""
+"""Prefix of the names of all studies."""
 
-_MEMORY_STEP_BYTES = 64 * 2**20  # another kernel leaves a few KiB more or less of the same memory
+_MEMORY_STEP_BYTES = 64 * 2**20  # the RAM that a kernel reports for the same machine differs by a few KiB
+_BUDGET = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "risk", "max_oom", "sample_count")
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What is asked: everything that decides a tune, but for the workload, which is behind the launcher.
+    """Everything that decides a tune, except for the workload, which the launcher holds.
 
-    `limits_asked` are the limits as the user wrote them, since the bytes that a percentage gives change from day to day.
-    `sample_count` is the length of an epoch where the data does not say it. `settings` are versions and switches outside of
-    the user's code.
+    `limits_asked` are the device and host limit as the user wrote them: the bytes of a percentage change from day to day.
+    `environment` holds the versions and switches outside the user's code. With `fresh`, stored trials are deleted.
     """
 
     workload_fingerprint: str
@@ -34,53 +35,50 @@ class TuneRequest:
     device: Device | None
     limits: Limits
     limits_asked: tuple[str, str]
-    space: Mapping[str, Any] = field(default_factory=dict)
-    baseline: Mapping[str, Any] = field(default_factory=dict)
-    max_trials: int = 12
-    max_seconds: float | None = None
-    tolerance: float = 0.02
-    risk: float = 0.97
-    max_oom: int = 2
-    max_trial_seconds: float = 180.0
-    max_batch_size: int | None = None
-    effective_batch_size: int | None = None
-    sample_count: int | None = None
-    storage: str | None = None
+    settings: TuneSettings = field(default_factory=TuneSettings)
     fresh: bool = False
     usage: Usage = field(default_factory=Usage)
-    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def device_name(self) -> str:
-        """What the device is called in reports."""
+        """The name of the device in reports."""
         return self.device.name if self.device else "CPU"
 
+    @property
+    def baseline(self) -> FitConfig:
+        """The config to compare with: Keras's defaults, except for the user's values."""
+        return replace(KERAS_DEFAULTS, **self.settings.baseline.values())
+
     def baseline_in(self, space: SearchSpace) -> FitConfig:
-        """The config to compare with: Keras's defaults but for what the user says; knobs not searched are None."""
-        wanted = replace(KERAS_DEFAULTS, **self.baseline)
-        return space.canonical(FitConfig.of({knob: getattr(wanted, knob) for knob in space.knobs()}))
+        """The config to compare with; knobs that are not searched are None."""
+        return space.canonical(FitConfig.of({knob: getattr(self.baseline, knob) for knob in space.knobs()}))
 
     def fingerprint(self) -> str:
-        """The name of the question: the same for one workload, device, limits, space and versions, and for no other."""
+        """The study's name: the same for one workload, device, limits, space and versions, and for no other."""
         parts = {
-            **self._place(),
-            "settings": dict(self.settings),
+            **self._workload_and_hardware(),
+            "settings": dict(self.environment),
             "driver": self.device.driver if self.device else "",
             "limits": self.limits_asked,
-            "space": {knob: repr(values) for knob, values in self.space.items()},
-            "baseline": dict(self.baseline),
-            "max_batch_size": self.max_batch_size,
-            "effective_batch_size": self.effective_batch_size,
+            "space": {knob: repr(values) for knob, values in self.settings.space.values().items()},
+            "baseline": self.settings.baseline.values(),
+            "max_batch_size": self.settings.max_batch_size,
+            "effective_batch_size": self.settings.effective_batch_size,
         }
         return PREFIX + _hash(parts)
 
     def warm_start_key(self) -> str:
-        """What questions have in common from which one may learn for another: the workload and the hardware."""
-        return _hash(self._place())
+        """A key that similar requests share: those for the same workload on the same hardware."""
+        return _hash(self._workload_and_hardware())
+
+    def result_key(self) -> str:
+        """Storage key of the result; one study stores one result per budget."""
+        return f"{attributes.RECORD}:{_hash({name: getattr(self.settings, name) for name in _BUDGET})}"
 
     def metadata(self, started_at: float) -> dict[str, Any]:
-        """What people are told of the question beside its trials; `started_at` is in seconds since 1970 (UTC)."""
-        data = self.usage.data + ("" if self.usage.data_form == "arrays" else "(…)")
+        """What people see beside the study; `started_at` is in seconds since 1970 (UTC)."""
+        data = self.usage.data + ("" if self.usage.data_form is DataForm.ARRAYS else "(…)")
         return {
             "title": f"{self.usage.model}, {data}",
             "started_at": started_at,
@@ -89,16 +87,11 @@ class TuneRequest:
             "limits": f"device {self.limits_asked[0]}, host {self.limits_asked[1]}",
         }
 
-    def _place(self) -> dict[str, Any]:
+    def _workload_and_hardware(self) -> dict[str, Any]:
         machine = self.machine
         hardware: list[Any] = [machine.cores, round(machine.memory_bytes / _MEMORY_STEP_BYTES), machine.processor]
         hardware += [self.device.name, self.device.total_bytes] if self.device else []
         return {"workload": self.workload_fingerprint, "hardware": hardware}
-
-    def result_key(self) -> str:
-        """Under which the answer is kept: the budget may change without making it another question, but has its answer."""
-        names = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "risk", "max_oom", "sample_count")
-        return f"{attributes.RECORD}:{_hash({name: getattr(self, name) for name in names})}"
 
 
 def _hash(parts: Mapping[str, Any]) -> str:

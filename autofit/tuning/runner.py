@@ -1,39 +1,166 @@
-"""One trial, its phases shown as what is being done."""
+"""Runs the trials of one request: the only place of the engine that talks to the launcher."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
-from autofit.records.events import Activity, Event
-from autofit.records.trial import Description, Measurement, Outcome, TrialSpec
+from autofit.records.events import Activity, Emit
+from autofit.records.trial import (
+    INPUT_BOUND_RATIO,
+    Description,
+    FitConfig,
+    Limits,
+    Measurement,
+    Outcome,
+    Role,
+    Trial,
+    TrialSpec,
+    phrase_of,
+)
 from autofit.trial.launcher import Launcher
+from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
+from autofit.tuning.request import TuneRequest
+
+_PROMISING_RATIO = 0.9  # of the best rate: a config that is clearly below it is not measured further
 
 
-def run_trial(spec: TrialSpec, launcher: Launcher, activity: Activity) -> Generator[Event, None, Measurement | Description]:
-    """Run one trial of any role; returns what it reports."""
-    yield activity
-    running = launcher.run(spec)
-    try:
-        while True:
-            try:
-                phase = next(running)
-            except StopIteration as end:
-                result: Measurement | Description = end.value
-                return result
-            yield replace(activity, phase=phase)
-    finally:
-        running.close()
+class TrialRunner:
+    """Runs trials of one request, and emits what it is doing.
+
+    Args:
+        request: what is asked.
+        launcher: starts the processes.
+        emit: takes the events.
+    """
+
+    def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
+        self.request, self.budget, self.emit = request, Budget(request.settings), emit
+        self._launcher = launcher
+
+    def describe(
+        self, config: FitConfig, *, batch_sizes: tuple[int, ...] = (), compile_all: bool = False, note: str = ""
+    ) -> Description | Measurement:
+        """Build the model and the data; a measurement where that failed."""
+        spec = self._spec(Role.DESCRIBE, config, batch_sizes=batch_sizes, compile_all=compile_all)
+        return self._run(spec, Activity(f"describing the model and the data{note}"))
+
+    def measure(self, config: FitConfig, activity: Activity, limits: Limits | None = None) -> Measurement:
+        """Measure a config as a trial of the search does, for as long as it takes; under other limits where given."""
+        spec = self._spec(Role.MEASURE, config, measure_seconds=SEARCH_SECONDS)
+        return self._measured(spec if limits is None else replace(spec, limits=limits), activity)
+
+    def search(self, config: FitConfig, trials: Sequence[Trial], activity: Activity) -> Measurement:
+        """Measure a config as long as it may beat the best of `trials`, without what is known from them."""
+        best = max((t.measurement.samples_per_second or 0.0 for t in trials), default=0.0)
+        spec = replace(self._search_spec(config, trials), rate_to_beat=_PROMISING_RATIO * best)
+        return self._measured(spec, activity)
+
+    def measure_again(self, config: FitConfig, trials: Sequence[Trial], activity: Activity) -> Measurement:
+        """Measure a config of `trials` once more, in full."""
+        return self._measured(self._search_spec(config, trials), activity)
+
+    def confirm(
+        self, config: FitConfig, known: Measurement, activity: Activity, validation_batch_size: int | None
+    ) -> Measurement:
+        """Run a config longer, with validation.
+
+        Args:
+            config: what to run.
+            known: a measurement of the search: of this config, or of one like it.
+            activity: to emit.
+            validation_batch_size: of the validation; None for the config's own.
+        """
+        inputs, compute = known.input_samples_per_second or 0.0, known.compute_samples_per_second or 0.0
+        spec = self._spec(
+            Role.CONFIRM,
+            config,
+            measure_seconds=CONFIRM_SECONDS,
+            input_bound=inputs < INPUT_BOUND_RATIO * compute,
+            validation_batch_size=validation_batch_size,
+        )
+        return self._measured(replace(spec, deadline_seconds=self.budget.confirming_deadline_seconds(known)), activity)
+
+    def _search_spec(self, config: FitConfig, trials: Sequence[Trial]) -> TrialSpec:
+        same_step = [t.measurement.compute_samples_per_second for t in trials if t.config.batch_size == config.batch_size]
+        return self._spec(
+            Role.MEASURE,
+            config,
+            measure_seconds=SEARCH_SECONDS,
+            compute_samples_per_second=next((rate for rate in same_step if rate), None),
+        )
+
+    def _spec(
+        self,
+        role: Role,
+        config: FitConfig,
+        *,
+        measure_seconds: float = 0.0,
+        batch_sizes: tuple[int, ...] = (),
+        compile_all: bool = False,
+        input_bound: bool = True,
+        compute_samples_per_second: float | None = None,
+        validation_batch_size: int | None = None,
+    ) -> TrialSpec:
+        return TrialSpec(
+            role,
+            config,
+            self.request.limits,
+            self.budget.deadline_seconds(),
+            measure_seconds,
+            input_bound,
+            batch_sizes,
+            compile_all,
+            compute_samples_per_second=compute_samples_per_second,
+            effective_batch_size=self.request.settings.effective_batch_size,
+            validation_batch_size=validation_batch_size,
+        )
+
+    def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
+        """Run a measuring trial.
+
+        Raises:
+            UserCodeError: the user's code raised.
+        """
+        result = self._run(spec, activity)
+        assert isinstance(result, Measurement), "only a describing trial returns a description"
+        return result
+
+    def _run(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
+        self.emit(activity)
+        phases = self._launcher.run(spec)
+        try:
+            while True:
+                try:
+                    phase = next(phases)
+                except StopIteration as end:
+                    result: Measurement | Description = end.value
+                    return result
+                self.emit(replace(activity, phase=phase))
+        finally:
+            phases.close()
 
 
-def why_not_described(ended: Measurement) -> AutofitError:
-    """The error for a describing trial that did not come to a description, for another reason than memory."""
-    if ended.outcome is Outcome.ERROR:
-        return user_error(ended)
-    return NoTrialFinishedError(f"the model and the data could not be built: {ended.evidence.reason}")
-
-
-def user_error(ended: Measurement) -> UserCodeError:
+def user_error(measurement: Measurement) -> UserCodeError:
     """The error for a trial in which the user's code raised."""
-    return UserCodeError(ended.evidence.phase or "starting", ended.traceback or ended.evidence.reason)
+    evidence = measurement.evidence
+    return UserCodeError(phrase_of(evidence.phase), measurement.traceback or evidence.reason)
+
+
+def require_user_code_ran(measurement: Measurement) -> Measurement:
+    """Return a measurement of a trial in which the user's code raised nothing.
+
+    Raises:
+        UserCodeError: it raised.
+    """
+    if measurement.outcome is Outcome.ERROR:
+        raise user_error(measurement)
+    return measurement
+
+
+def not_described(measurement: Measurement) -> AutofitError:
+    """The error for a describing trial that failed for another reason than memory."""
+    if measurement.outcome is Outcome.ERROR:
+        return user_error(measurement)
+    return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}")

@@ -33,7 +33,7 @@ def _memory(value: str | int) -> str | int:
 class Range(BaseModel):
     """A range of whole numbers, both ends included."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     min: int
     max: int
@@ -57,12 +57,23 @@ Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$")]
 class Space(BaseModel):
     """What may be tried; a knob left out gets defaults."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     batch_size: IntegerValues | None = None
     workers: IntegerValues | None = None
     max_queue_size: IntegerValues | None = None
     use_multiprocessing: list[bool] | bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ranges(cls, values: Any) -> Any:
+        """A tuple of two is a range, as a program writes it."""
+        if not isinstance(values, dict):
+            return values
+        return {
+            knob: {"min": value[0], "max": value[1]} if isinstance(value, tuple) and len(value) == 2 else value
+            for knob, value in values.items()
+        }
 
     def values(self) -> dict[str, Any]:
         """As `tune()` takes it: a tuple for a range, a list for choices."""
@@ -73,18 +84,20 @@ class Space(BaseModel):
 class Baseline(BaseModel):
     """The config to compare with; Keras's defaults for what is left out."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     batch_size: Annotated[int, Field(ge=1)] | None = None
     workers: Annotated[int, Field(ge=0)] | None = None
     max_queue_size: Annotated[int, Field(ge=1)] | None = None
     use_multiprocessing: bool | None = None
 
+    def values(self) -> dict[str, Any]:
+        """The knobs that are set."""
+        return self.model_dump(exclude_none=True)
 
-class TuneFile(BaseModel):
-    """The keys of a tuning file."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+class _WorkloadKeys(BaseModel):
+    """The keys of a tuning file that name the workload."""
 
     build_model: str
     model_kwargs: dict[str, Any] = {}
@@ -92,6 +105,16 @@ class TuneFile(BaseModel):
     data_kwargs: dict[str, Any] = {}
     validation: str | None = None
     validation_kwargs: dict[str, Any] = {}
+
+
+class TuneSettings(BaseModel):
+    """Every setting of a tune: its type, its range and its default.
+
+    `tune()`, a YAML file and the cells of a sweep are all read into it; `tune` documents what each means.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     device: Device = "auto"
@@ -111,25 +134,27 @@ class TuneFile(BaseModel):
     storage: str | None = None
     launch: Literal["auto", "fork", "plain"] = "auto"
 
+    @classmethod
+    def of(cls, **values: Any) -> TuneSettings:
+        """Validate settings as a program gives them; `space` and `baseline` may be None.
 
-def check(**arguments: Any) -> dict[str, Any]:
-    """Check arguments of `tune()` by the rules of a file; returns them, `2%` and the like turned into numbers.
+        Raises:
+            UsageError: names the setting, its value and what is allowed.
+        """
+        given = {name: value for name, value in values.items() if not (value is None and name in ("space", "baseline"))}
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UsageError(f"{_dotted(tuple(first['loc']))}: {_problem(first, given)}") from None
 
-    Raises:
-        UsageError: names the argument, what is wrong and what is allowed.
-    """
-    told = {key: value for key, value in arguments.items() if value is not None or key in ("max_seconds", "storage")}
-    told["space"] = {
-        knob: {"min": values[0], "max": values[1]} if isinstance(values, tuple) and len(values) == 2 else values
-        for knob, values in (arguments.get("space") or {}).items()
-    }
-    try:
-        file = TuneFile.model_validate({"build_model": "-", "data": "-", **told})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{_dotted(tuple(first['loc']))}: {_problem(first, told)}") from None
-    checked = {key: getattr(file, key) for key in arguments}
-    return {**checked, "space": file.space.values(), "baseline": file.baseline.model_dump(exclude_none=True)}
+
+class TuneFile(TuneSettings, _WorkloadKeys):
+    """The keys of a tuning file."""
+
+
+DEFAULTS = TuneSettings()
+"""The default of every setting."""
 
 
 def _dotted(keys: tuple[int | str, ...]) -> str:

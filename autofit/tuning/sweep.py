@@ -3,8 +3,7 @@
     cells ─┬─> lane (gpu:0, half of the cores) ─> tune, tune, …  ─┐
            └─> lane (gpu:1, the other half)    ─> tune, tune, …  ─┴─> Cell by Cell ─> SweepRecord
 
-What was found is kept by each tune itself (`answer`): a sweep that was killed asks every cell again, and those that were
-answered answer at once.
+Each tune stores its result: the cells of a sweep that was killed are asked again, and those with a result have it at once.
 """
 
 from __future__ import annotations
@@ -17,17 +16,34 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autofit.errors import AutofitError, DeviceBusyError, StorageError, TrialProcessError, UsageError
+from autofit.errors import AutofitError, DeviceBusyError, StorageError, TrialProcessError, TuneError, UsageError
 from autofit.machine.host import detect
 from autofit.records.machine import Device
 from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord
+from autofit.tuning.settings import TuneSettings
+from autofit.workload.workload import Workload
 
-_ENDS_ALL = (DeviceBusyError, StorageError, TrialProcessError)  # no cell's own fault, and so the next one's, too
-_FREE_CHOICES = ("auto", "gpu")
+_FATAL_ERRORS = (DeviceBusyError, StorageError, TrialProcessError)
+"""Errors that stop the whole sweep: the next cell would have them, too."""
+
+_ANY_GPU = ("auto", "gpu")
 _POLL_SECONDS = 0.2
 
-Arguments = Mapping[str, Any]
-Tune = Callable[[Arguments, threading.Event], TuneRecord]
+
+@dataclass(frozen=True)
+class CellRequest:
+    """One cell: its values by axis, and the tune that they describe."""
+
+    values: Mapping[str, Any]
+    workload: Workload
+    settings: TuneSettings
+
+
+Tune = Callable[[Workload, TuneSettings, threading.Event], TuneRecord]
+"""Tunes one cell, until the event cancels it."""
+
+Outcome = tuple[TuneRecord | FailedTune | None, str]
+"""The record of a cell's tune, if there is one, and what was wrong."""
 
 
 @dataclass(frozen=True)
@@ -39,28 +55,28 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class CellEnded:
-    """A cell has come to its end; `record` is the sweep as it stands now."""
-
-    index: int
-    cell: Cell
-    record: SweepRecord
-
-
-@dataclass(frozen=True)
 class CellBegins:
-    """A cell is tuned from now on; `lane` is None where it has the machine to itself."""
+    """The tune of a cell begins; `lane` is None where it has the machine to itself."""
 
     index: int
     cell: Cell
     lane: Lane | None = None
 
 
+@dataclass(frozen=True)
+class CellEnded:
+    """The tune of a cell ended; `record` is the sweep so far."""
+
+    index: int
+    cell: Cell
+    record: SweepRecord
+
+
 def lanes_of(jobs: int | None, gpus: Sequence[Device], cores: Sequence[int]) -> tuple[Lane, ...]:
-    """As many lanes as are asked for and as there are GPUs with cores of their own; none where there is but one.
+    """The lanes of a sweep: one per GPU with cores of its own, up to `jobs`; none where there would be only one.
 
     Args:
-        jobs: most cells at the same time; None for as many as there are GPUs.
+        jobs: most cells at the same time; None for one per GPU.
         gpus: the accelerators.
         cores: numbers of the CPU cores that this process may use.
 
@@ -68,9 +84,9 @@ def lanes_of(jobs: int | None, gpus: Sequence[Device], cores: Sequence[int]) -> 
         UsageError: more are asked for than there are devices.
     """
     if jobs is not None and jobs > max(1, len(gpus)):
-        there = f"{len(gpus)} GPUs" if len(gpus) > 1 else "one device"
+        available = f"{len(gpus)} GPUs" if len(gpus) > 1 else "one device"
         raise UsageError(
-            f"jobs: {jobs} cells cannot be measured at the same time on {there}: they would slow each other down, and "
+            f"jobs: {jobs} cells cannot be measured at the same time on {available}: they would slow each other down, and "
             f"every figure would be wrong; {max(1, len(gpus))} is the most here"
         )
     count = min(len(gpus) if jobs is None else jobs, len(cores))
@@ -84,30 +100,32 @@ def lanes_of(jobs: int | None, gpus: Sequence[Device], cores: Sequence[int]) -> 
 
 
 def sweep(
-    title: str, cells: Sequence[tuple[Mapping[str, Any], Arguments]], tune: Tune, lanes: Sequence[Lane] = ()
+    title: str, cells: Sequence[CellRequest], tune: Tune, lanes: Sequence[Lane] = ()
 ) -> Iterator[CellBegins | CellEnded]:
     """Tune every cell; one that fails or does not fit is a row like any other.
 
     Args:
-        title: what the sweep is called.
-        cells: for each its values by axis, and the arguments of its tune.
-        tune: tunes one; is told, by an event, to stop.
-        lanes: where cells may be tuned at the same time; those that are not for any GPU follow, one by one.
+        title: of the sweep.
+        cells: what to tune.
+        tune: tunes one.
+        lanes: where cells may be tuned at the same time; cells that ask for the CPU or one GPU follow, one by one.
 
     Raises:
         DeviceBusyError, StorageError, TrialProcessError: nothing can be tuned.
         KeyboardInterrupt: passed on, after all processes are ended.
     """
-    running = _Sweep(title, [values for values, _ in cells])
-    beside = [n for n, (_, arguments) in enumerate(cells) if lanes and arguments.get("device", "auto") in _FREE_CHOICES]
-    yield from running.beside([(n, cells[n][1]) for n in beside], tune, lanes)
-    for index, (_, arguments) in enumerate(cells):
-        if index not in beside:
+    running = _Sweep(title, [cell.values for cell in cells])
+    parallel = [n for n, cell in enumerate(cells) if lanes and cell.settings.device in _ANY_GPU]
+    yield from running.in_lanes([(n, cells[n]) for n in parallel], tune, lanes)
+    for index, cell in enumerate(cells):
+        if index not in parallel:
             yield running.begins(index)
-            yield running.ended(index, _tuned(tune, arguments, threading.Event()))
+            yield running.ended(index, _tuned(tune, cell.workload, cell.settings, threading.Event()))
 
 
 class _Sweep:
+    """The cells of one sweep so far."""
+
     def __init__(self, title: str, values: Sequence[Mapping[str, Any]]) -> None:
         self._title, self._cells = title, [Cell(dict(v)) for v in values]
         self._machine, self._started_at, self._started = detect(), time.time(), time.monotonic()
@@ -115,8 +133,8 @@ class _Sweep:
     def begins(self, index: int, lane: Lane | None = None) -> CellBegins:
         return CellBegins(index, self._cells[index], lane)
 
-    def ended(self, index: int, found: tuple[TuneRecord | FailedTune | None, str]) -> CellEnded:
-        self._cells[index] = replace(self._cells[index], found=found[0], problem=found[1])
+    def ended(self, index: int, outcome: Outcome) -> CellEnded:
+        self._cells[index] = replace(self._cells[index], found=outcome[0], problem=outcome[1])
         record = SweepRecord(
             title=self._title,
             cells=tuple(self._cells),
@@ -126,49 +144,49 @@ class _Sweep:
         )
         return CellEnded(index, self._cells[index], record)
 
-    def beside(
-        self, cells: Sequence[tuple[int, Arguments]], tune: Tune, lanes: Sequence[Lane]
+    def in_lanes(
+        self, cells: Sequence[tuple[int, CellRequest]], tune: Tune, lanes: Sequence[Lane]
     ) -> Iterator[CellBegins | CellEnded]:
-        """Tune cells side by side, each lane its next one."""
-        waiting, free, stop = list(cells), list(lanes), threading.Event()
-        indices: dict[Future[tuple[TuneRecord | FailedTune | None, str]], tuple[int, Lane]] = {}
+        """Tune cells side by side; a lane that is free takes the next one."""
+        waiting, free, cancelled = list(cells), list(lanes), threading.Event()
+        running: dict[Future[Outcome], tuple[int, Lane]] = {}
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
             try:
-                while waiting or indices:
+                while waiting or running:
                     while waiting and free:
-                        (index, arguments), lane = waiting.pop(0), free.pop(0)
+                        (index, cell), lane = waiting.pop(0), free.pop(0)
                         yield self.begins(index, lane)
-                        own = in_lane(arguments, lane, len(lanes))
-                        indices[pool.submit(_on_cores, lane.cores, tune, own, stop)] = index, lane
-                    done, _ = wait(indices, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+                        settings = in_lane(cell.settings, lane, len(lanes))
+                        future = pool.submit(_on_cores, lane.cores, tune, cell.workload, settings, cancelled)
+                        running[future] = index, lane
+                    done, _ = wait(running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
                     for future in done:
-                        index, lane = indices.pop(future)
+                        index, lane = running.pop(future)
                         free.append(lane)
                         yield self.ended(index, future.result())
             finally:
-                stop.set()
+                cancelled.set()
 
 
-def in_lane(arguments: Arguments, lane: Lane, count: int) -> dict[str, Any]:
-    """The arguments of a cell that shares the host with others: its lane's device, and its part of the host's memory."""
-    host = str(arguments.get("host_memory", "80%")).strip()
-    part = {"host_memory": f"{float(host[:-1]) / count:g}%"} if host.endswith("%") else {}
-    return {**arguments, **part, "device": lane.device}
+def in_lane(settings: TuneSettings, lane: Lane, count: int) -> TuneSettings:
+    """The settings of a cell that shares the host with others: its lane's device, and its share of the host's memory."""
+    host = str(settings.host_memory).strip()
+    share = {"host_memory": f"{float(host[:-1]) / count:g}%"} if host.endswith("%") else {}
+    return settings.model_copy(update={**share, "device": lane.device})
 
 
 def _on_cores(
-    cores: Sequence[int], tune: Tune, arguments: Arguments, stop: threading.Event
-) -> tuple[TuneRecord | FailedTune | None, str]:
+    cores: Sequence[int], tune: Tune, workload: Workload, settings: TuneSettings, cancelled: threading.Event
+) -> Outcome:
     """Tune on these cores: a thread's affinity is that of the processes it starts (Linux)."""
     os.sched_setaffinity(0, cores)
-    return _tuned(tune, arguments, stop)
+    return _tuned(tune, workload, settings, cancelled)
 
 
-def _tuned(tune: Tune, arguments: Arguments, stop: threading.Event) -> tuple[TuneRecord | FailedTune | None, str]:
-    """What a cell's tune came to, and what was wrong."""
+def _tuned(tune: Tune, workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> Outcome:
     try:
-        return tune(arguments, stop), ""
-    except _ENDS_ALL:
+        return tune(workload, settings, cancelled), ""
+    except _FATAL_ERRORS:
         raise
     except AutofitError as error:
-        return (error.seen if isinstance(error.seen, FailedTune) else None), str(error)
+        return (error.tune if isinstance(error, TuneError) else None), str(error)

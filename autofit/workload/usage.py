@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from autofit.records.result import Usage
+from autofit.records.result import DataForm, Usage
 from autofit.workload.inputs import prebuilt
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -24,11 +24,11 @@ def usage_of(workload: Workload) -> Usage:
     arguments = ", ".join(f"{key}={value!r}" for key, value in model_kwargs.items())
     validation = None
     if workload.validation is not None:
-        otherwise = "make_validation" if _form(workload.validation) == "factory" else "validation"
+        otherwise = "make_validation" if _form(workload.validation) is DataForm.FACTORY else "validation"
         validation = _name(held_back, otherwise, imports)
     return Usage(
         model=f"{_name(build, 'build_model', imports)}({arguments})",
-        data=_name(data, "make_data" if _form(workload.data) == "factory" else "data", imports),
+        data=_name(data, "make_data" if _form(workload.data) is DataForm.FACTORY else "data", imports),
         data_kwargs=data_kwargs,
         data_form=_form(workload.data),
         validation=validation,
@@ -40,11 +40,11 @@ def usage_of(workload: Workload) -> Usage:
     )
 
 
-def _form(data: Any) -> str:
+def _form(data: Any) -> DataForm:
     """What the user hands over: a "factory", an "object" that takes the knobs as attributes, or "arrays"."""
     if callable(data) or isinstance(data, Reference):
-        return "factory"
-    return "object" if prebuilt.is_pydataset(data) else "arrays"
+        return DataForm.FACTORY
+    return DataForm.OBJECT if prebuilt.is_pydataset(data) else DataForm.ARRAYS
 
 
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

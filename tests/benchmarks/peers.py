@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import optuna
+from autofit.tuning.confirmation import rerun_finalists
 from generators import result_of
 
 from autofit.records.trial import FitConfig, Outcome, Trial
@@ -18,7 +19,6 @@ from autofit.search import selection
 from autofit.search.sampler import FrontierSampler
 from autofit.search.space import KERAS_DEFAULTS
 from autofit.storage import codec
-from autofit.tuning.confirmation import rerun_finalists
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)

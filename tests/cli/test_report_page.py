@@ -9,7 +9,7 @@ from autofit.records.result import Cell, SweepRecord
 from autofit.records.trial import Outcome
 from autofit.report.html import page as html
 from autofit.tuning.tuner import tune
-from tests.fakes import MACHINE, MIB, FakeLauncher, drain, make_request
+from tests.fakes import MACHINE, MIB, FakeLauncher, collect, make_request
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -33,7 +33,7 @@ def browser():
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
     asked = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, max_trials=10)
-    found = drain(tune(asked, FakeLauncher(cliff=64)))[1]
+    found = collect(tune, asked, FakeLauncher(cliff=64))[1]
     first = found.trials[0]
     evidence = replace(first.measurement.evidence, log_tail=LOG)
     return replace(

@@ -11,7 +11,7 @@ import numpy as np
 from autofit.cli.doctor.findings import Finding, ok, problem
 from autofit.errors import AutofitError
 from autofit.records.machine import Device, Machine
-from autofit.records.trial import Description, FitConfig, Limits, Measurement, Outcome, TrialSpec
+from autofit.records.trial import Description, FitConfig, Limits, Measurement, Outcome, Role, TrialSpec
 from autofit.records.units import format_seconds
 from autofit.workload.workload import Workload
 
@@ -56,7 +56,7 @@ def attempt(launcher: Warmed, machine: Machine, device: Device | None, *, forks:
     """
     device_bytes = None if device is None else min(_DEVICE_BYTES, device.free_bytes // 2)
     limits = Limits(device_bytes, machine.available_bytes)
-    spec = TrialSpec("measure", FitConfig(_BATCH), limits, _DEADLINE_SECONDS, measure_seconds=_MEASURE_SECONDS)
+    spec = TrialSpec(Role.MEASURE, FitConfig(_BATCH), limits, _DEADLINE_SECONDS, measure_seconds=_MEASURE_SECONDS)
     started = time.monotonic()
     try:
         launcher.warm()

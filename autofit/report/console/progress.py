@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from types import TracebackType
 
@@ -162,23 +161,6 @@ class Progress:
         mean = sum(searched) / len(searched)
         confirmed = len(self._rows) - len(searched)
         return mean * (max(0, self._max_trials - len(searched)) + max(1, _CONFIRMING_RUNS - confirmed))
-
-
-class Stoppable(Progress):
-    """Shows nothing, and ends what it is shown when told to: for a tune in a thread of its own."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        super().__init__(quiet=True)
-        self._stop = stop
-
-    def show(self, event: Event) -> None:
-        """Take in one event.
-
-        Raises:
-            KeyboardInterrupt: the tune shall end.
-        """
-        if self._stop.is_set():
-            raise KeyboardInterrupt
 
 
 def _line(event: TrialEnded, limits: Limits | None) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.result import SweepRecord, TuneRecord, _in_a_line, axes_of
+from autofit.records.result import CellOutcome, SweepRecord, TuneRecord, _in_a_line, axes_of
 from autofit.records.units import format_bytes, format_rate, format_seconds
 from autofit.report.wording import short_names, told
 
@@ -41,7 +41,7 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
         if cell.problem:
             console.print(f"\n{told(cell.values)}: {_in_a_line(cell.problem)}", markup=False, soft_wrap=False)
     outcomes = [cell.outcome for cell in record.cells]
-    tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in _STYLES if outcome in outcomes]
+    tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in CellOutcome if outcome in outcomes]
     console.print(f"\n{len(record.cells)} cells: {', '.join(tally)}; {format_seconds(record.seconds)} in this run")
 
 

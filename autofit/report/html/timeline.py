@@ -42,20 +42,19 @@ class Bar:
 
 def stages(seen: TuneLog) -> list[tuple[str, Trial]]:
     """Every trial with its stage, in the order in which they ran."""
-    found = [("search", t) for t in seen.searched] + [(run.stage, run.trial) for run in seen.runs]
-    return sorted(found, key=lambda pair: pair[1].measurement.started_at or float("inf"))
+    found = [*seen.searched, *seen.runs]
+    return [(t.stage, t) for t in sorted(found, key=lambda trial: trial.measurement.started_at or float("inf"))]
 
 
 def lay_out(seen: TuneLog) -> tuple[list[Bar], bool]:
     """The stretches on one axis from 0, and whether pauses (a tune that was ended and went on later) were cut out."""
-    numbers = {id(trial): number for number, trial in enumerate(seen.searched, 1)}
     found: list[tuple[float | None, Bar]] = []
     if seen.describing_seconds:
         found.append((seen.started_at, Bar(_DESCRIBING, _DESCRIBING, 0.0, seen.describing_seconds)))
     counts: Counter[str] = Counter()
     for stage, trial in stages(seen):
         counts[stage] += 1
-        label = f"trial {numbers[id(trial)]}" if stage == "search" else f"{stage} {counts[stage]}"
+        label = f"{'trial' if stage == 'search' else stage} {counts[stage]}"
         found.append((trial.measurement.started_at, Bar(label, stage, 0.0, trial.measurement.seconds, trial)))
     found.sort(key=lambda pair: pair[0] or float("inf"))
     bars: list[Bar] = []
@@ -174,4 +173,4 @@ def _told(bar: Bar, stage: str) -> str:
 
 def ordered(seen: TuneLog) -> Sequence[tuple[str, Trial]]:
     """The trials of the search in their order, then the runs after it in theirs."""
-    return [*(("search", t) for t in seen.searched), *((run.stage, run.trial) for run in seen.runs)]
+    return [(trial.stage, trial) for trial in (*seen.searched, *seen.runs)]

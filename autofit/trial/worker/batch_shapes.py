@@ -59,7 +59,7 @@ def load(folder: Path) -> BatchShapes | None:
     return pickle.loads(path.read_bytes()) if path.exists() else None
 
 
-def look(batches: Iterator[tuple[Any, ...]]) -> BatchShapes | None:
+def scan(batches: Iterator[tuple[Any, ...]]) -> BatchShapes | None:
     """The longest and the shortest batch; None where all have one shape, or those of the first seconds do."""
     longest = shortest = None
     first = second = None

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.trial.worker.job import BUILDING, TrialContext
+from autofit.records.trial import Phase
+from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import is_compiled, keras_of, set_dtype_policy
 from autofit.workload import accumulation
 from autofit.workload.inputs.open import open_input
@@ -15,15 +16,15 @@ from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
 
-def build_model(job: TrialContext, loaded: Workload) -> Any:
-    """The compiled model, under the dtype policy asked for, its optimizer told to accumulate where that is wanted.
+def build_model(context: TrialContext, loaded: Workload) -> Any:
+    """Build the compiled model, under the requested dtype policy and with gradient accumulation where it is requested.
 
     Raises:
-        UsageError: it is no compiled model, or cannot accumulate; or there is no such policy.
+        UsageError: it is not a compiled model, or cannot accumulate; or the policy does not exist.
     """
-    job.enter(BUILDING)
+    context.enter(Phase.BUILDING)
     build, kwargs = resolved(loaded.build_model), dict(loaded.model_kwargs)
-    steps = accumulation.steps_of(job.config.batch_size, job.spec["effective_batch_size"])
+    steps = accumulation.steps_of(context.config.batch_size, context.spec.effective_batch_size)
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
     if loaded.dtype_policy is not None:
@@ -40,18 +41,18 @@ def build_model(job: TrialContext, loaded: Workload) -> Any:
     return model
 
 
-def open_validation(job: TrialContext, loaded: Workload) -> FitInput:
-    """The validation data under the config that is tried, or in batches of its own size."""
-    config = replace(job.config, batch_size=job.spec["validation_batch_size"] or job.config.batch_size)
-    return open_input(resolved(loaded.validation), loaded.validation_kwargs, config, job.report_error)
+def open_validation(context: TrialContext, loaded: Workload) -> FitInput:
+    """Open the validation data under the trial's config, or in batches of its own size."""
+    config = replace(context.config, batch_size=context.spec.validation_batch_size or context.config.batch_size)
+    return open_input(resolved(loaded.validation), loaded.validation_kwargs, config, context.report_error)
 
 
-def open_training(job: TrialContext, loaded: Workload) -> FitInput:
-    """The training data under the config that is tried."""
-    job.enter("opening the data")
-    return open_input(resolved(loaded.data), loaded.data_kwargs, job.config, job.report_error)
+def open_training(context: TrialContext, loaded: Workload) -> FitInput:
+    """Open the training data under the trial's config."""
+    context.enter(Phase.OPENING)
+    return open_input(resolved(loaded.data), loaded.data_kwargs, context.config, context.report_error)
 
 
 def resolved(part: Any) -> Any:
-    """What a reference names; anything else is itself."""
+    """The function that a reference names; anything else as it is."""
     return part.resolve() if isinstance(part, Reference) else part

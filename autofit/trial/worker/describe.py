@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict
 from typing import Any
 
 import keras
 import numpy as np
 
 from autofit import backends
-from autofit.records.trial import Description, Footprint
+from autofit.records.trial import Description, Footprint, Phase
 from autofit.trial.worker import batch_shapes, fork_safety
 from autofit.trial.worker.build import build_model, open_training, resolved
 from autofit.trial.worker.job import TrialContext
@@ -23,27 +22,27 @@ from autofit.workload.inputs.protocol import FitInput
 from autofit.workload.workload import Workload
 
 
-def describe(job: TrialContext, loaded: Workload) -> None:
+def describe(context: TrialContext, loaded: Workload) -> None:
     """Build the model and one batch, trace the step, look at the batches; nothing is trained."""
-    data = open_training(job, loaded)
+    data = open_training(context, loaded)
     factory = resolved(loaded.data)
     knobs = data.knobs(knobs_of(factory, loaded.data_kwargs))
-    trouble = _trouble_with_processes(job, data) if "use_multiprocessing" in knobs else None
-    model = build_model(job, loaded)
+    trouble = _trouble_with_processes(context, data) if "use_multiprocessing" in knobs else None
+    model = build_model(context, loaded)
     may_differ = _takes_any_shape(model)
     if not model.built:
         model(data.batch()[0])
     model.optimizer.build(model.trainable_variables)
-    found = _lengths(job, data) if may_differ else None
+    found = _lengths(context, data) if may_differ else None
     batch = data.batch() if found is None else found.longest
     notices = [trouble] if trouble is not None else []
     if found is not None and found.opens_alike and data.kind != "tf.data":
         notices.append(batch_shapes.OPENS_ALIKE)
-    footprints, problem = _footprints(job, model, batch)
+    footprints, problem = _footprints(context, model, batch)
     validation = resolved(loaded.validation)
     validation_knobs = knobs_of(validation, loaded.validation_kwargs)
-    job.send(
-        description=asdict(
+    context.send(
+        description=(
             Description(
                 input_kind=data.kind,
                 knobs=knobs,
@@ -71,8 +70,8 @@ def describe(job: TrialContext, loaded: Workload) -> None:
     )
 
 
-def _trouble_with_processes(job: TrialContext, data: FitInput) -> str | None:
-    job.enter("trying forked workers")
+def _trouble_with_processes(context: TrialContext, data: FitInput) -> str | None:
+    context.enter(Phase.FORKING)
     return fork_safety.problem_of(lambda: next(data.look()))
 
 
@@ -82,27 +81,27 @@ def _takes_any_shape(model: Any) -> bool:
     return not inputs or any(None in tensor.shape[1:] for tensor in keras.tree.flatten(inputs))
 
 
-def _lengths(job: TrialContext, data: FitInput) -> batch_shapes.BatchShapes | None:
+def _lengths(context: TrialContext, data: FitInput) -> batch_shapes.BatchShapes | None:
     """The longest and the shortest batch, kept for the trials to come; None where all have one shape."""
-    job.enter("looking at the batches")
+    context.enter(Phase.SCANNING)
     try:
-        found = batch_shapes.look(data.look())
+        found = batch_shapes.scan(data.look())
     except Exception as error:
-        job.report_error(error)
+        context.report_error(error)
         raise
     if found is not None:
-        found.save(job.folder)
+        found.save(context.folder)
     return found
 
 
-def _footprints(job: TrialContext, model: Any, batch: Any) -> tuple[tuple[Footprint, ...], str | None]:
+def _footprints(context: TrialContext, model: Any, batch: Any) -> tuple[tuple[Footprint, ...], str | None]:
     """Estimates for the batch sizes that the spec names; none, and why, where the step cannot be traced for other sizes."""
-    job.enter("estimating memory")
-    sizes, compiled = tuple(job.spec["batch_sizes"]), bool(model.jit_compile)
-    if compiled and not job.spec["compile_all"]:
+    context.enter(Phase.ESTIMATING)
+    sizes, compiled = tuple(context.spec.batch_sizes), bool(model.jit_compile)
+    if compiled and not context.spec.compile_all:
         sizes = sizes[:2]
     try:
-        estimate = backends.current().estimator(model, batch, job.device, job.spec["limits"]["device_bytes"])
+        estimate = backends.current().estimator(model, batch, context.device, context.spec.limits.device_bytes)
         return tuple(estimate(size) for size in sorted(sizes)), None
     except Exception as error:  # a model that takes one batch size only: it is tuned without an estimate
         return (), f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"

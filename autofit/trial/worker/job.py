@@ -7,46 +7,44 @@ import json
 import os
 import threading
 import traceback
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from autofit.backends.protocol import Backend
 from autofit.records.machine import Device
-from autofit.records.trial import INPUT_ALONE, FitConfig
+from autofit.records.trial import Description, FitConfig, Phase, TrialSpec
+from autofit.trial.wire import Failure, Message, Readings, encode
 
-BUILDING = "building the model"
-USER_ERROR_FILE = "user-error.json"
+_USER_ERROR_FILE = "user-error.json"
 _PACKAGE = str(Path(__file__).parents[2])
 
 
 class DevicePeaks:
     """The device's peak in each phase of a trial, bytes.
 
-    Asking for the peak starts the backend, which the user's code may still want to configure: so it is not asked before
+    Asking for the peak starts the backend, which the user's code may still want to configure, so it is not asked before
     the model is built.
     """
 
     def __init__(self, backend: Backend, device: Device | None) -> None:
         self._backend, self._device = backend, device
-        self._phase: str | None = None
-        self.by_phase: dict[str, int] = {}
+        self._phase: Phase | None = None
+        self.by_phase: dict[Phase, int] = {}
 
-    def enter(self, phase: str) -> None:
-        """Note the peak of the phase that ends, and begin anew."""
+    def enter(self, phase: Phase) -> None:
+        """Record the peak of the phase that ends, and begin a new one."""
         if self._phase is not None:
-            self._note()
-        if self._phase is not None or phase == BUILDING:
+            self._record()
+        if self._phase is not None or phase is Phase.BUILDING:
             self._phase = phase
 
     def highest(self) -> int | None:
-        """The highest peak so far, the present phase's included, but for the phase in which nothing is trained."""
+        """The highest peak so far of the phases that count, the present one included."""
         if self._phase is not None:
-            self._note()
-        return max((size for phase, size in self.by_phase.items() if phase != INPUT_ALONE), default=None)
+            self._record()
+        return max((size for phase, size in self.by_phase.items() if phase.counts), default=None)
 
-    def _note(self) -> None:
+    def _record(self) -> None:
         peak = self._backend.peak_bytes(self._device)
         if peak is not None and self._phase is not None:
             self.by_phase[self._phase] = max(peak, self.by_phase.get(self._phase, 0))
@@ -58,7 +56,7 @@ class TrialContext:
     """What one trial's process works on: the folder with the workload, the spec, and the pipe to write to."""
 
     folder: Path
-    spec: Mapping[str, Any]
+    spec: TrialSpec
     device: Device | None
     channel: int
     peaks: DevicePeaks
@@ -66,24 +64,45 @@ class TrialContext:
     @property
     def config(self) -> FitConfig:
         """The setting of the knobs to try."""
-        return FitConfig(**self.spec["config"])
+        return self.spec.config
 
-    def send(self, **line: Any) -> None:
-        """Write one line to the pipe."""
-        os.write(self.channel, json.dumps(line).encode() + b"\n")
+    def send(
+        self,
+        *,
+        description: Description | None = None,
+        readings: Readings | None = None,
+        failure: Failure | None = None,
+    ) -> None:
+        """Send a result to the driver."""
+        self._write(Message(description=description, readings=readings, failure=failure))
 
-    def enter(self, phase: str) -> None:
-        """Say what is being done from now on."""
+    def enter(self, phase: Phase) -> None:
+        """Begin a phase."""
         self.peaks.enter(phase)
-        self.send(phase=phase)
+        self._write(Message(phase=phase))
+
+    def _write(self, message: Message) -> None:
+        os.write(self.channel, encode(message))
 
     def report_error(self, error: BaseException) -> None:
         """Keep the first exception of the user's `__getitem__`, from whichever thread or process it comes."""
-        told = json.dumps({"type": type(error).__name__, "traceback": user_traceback(error)})
-        written = self.folder / f"{USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}"
-        written.write_text(told)
+        report = json.dumps({"type": type(error).__name__, "traceback": user_traceback(error)})
+        written = self.folder / f"{_USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}"
+        written.write_text(report)
         with contextlib.suppress(FileExistsError):
-            os.link(written, self.folder / USER_ERROR_FILE)
+            os.link(written, self.folder / _USER_ERROR_FILE)
+
+    def user_error(self) -> tuple[str, str] | None:
+        """The type and the traceback of what `report_error` kept."""
+        file = self.folder / _USER_ERROR_FILE
+        if not file.exists():
+            return None
+        report = json.loads(file.read_text())
+        return report["type"], report["traceback"]
+
+    def forget_user_error(self) -> None:
+        """Delete what an earlier trial kept."""
+        (self.folder / _USER_ERROR_FILE).unlink(missing_ok=True)
 
 
 def user_traceback(error: BaseException) -> str:

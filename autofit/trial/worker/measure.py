@@ -17,7 +17,8 @@ from typing import Any
 
 import psutil
 
-from autofit.records.trial import INPUT_ALONE, INPUT_BOUND
+from autofit.records.trial import INPUT_BOUND_RATIO, Phase
+from autofit.trial.wire import Readings
 from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.job import TrialContext
@@ -40,56 +41,56 @@ _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
 _READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
 
 
-def _train_on_longest(job: TrialContext, model: Any) -> None:
+def _train_on_longest(context: TrialContext, model: Any) -> None:
     """Where batches differ in shape: a few steps on the longest and the shortest of all."""
-    found = batch_shapes.load(job.folder)
+    found = batch_shapes.load(context.folder)
     if found is None:
         return
-    job.enter("longest batch")
-    samples = job.config.batch_size or len(leaves(found.longest)[0])
+    context.enter(Phase.LONGEST_BATCH)
+    samples = context.config.batch_size or len(leaves(found.longest)[0])
     model.fit(repeated(keras_of(model), found.resized(samples), max(_LONGEST_STEPS, steps_per_execution(model))), verbose=0)
 
 
-def measure(job: TrialContext, loaded: Workload) -> None:
+def measure(context: TrialContext, loaded: Workload) -> None:
     """Compute rate, input rate, then the real thing last, because it may leave an enqueuer running."""
-    model = build_model(job, loaded)
-    data = open_training(job, loaded)
-    _train_on_longest(job, model)
-    known = job.spec["compute_samples_per_second"]
-    compute = known or _compute_rate(job, model, data).samples_per_second
-    inputs = _input_rate(job, keras_of(model), data).samples_per_second
+    model = build_model(context, loaded)
+    data = open_training(context, loaded)
+    _train_on_longest(context, model)
+    known = context.spec.compute_samples_per_second
+    compute = known or _compute_rate(context, model, data).samples_per_second
+    inputs = _input_rate(context, keras_of(model), data).samples_per_second
     clock = _fit_clock(
-        job,
+        context,
         model,
         data,
-        drain=inputs < INPUT_BOUND * compute,
+        drain=inputs < INPUT_BOUND_RATIO * compute,
         warm_up=_FIRST_EPOCH_STEPS if known else _WARMED_UP,
-        to_beat=job.spec["rate_to_beat"],
+        to_beat=context.spec.rate_to_beat,
     )
-    storage = _timed(job, model, data, clock)
-    _send_measurement(job, clock, compute, inputs, storage)
+    storage = _timed(context, model, data, clock)
+    _send_readings(context, clock, compute, inputs, storage)
 
 
-def confirm(job: TrialContext, loaded: Workload) -> None:
+def confirm(context: TrialContext, loaded: Workload) -> None:
     """A short epoch with validation, then a longer run in the epoch after it, which is what is timed."""
-    model = build_model(job, loaded)
-    data = open_training(job, loaded)
+    model = build_model(context, loaded)
+    data = open_training(context, loaded)
     validation: dict[str, Any] = {}
     if loaded.validation is not None:
-        validation = open_validation(job, loaded).validation_arguments(_VALIDATION_STEPS)
-    _train_on_longest(job, model)
+        validation = open_validation(context, loaded).validation_arguments(_VALIDATION_STEPS)
+    _train_on_longest(context, model)
     first = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     short = data.fit_arguments(_FIRST_EPOCH_STEPS * steps_per_execution(model))
-    _fit(job, model, data, {**short, **validation}, first, phase="first epoch")
-    clock = _fit_clock(job, model, data, drain=job.spec["input_bound"], enough_spread=0.0)
-    storage = _timed(job, model, data, clock)
-    _send_measurement(job, clock, None, None, storage)
+    _fit(context, model, data, {**short, **validation}, first, phase=Phase.FIRST_EPOCH)
+    clock = _fit_clock(context, model, data, drain=context.spec.input_bound, enough_spread=0.0)
+    storage = _timed(context, model, data, clock)
+    _send_readings(context, clock, None, None, storage)
 
 
-def _timed(job: TrialContext, model: Any, data: FitInput, clock: StepClock) -> float | None:
+def _timed(context: TrialContext, model: Any, data: FitInput, clock: StepClock) -> float | None:
     """The run that is timed; returns the bytes a second that it read from storage."""
     before, started = _storage_bytes(), time.perf_counter()
-    _fit(job, model, data, data.fit_arguments(_MOST_STEPS), clock, phase="training")
+    _fit(context, model, data, data.fit_arguments(_MOST_STEPS), clock, phase=Phase.TRAINING)
     after = _storage_bytes()
     return None if before is None or after is None else max(0, after - before) / (time.perf_counter() - started)
 
@@ -112,7 +113,7 @@ def _bytes_read_by(process: psutil.Process) -> int | None:
 
 
 def _fit_clock(
-    job: TrialContext,
+    context: TrialContext,
     model: Any,
     data: FitInput,
     *,
@@ -131,19 +132,19 @@ def _fit_clock(
     queue = (data.applied.max_queue_size or 0) + _AHEAD if data.applied.has_queue else 0
 
     def stall() -> None:
-        job.enter("filling the queue")
+        context.enter(Phase.FILLING_QUEUE)
         if counts:
             wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
             clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * steps_per_execution(model)
         else:
             time.sleep(min(STALL_SECONDS, queue * data.batch_seconds))
-        job.enter("queue full")
+        context.enter(Phase.QUEUE_FULL)
         time.sleep(_READING_SECONDS)
-        job.enter("training")
+        context.enter(Phase.TRAINING)
 
     clock = StepClock(
         data.batch_samples * steps_per_execution(model),
-        job.spec["measure_seconds"],
+        context.spec.measure_seconds,
         warm_up=warm_up,
         prefilled=math.ceil(queue / steps_per_execution(model)) if drain else 0,
         stall=stall if queue else None,
@@ -153,7 +154,9 @@ def _fit_clock(
     return clock
 
 
-def _steps(flavour: Any, job: TrialContext, clock: StepClock, *, ends_by_itself: bool, after_first: str | None) -> Any:
+def _steps(
+    flavour: Any, context: TrialContext, clock: StepClock, *, ends_by_itself: bool, after_first: Phase | None
+) -> Any:
     """A callback that tells the clock of each step, stops the run when it is done, and says when validation begins.
 
     A step of the clock is what Keras runs at once: `steps_per_execution` batches.
@@ -165,46 +168,46 @@ def _steps(flavour: Any, job: TrialContext, clock: StepClock, *, ends_by_itself:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             clock.step_ended()
             if self._is_first and after_first is not None:
-                job.enter(after_first)
+                context.enter(after_first)
             self._is_first = False
             if clock.done and not ends_by_itself:
                 self.model.stop_training = True
 
         def on_test_begin(self, logs: Any = None) -> None:
-            job.enter("validation")
+            context.enter(Phase.VALIDATION)
 
     return Steps()
 
 
 def _fit(
-    job: TrialContext,
+    context: TrialContext,
     model: Any,
     data: FitInput,
     arguments: Mapping[str, Any],
     clock: StepClock,
     *,
-    phase: str,
-    after_first: str | None = None,
+    phase: Phase,
+    after_first: Phase | None = None,
 ) -> None:
     """Train until the clock is done; what ends by itself after the clock's steps is let end, and leaves no enqueuer."""
-    job.enter(phase)
+    context.enter(phase)
     ends_by_itself = clock.steps is not None and data.ends_by_itself
-    steps = _steps(keras_of(model), job, clock, ends_by_itself=ends_by_itself, after_first=after_first)
+    steps = _steps(keras_of(model), context, clock, ends_by_itself=ends_by_itself, after_first=after_first)
     model.fit(**{"verbose": 0, **arguments, "callbacks": [steps]})
 
 
-def _compute_rate(job: TrialContext, model: Any, data: FitInput) -> Rate:
+def _compute_rate(context: TrialContext, model: Any, data: FitInput) -> Rate:
     """The same step on one batch again and again; on a few where batches differ in shape."""
     clock = StepClock(data.batch_samples * steps_per_execution(model), _COMPUTE_SECONDS)
-    found = batch_shapes.load(job.folder)
+    found = batch_shapes.load(context.folder)
     batches = [data.batch()] if found is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
     opening = [] if found is None else found.resized(data.batch_samples)
     again = {"x": repeated(keras_of(model), batches, _MOST_STEPS, opening)}
-    _fit(job, model, data, again, clock, phase="first step", after_first="compute alone")
+    _fit(context, model, data, again, clock, phase=Phase.FIRST_STEP, after_first=Phase.COMPUTE_ALONE)
     return _known(clock)
 
 
-def _input_rate(job: TrialContext, flavour: Any, data: FitInput) -> Rate:
+def _input_rate(context: TrialContext, flavour: Any, data: FitInput) -> Rate:
     """The pipeline alone: the same `fit` with a model whose step does nothing. It ends by itself, leaving no worker."""
     workers = max(1, data.applied.workers or 1)
     warm_up = workers + 1  # the first batch of each worker comes at the same time
@@ -213,7 +216,7 @@ def _input_rate(job: TrialContext, flavour: Any, data: FitInput) -> Rate:
     idle = idle_model(flavour)
     ends = steps if data.ends_by_itself else None
     clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
-    _fit(job, idle, data, data.fit_arguments(warm_up + steps), clock, phase=INPUT_ALONE)
+    _fit(context, idle, data, data.fit_arguments(warm_up + steps), clock, phase=Phase.INPUT_ALONE)
     del idle
     gc.collect()  # what it held of the data would be counted to the training that follows
     return _known(clock)
@@ -225,21 +228,21 @@ def _known(clock: StepClock) -> Rate:
     return rate
 
 
-def _send_measurement(
-    job: TrialContext, clock: StepClock, compute: float | None, inputs: float | None, storage: float | None
+def _send_readings(
+    context: TrialContext, clock: StepClock, compute: float | None, inputs: float | None, storage: float | None
 ) -> None:
     rate = _known(clock)
-    job.send(
-        measurement={
-            "samples_per_second": rate.samples_per_second,
-            "spread": rate.spread if math.isfinite(rate.spread) else None,
-            "step_seconds": rate.step_seconds,
-            "steps": rate.steps,
-            "compute_samples_per_second": compute,
-            "input_samples_per_second": inputs,
-            "queued_batches": clock.queued,
-            "storage_bytes_per_second": storage,
-            "device_peak_bytes": job.peaks.highest(),
-            "device_peak_bytes_by_phase": job.peaks.by_phase,
-        }
+    context.send(
+        readings=Readings(
+            samples_per_second=rate.samples_per_second,
+            spread=rate.spread if math.isfinite(rate.spread) else None,
+            step_seconds=rate.step_seconds,
+            steps=rate.steps,
+            compute_samples_per_second=compute,
+            input_samples_per_second=inputs,
+            queued_batches=clock.queued,
+            storage_bytes_per_second=storage,
+            device_peak_bytes=context.peaks.highest(),
+            device_peak_bytes_by_phase={str(phase): size for phase, size in context.peaks.by_phase.items()},
+        )
     )

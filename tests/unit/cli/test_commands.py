@@ -89,9 +89,13 @@ def test_check_says_what_was_found_and_runs_nothing(folder):
         (
             "model_kwargs: {wdith: 4}\n",
             2,
-            "model_kwargs: build_model(width=8) cannot be called so: got an unexpected keyword",
+            "model_kwargs: build_model(width=8) cannot be called with these arguments: got an unexpected keyword",
         ),
-        ("data_kwargs: {foldr: 4}\n", 2, "tune.yaml:4:1: data_kwargs: Photos(batch_size, folder='x') cannot be called so"),
+        (
+            "data_kwargs: {foldr: 4}\n",
+            2,
+            "tune.yaml:4:1: data_kwargs: Photos(batch_size, folder='x') cannot be called",
+        ),
         (
             "space: {workers: [1, 2]}\n",
             2,

@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 from autofit.api.result import Result
 from autofit.cli import app
 from autofit.errors import AutofitError, UsageError
-from autofit.records.result import Cell, ConfirmingRun, FrontierPoint, SweepRecord
-from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Trial
+from autofit.records.result import Cell, FrontierPoint, SweepRecord
+from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Stage, Trial
 from autofit.report import snippet
 from autofit.report.html import batch_plots, sweep_cells, timeline, tradeoff_plots
 from autofit.report.html import page as html
 from autofit.storage import result_files
 from autofit.tuning.tuner import tune
-from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher, drain, make_request
+from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher, collect, make_request, with_fields
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too'"
 
@@ -26,7 +26,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"qu
 def tuned(tmp_path_factory):
     """An answer found under a device limit, with trials that ran out of memory."""
     asked = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, max_trials=10)
-    record = drain(tune(asked, FakeLauncher(cliff=64)))[1]
+    record = collect(tune, asked, FakeLauncher(cliff=64))[1]
     assert any(t.measurement.outcome is Outcome.DEVICE_OOM for t in record.trials)
     return record
 
@@ -36,8 +36,8 @@ def unanswered(tmp_path_factory):
     """A tune in which nothing fits."""
     asked = make_request(tmp_path_factory.mktemp("none"), device_bytes=10 * MIB)
     with pytest.raises(AutofitError) as caught:
-        drain(tune(asked, FakeLauncher()))
-    return caught.value.seen
+        collect(tune, asked, FakeLauncher())
+    return caught.value.tune
 
 
 class Page(HTMLParser):
@@ -87,11 +87,11 @@ def bare(record):
     def strip(trial):
         return replace(trial, config=FitConfig(trial.config.batch_size))
 
-    return replace(
+    return with_fields(
         record,
         config=FitConfig(record.config.batch_size),
         trials=tuple(strip(t) for t in record.trials),
-        runs=tuple(replace(run, trial=strip(run.trial)) for run in record.runs),
+        runs=tuple(strip(run) for run in record.runs),
         frontier=(FrontierPoint(FitConfig(), 64, 72),),
         description=replace(DESCRIPTION, knobs={"batch_size": "batch_size"}, input_kind="arrays"),
     )
@@ -104,7 +104,7 @@ def on_cpu(record):
         return replace(trial, measurement=replace(trial.measurement, device_peak_bytes=None))
 
     ran = tuple(strip(t) for t in record.trials if t.measurement.outcome is Outcome.OK)
-    return replace(record, trials=ran, limits=replace(record.limits, device_bytes=None), device_peak_bytes=None)
+    return with_fields(record, trials=ran, limits=replace(record.limits, device_bytes=None), device_peak_bytes=None)
 
 
 def test_the_answer_stands_on_top_with_its_figures_and_the_lines_to_paste(tuned):
@@ -147,7 +147,7 @@ def test_every_trial_and_run_is_a_row_with_its_details(tuned):
 def test_what_the_users_code_wrote_cannot_become_part_of_the_page(tuned):
     evidence = Evidence(HOSTILE, phase=HOSTILE, log_tail=(HOSTILE, "second line"))
     broken = Trial(tuned.config, Measurement(Outcome.CRASHED, evidence, 1.0, traceback=HOSTILE), why=HOSTILE)
-    record = replace(tuned, trials=(*tuned.trials, broken), machine=replace(MACHINE, host=HOSTILE))
+    record = with_fields(tuned, trials=(*tuned.trials, broken), machine=replace(MACHINE, host=HOSTILE))
     clean, text = Page(html.render(tuned)), html.render(record)
     page = Page(text)
     assert page.count("script") == clean.count("script")
@@ -178,7 +178,7 @@ def test_a_ceiling_that_is_above_what_is_drawn_is_told(tuned, fast, told):
         faster = {**rates, f"{fast}_samples_per_second": 100_000.0}
         return trial if rate is None else replace(trial, measurement=replace(m, **faster))
 
-    plot = batch_plots.throughput(replace(tuned, trials=tuple(far(t) for t in tuned.trials)))
+    plot = batch_plots.throughput(with_fields(tuned, trials=tuple(far(t) for t in tuned.trials)))
     assert plot.caption.count("above what is drawn") == 1
     assert told in plot.caption
     assert "above what is drawn" not in batch_plots.throughput(tuned).caption
@@ -236,8 +236,8 @@ def at(trial, begun, seconds, **phases):
 def test_pauses_between_runs_of_a_tune_are_cut_out_of_the_timeline(tuned):
     trials = tuned.trials[:3]
     early, late = (at(trials[0], 1000.0, 10.0), at(trials[1], 1011.0, 20.0)), at(trials[2], 90_010.0, 5.0)
-    last = ConfirmingRun("baseline", at(trials[0], 90_015.0, 4.0))
-    record = replace(tuned, trials=(*early, late), runs=(last,), started_at=90_000.0, describing_seconds=8.0)
+    last = replace(at(trials[0], 90_015.0, 4.0), stage=Stage.BASELINE)
+    record = with_fields(tuned, trials=(*early, late), runs=(last,), started_at=90_000.0, describing_seconds=8.0)
     bars, cut = timeline.lay_out(record)
     assert [bar.label for bar in bars] == ["trial 1", "trial 2", "describing", "trial 3", "baseline 1"]
     assert [bar.start for bar in bars] == [0.0, 11.0, 31.0, 41.0, 46.0]
@@ -247,7 +247,7 @@ def test_pauses_between_runs_of_a_tune_are_cut_out_of_the_timeline(tuned):
 
 def test_the_time_is_told_by_phase(tuned):
     trial = at(tuned.trials[0], 100.0, 10.0, training=6.0, starting=4.0)
-    record = replace(tuned, trials=(trial,), runs=(), started_at=90.0, describing_seconds=8.0, seconds=20.0)
+    record = with_fields(tuned, trials=(trial,), runs=(), started_at=90.0, describing_seconds=8.0, seconds=20.0)
     assert timeline.phases(record) == {
         "describing model and data": 8.0, "training": 6.0, "starting": 4.0, "between trials: fitting, choosing": 2.0,
     }  # fmt: skip
@@ -280,7 +280,7 @@ def test_knobs_that_the_input_does_not_take_are_not_shown(tuned):
     assert "Neither workers nor a queue are knobs of this input." in page.words
     assert not {name for name in page.figures if name.startswith("workers")}
     assert page.count("th", **{"data-name": "workers"}) == page.count("th", **{"data-name": "queue"}) == 0
-    no_batch = replace(tuned, config=FitConfig(), trials=(replace(tuned.trials[0], config=FitConfig()),), frontier=())
+    no_batch = with_fields(tuned, config=FitConfig(), trials=(replace(tuned.trials[0], config=FitConfig()),), frontier=())
     assert batch_plots.NO_BATCH in Page(html.render(no_batch)).words
 
 
@@ -293,7 +293,13 @@ def test_a_cpu_without_device_memory_is_drawn_by_its_host_memory(tuned):
 
 
 def test_one_trial_is_a_page_without_curves(tuned):
-    record = replace(tuned, trials=tuned.trials[:1], runs=(), frontier=tuned.frontier[:1], config=tuned.trials[0].config)
+    record = with_fields(
+        tuned,
+        trials=tuned.trials[:1],
+        runs=(),
+        frontier=tuned.frontier[:1],
+        choice=replace(tuned.choice, config=tuned.trials[0].config),
+    )
     page = Page(html.render(record))
     assert "Too few batch sizes ran for a curve between them." in page.words
     assert "One configuration ran within the limits" in page.words

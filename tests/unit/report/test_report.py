@@ -10,8 +10,8 @@ from rich.console import Console
 
 from autofit.errors import UsageError
 from autofit.records.events import Activity, Described, TrialEnded
-from autofit.records.result import ConfirmingRun, Recommendation, TuneLog, Usage
-from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Trial
+from autofit.records.result import Recommendation, TuneLog, Usage
+from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Stage, Trial
 from autofit.report import advice, snippet
 from autofit.report.console.progress import Progress
 from autofit.report.console.summary import print_trials, summarise
@@ -21,7 +21,7 @@ from autofit.tuning import record as records
 from autofit.tuning.tuner import tune
 from autofit.workload import usage as usages
 from autofit.workload.workload import Workload
-from tests.fakes import MIB, FakeLauncher, drain, make_request
+from tests.fakes import MIB, FakeLauncher, collect, make_request, with_fields
 from tests.unit.workload.functions import make, shape
 
 USAGE = Usage(
@@ -37,7 +37,7 @@ USAGE = Usage(
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     asked = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, usage=USAGE)
-    return drain(tune(asked, FakeLauncher(cliff=64)))
+    return collect(tune, asked, FakeLauncher(cliff=64))
 
 
 def at_80_columns(draw, *, terminal=False):
@@ -159,7 +159,7 @@ def show_trials(progress, tuned, *, trials, max_trials=12, max_seconds=None):
     progress.show(Described(*about))
     for number in range(1, trials + 1):
         took = replace(record.trials[0].measurement, seconds=5.0)
-        progress.show(TrialEnded(Trial(FitConfig(number, 1, 10, False), took), "search"))
+        progress.show(TrialEnded(Trial(FitConfig(number, 1, 10, False), took)))
 
 
 @pytest.mark.parametrize(
@@ -222,17 +222,19 @@ def test_the_summary_says_choice_margins_bottleneck_gain_and_lines_to_paste(tune
 )
 def test_the_validation_is_called_with_what_it_takes(tuned, usage, knobs, told):
     _, record = tuned
-    asked = replace(record, usage=replace(USAGE, **usage), description=replace(record.description, validation_knobs=knobs))
+    asked = with_fields(
+        record, usage=replace(USAGE, **usage), description=replace(record.description, validation_knobs=knobs)
+    )
     assert told in snippet.render(asked)
     compile(snippet.render(asked), "snippet", "exec")
 
 
 def test_a_queue_that_does_nothing_is_not_written_for_the_validation_either(tuned):
-    record = replace(tuned[1], config=FitConfig(64, 1, 10, False), data_kwargs={"batch_size": 64, "workers": 1})
+    record = with_fields(tuned[1], config=FitConfig(64, 1, 10, False), data_kwargs={"batch_size": 64, "workers": 1})
     assert "max_queue_size" not in snippet.render(record)
     needed = replace(record.description, validation_required=("max_queue_size",))
-    assert "max_queue_size=1" in snippet.render(replace(record, description=needed))
-    assert "max_queue_size=10" in snippet.render(replace(record, config=FitConfig(64, 2, 10, False)))
+    assert "max_queue_size=1" in snippet.render(with_fields(record, description=needed))
+    assert "max_queue_size=10" in snippet.render(with_fields(record, config=FitConfig(64, 2, 10, False)))
 
 
 def test_the_bottleneck_is_told_from_the_three_rates(tuned):
@@ -242,7 +244,7 @@ def test_the_bottleneck_is_told_from_the_three_rates(tuned):
 
     trials = (trial(1, False, 310.0), trial(4, False, 320.0), trial(4, True, 500.0))
     heavy = replace(tuned[1].description, sample_bytes=200_000)
-    record = replace(
+    record = with_fields(
         tuned[1],
         config=FitConfig(32, 4, 10, True),
         bottleneck="input",
@@ -250,15 +252,15 @@ def test_the_bottleneck_is_told_from_the_three_rates(tuned):
         input_samples_per_second=500.0,
         trials=trials,
     )
-    told = advice.bottleneck(replace(record, description=heavy))
+    told = advice.bottleneck(with_fields(record, description=heavy))
     assert told == (
         "input-bound: one worker makes 310 samples/s, the model could take 2,400; 4 processes reach 500; "
         "handing batches over from process to process (pickling) limits beyond"
     )
-    assert "pickling" not in advice.bottleneck(replace(record, description=replace(heavy, sample_bytes=10)))
-    ample = replace(record, bottleneck="compute", input_samples_per_second=9000.0)
+    assert "pickling" not in advice.bottleneck(with_fields(record, description=replace(heavy, sample_bytes=10)))
+    ample = with_fields(record, bottleneck="compute", input_samples_per_second=9000.0)
     assert advice.bottleneck(ample).startswith("compute-bound: the model takes 2,400")
-    assert advice.bottleneck(replace(record, bottleneck="contention")).startswith("contention: alone the model")
+    assert advice.bottleneck(with_fields(record, bottleneck="contention")).startswith("contention: alone the model")
 
 
 def confirmed(tuned, tmp_path, *, searched, confirmed, compute, inputs):
@@ -273,7 +275,7 @@ def confirmed(tuned, tmp_path, *, searched, confirmed, compute, inputs):
     seen = TuneLog(
         **{name: getattr(old, name) for name in TuneLog.__dataclass_fields__} | {"trials": (Trial(config, reading),)}
     )
-    chosen = Recommendation(config, confirmed, 0.01, None, None, old.speedup, True)
+    chosen = Recommendation(config, confirmed, 0.01, None, None, old.speedup)
     return records.record(make_request(tmp_path), seen, old.description, chosen, "all is tried")
 
 
@@ -301,7 +303,7 @@ def input_bound(record, chosen, rates, compute=3000.0):
     ok = record.trials[0].measurement
     trials = tuple(Trial(c, replace(ok, input_samples_per_second=rate)) for c, rate in rates.items())
     changed = {"compute_samples_per_second": compute, "input_samples_per_second": rates[chosen], "bottleneck": "input"}
-    return advice.bottleneck(replace(record, config=chosen, trials=trials, **changed))
+    return advice.bottleneck(with_fields(record, config=chosen, trials=trials, **changed))
 
 
 def test_the_input_is_compared_with_the_model_at_the_chosen_batch_size_only(tuned):
@@ -335,29 +337,29 @@ def test_runs_that_differ_by_much_are_not_to_be_relied_on(tuned):
 
     def told(*rates):
         runs = tuple(
-            ConfirmingRun("chosen", Trial(record.config, Measurement(Outcome.OK, Evidence(""), samples_per_second=rate)))
+            Trial(record.config, Measurement(Outcome.OK, Evidence(""), samples_per_second=rate), stage=Stage.CHOSEN)
             for rate in rates
         )
-        return advice.advice(replace(record, runs=runs)).get("noise", "")
+        return advice.advice(with_fields(record, runs=runs)).get("noise", "")
 
     assert told() == told(1000.0) == told(1000.0, 1100.0) == ""
     assert told(1000.0, 1400.0, 1200.0).startswith("runs of the chosen configuration reached 1,000 to 1,400 samples/s")
 
 
 def test_the_rules_for_the_learning_rate_are_told_where_an_update_sees_more_samples(tuned):
-    record = replace(tuned[1], config=FitConfig(128), speedup=replace(tuned[1].speedup, baseline=FitConfig(32)))
+    record = with_fields(tuned[1], config=FitConfig(128), speedup=replace(tuned[1].speedup, baseline=FitConfig(32)))
     told = advice.advice(record)["learning rate"]
     assert "averages 128 samples instead of 32" in told
     assert "times 4 by the linear rule" in told
     assert "times 2 by the square-root rule" in told
-    kept = advice.advice(replace(record, optimizer_kwargs={"gradient_accumulation_steps": 4}))
+    kept = advice.advice(with_fields(record, optimizer_kwargs={"gradient_accumulation_steps": 4}))
     assert kept["learning rate"].startswith("unchanged")
-    assert "learning rate" not in advice.advice(replace(record, config=FitConfig(32)))
+    assert "learning rate" not in advice.advice(with_fields(record, config=FitConfig(32)))
 
 
 def test_an_effective_batch_size_leaves_the_learning_rate_alone_accumulated_or_in_one_step(tmp_path):
     asked = make_request(tmp_path, effective_batch_size=64, space={"batch_size": [64]})
-    record = drain(tune(asked, FakeLauncher()))[1]
+    record = collect(tune, asked, FakeLauncher())[1]
     assert (record.config.batch_size, record.optimizer_kwargs) == (64, {})
     assert record.speedup.baseline.batch_size != 64
     assert advice.advice(record)["learning rate"] == "unchanged: an update averages 64 samples, as asked"
@@ -375,7 +377,7 @@ def test_a_result_that_was_written_before_effective_batch_sizes_were_kept_is_rea
 )
 def test_the_last_batch_of_an_epoch_is_told(tuned, count, batch, told):
     description = replace(tuned[1].description, input_kind="arrays", sample_count=count)
-    record = replace(tuned[1], description=description, config=FitConfig(batch))
+    record = with_fields(tuned[1], description=description, config=FitConfig(batch))
     assert advice.advice(record)["epoch"] == told
 
 
@@ -383,7 +385,9 @@ def test_trials_that_read_from_storage_do_not_compare_with_those_that_did_not(tu
     def record(*reads):
         ok = tuned[1].trials[0].measurement
         trials = [Trial(FitConfig(32), replace(ok, samples_per_second=10.0, storage_bytes_per_second=r)) for r in reads]
-        return replace(tuned[1], trials=tuple(trials), description=replace(tuned[1].description, sample_bytes=1_000_000))
+        return with_fields(
+            tuned[1], trials=tuple(trials), description=replace(tuned[1].description, sample_bytes=1_000_000)
+        )
 
     assert advice.advice(record(5e6, 0.0, 0.0))["page cache"].startswith("1 of 3 trials read from storage")
     for alike in ((0.0, 0.0), (5e6, 5e6), (None, None), (0.8e6, 0.0)):
@@ -391,7 +395,7 @@ def test_trials_that_read_from_storage_do_not_compare_with_those_that_did_not(tu
 
 
 def test_kwargs_that_json_does_not_know_do_not_lose_the_result(tuned, tmp_path):
-    asked = replace(tuned[1], usage=replace(USAGE, data_kwargs={"augment": len, "scale": {1, 2}}))
+    asked = with_fields(tuned[1], usage=replace(USAGE, data_kwargs={"augment": len, "scale": {1, 2}}))
     result_files.save(asked, tmp_path / "result.json")
     assert result_files.load(tmp_path / "result.json").usage.data_kwargs["augment"] == "<built-in function len>"
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
-from autofit.search.acquisition import Proposer
+from autofit.search.acquisition import FrontierProposer
 from autofit.search.config_arrays import ConfigArrays
-from autofit.search.decision import Proposal, difference
+from autofit.search.decision import Proposal, Reason, difference
 from autofit.search.space import build_space, dominated_by
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB
 
@@ -20,7 +20,7 @@ WIDE = Limits(2**40, 2**40)
 
 def proposer(limits=WIDE, **changes):
     options = {"cores": 8, "on_cpu": False, "tolerance": 0.02, "risk": 0.97, "max_oom": 2}
-    return Proposer(SPACE, BASELINE, DESCRIPTION, limits, **{**options, **changes})
+    return FrontierProposer(SPACE, BASELINE, DESCRIPTION, limits, **{**options, **changes})
 
 
 def proposed(asked, trials):
@@ -131,9 +131,9 @@ def test_the_first_probe_is_small_where_nothing_is_known_and_the_second_another_
     asked = proposer()
     first = proposed(asked, [])
     assert isinstance(first, Proposal)
-    assert (first.config, first.phase) == (FitConfig(8, 1, 10, False), "probe")
+    assert (first.config, first.reason) == (FitConfig(8, 1, 10, False), Reason.PROBE)
     second = proposed(asked, [run(first.config)])
-    assert (second.phase, second.config.batch_size) == ("probe", 32)
+    assert (second.reason, second.config.batch_size) == (Reason.PROBE, 32)
 
 
 def test_a_first_probe_that_does_not_fit_is_followed_by_a_smaller_one():
@@ -190,7 +190,7 @@ def test_what_a_config_has_other_than_the_best_is_said(config, other, told):
 
 
 def test_a_proposal_says_what_why_and_how_near_the_limit():
-    proposal = Proposal(FitConfig(64), "propose", 0.123, 0.74, 0.2, 0.71, "larger batch")
+    proposal = Proposal(FitConfig(64), Reason.PROMISE, 0.123, 0.74, 0.2, 0.71, "larger batch")
     assert str(proposal) == "larger batch: predicted +12%, device memory 71% ± 3% of the limit"
-    assert str(Proposal(FitConfig(64), "propose", -0.04)) == "unsure, may be faster (predicted -4%)"
-    assert str(Proposal(FitConfig(64), "probe")) == "to see how time and memory grow"
+    assert str(Proposal(FitConfig(64), Reason.PROMISE, -0.04)) == "unsure, may be faster (predicted -4%)"
+    assert str(Proposal(FitConfig(64), Reason.PROBE)) == "to see how time and memory grow"

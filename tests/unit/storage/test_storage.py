@@ -12,16 +12,16 @@ from autofit.report.console import history as report
 from autofit.storage import attributes, connection, past_tunes, urls
 from autofit.tuning.cached import tune
 from autofit.tuning.request import PREFIX
-from tests.fakes import FakeLauncher, drain, make_request
+from tests.fakes import FakeLauncher, collect, make_request
 
 
 @pytest.mark.parametrize("where", ["sqlite:///{}/t.db", "{}/t.db", "journal:{}/t.log", "sqlite:///{}/new/folder/t.db"])
 def test_a_tune_is_kept_and_answered_in_any_storage(tmp_path, where):
     asked = {"storage": where.format(tmp_path)}
-    assert not urls.is_there(asked["storage"])
-    _, first = drain(tune(make_request(tmp_path, **asked), FakeLauncher()))
+    assert not urls.exists(asked["storage"])
+    _, first = collect(tune, make_request(tmp_path, **asked), FakeLauncher())
     again = FakeLauncher()
-    assert drain(tune(make_request(tmp_path, **asked), again))[1] == first
+    assert collect(tune, make_request(tmp_path, **asked), again)[1] == first
     assert again.specs == []
     (warm_start,) = past_tunes.past_tunes(asked["storage"], PREFIX)
     assert (warm_start.trials, warm_start.config) == (len(first.trials), str(first.config))
@@ -49,10 +49,10 @@ def test_processes_that_make_a_storage_at_the_same_time_all_get_it(tmp_path):
 
 def test_a_url_with_options_is_of_the_file_before_them(tmp_path):
     where = f"sqlite:///{tmp_path}/t.db?timeout=5"
-    assert not urls.is_there(where)
+    assert not urls.exists(where)
     asked = make_request(tmp_path, storage=where)
-    drain(tune(asked, FakeLauncher()))
-    assert urls.is_there(where)
+    collect(tune, asked, FakeLauncher())
+    assert urls.exists(where)
     assert asked.result_key() in attributes.read_quickly(where, asked.fingerprint())
 
 
@@ -78,7 +78,7 @@ def test_a_file_that_is_no_database_is_said(tmp_path):
 
 def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
     where = f"sqlite:///{tmp_path}/t.db"
-    _, record = drain(tune(make_request(tmp_path, storage=where, device_bytes=2**28), FakeLauncher()))
+    _, record = collect(tune, make_request(tmp_path, storage=where, device_bytes=2**28), FakeLauncher())
     with connection.opened(where) as backend:
         (study,) = backend.get_all_studies()
         trial = backend.get_all_trials(study._study_id)[0]
@@ -95,11 +95,11 @@ def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
 
 def test_what_is_kept_is_read_quickly_and_as_optuna_reads_it(tmp_path):
     asked = make_request(tmp_path, storage=f"{tmp_path}/t.db")
-    drain(tune(asked, FakeLauncher()))
-    quick = attributes.read_quickly(asked.storage, asked.fingerprint())
-    assert quick == past_tunes.attributes_of(asked.storage, asked.fingerprint())
+    collect(tune, asked, FakeLauncher())
+    quick = attributes.read_quickly(asked.settings.storage, asked.fingerprint())
+    assert quick == past_tunes.attributes_of(asked.settings.storage, asked.fingerprint())
     assert asked.result_key() in quick
-    assert attributes.read_quickly(asked.storage, "autofit-another") is None
+    assert attributes.read_quickly(asked.settings.storage, "autofit-another") is None
     assert attributes.read_quickly(f"journal:{tmp_path}/t.log", "x") is None
     (tmp_path / "no.db").write_text("no database")
     assert attributes.read_quickly(f"{tmp_path}/no.db", "x") is None

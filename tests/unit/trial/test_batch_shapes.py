@@ -8,7 +8,7 @@ def batch(length, samples=4):
 
 
 def test_the_longest_and_the_shortest_of_all_batches_are_found():
-    found = batch_shapes.look(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30]))
+    found = batch_shapes.scan(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30]))
     assert [part[0]["tokens"].shape for part in (found.longest, found.shortest)] == [(4, 70), (2, 5)]
     assert "the longest of all 33" in str(found)
 
@@ -23,20 +23,20 @@ def test_batches_of_one_shape_are_not_looked_at_to_the_end(monkeypatch):
             count += 1
             yield batch(10)
 
-    assert batch_shapes.look(endless()) is None
+    assert batch_shapes.scan(endless()) is None
     assert count <= 20
-    assert batch_shapes.look(iter([])) is None
-    assert batch_shapes.look(iter([batch(3), batch(3, samples=2)])) is None
+    assert batch_shapes.scan(iter([])) is None
+    assert batch_shapes.scan(iter([batch(3), batch(3, samples=2)])) is None
 
 
 def test_that_the_first_two_are_alike_is_told():
-    assert batch_shapes.look(iter([batch(10), batch(10), batch(20)])).opens_alike
-    assert not batch_shapes.look(iter([batch(10), batch(20), batch(20)])).opens_alike
+    assert batch_shapes.scan(iter([batch(10), batch(10), batch(20)])).opens_alike
+    assert not batch_shapes.scan(iter([batch(10), batch(20), batch(20)])).opens_alike
 
 
 def test_what_was_found_is_kept_for_other_processes_and_made_as_large_as_they_want(tmp_path):
     assert batch_shapes.load(tmp_path) is None
-    batch_shapes.look(iter([batch(10), batch(70)])).save(tmp_path)
+    batch_shapes.scan(iter([batch(10), batch(70)])).save(tmp_path)
     tokens, target = batch_shapes.resized(batch_shapes.load(tmp_path).longest, 9)
     assert (tokens["tokens"].shape, target.shape) == ((9, 70), (9, 1))
     assert batch_shapes.sample_bytes((tokens, target)) == 70 * 4 + 4

@@ -1,25 +1,28 @@
 """Exit status, lines, log and readings -> outcome: one table."""
 
 import signal
+from dataclasses import replace
 
 import pytest
 
 from autofit import backends
-from autofit.records.trial import Limits, Outcome
+from autofit.records.trial import FailureKind, Limits, Outcome, Phase
 from autofit.trial.outcome import TrialEnd, classify
+from autofit.trial.watcher import StopReason
+from autofit.trial.wire import Failure, Readings
 
 GIB = 2**30
 LIMITS = Limits(device_bytes=GIB, host_bytes=4 * GIB)
 TF_OOM = "W0000 op_kernel.cc:1858] RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[96,31,31,8]\n"
 SLOW_ZONE = "W tensorflow] ran out of memory trying to allocate 2GiB. The caller indicates that this is not a failure\n"
-RAN = {"samples_per_second": 100.0, "steps": 10, "device_peak_bytes": GIB // 2}
+RAN = Readings(100.0, 0.01, 0.1, 10, device_peak_bytes=GIB // 2)
 
 
 def ending(**known):
     nothing = {
         "exit_code": 0,
-        "phase": "training",
-        "measurement": None,
+        "phase": Phase.TRAINING,
+        "readings": None,
         "failure": None,
         "stopped": None,
         "last_host_bytes": GIB,
@@ -34,21 +37,21 @@ def ending(**known):
 @pytest.mark.parametrize(
     ("known", "outcome", "told"),
     [
-        ({"measurement": RAN}, Outcome.OK, "ran to its end"),
-        ({"measurement": RAN, "exit_code": -11}, Outcome.OK, "ran to its end"),
-        ({"measurement": {**RAN, "device_peak_bytes": 2 * GIB}}, Outcome.DEVICE_OOM, "over the device limit"),
+        ({"readings": RAN}, Outcome.OK, "finished"),
+        ({"readings": RAN, "exit_code": -11}, Outcome.OK, "finished"),
+        ({"readings": replace(RAN, device_peak_bytes=2 * GIB)}, Outcome.DEVICE_OOM, "over the device limit"),
         (
-            {"exit_code": 1, "failure": {"kind": "device_oom", "reason": "ResourceExhaustedError: OOM"}},
+            {"exit_code": 1, "failure": Failure(FailureKind.DEVICE_OOM, "ResourceExhaustedError: OOM")},
             Outcome.DEVICE_OOM,
             "OOM",
         ),
         (
-            {"exit_code": 1, "failure": {"kind": "host_oom", "reason": "MemoryError: 2 TiB"}},
+            {"exit_code": 1, "failure": Failure(FailureKind.HOST_OOM, "MemoryError: 2 TiB")},
             Outcome.HOST_OOM,
             "MemoryError",
         ),
         (
-            {"exit_code": 1, "failure": {"kind": "error", "reason": "ValueError: x", "traceback": "T"}},
+            {"exit_code": 1, "failure": Failure(FailureKind.ERROR, "ValueError: x", "T")},
             Outcome.ERROR,
             "ValueError",
         ),
@@ -62,12 +65,16 @@ def ending(**known):
         ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": GIB}, Outcome.CRASHED, "died by SIGBUS"),
         ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": 0}, Outcome.HOST_OOM, "with /dev/shm full"),
         ({"exit_code": -signal.SIGBUS}, Outcome.CRASHED, "died by SIGBUS"),
-        ({"exit_code": -signal.SIGKILL, "log": TF_OOM, "stopped": "deadline"}, Outcome.DEVICE_OOM, "allocator wrote"),
+        (
+            {"exit_code": -signal.SIGKILL, "log": TF_OOM, "stopped": StopReason.DEADLINE},
+            Outcome.DEVICE_OOM,
+            "allocator wrote",
+        ),
         ({"exit_code": -signal.SIGSEGV, "log": SLOW_ZONE}, Outcome.CRASHED, "died by SIGSEGV while: training"),
         ({"exit_code": -signal.SIGSEGV}, Outcome.CRASHED, "died by SIGSEGV"),
         ({"exit_code": -signal.SIGABRT, "log": "terminate: what(): std::bad_alloc\n"}, Outcome.HOST_OOM, "std::bad_alloc"),
         (
-            {"exit_code": -signal.SIGKILL, "stopped": "host limit", "last_host_bytes": int(4.1 * GIB)},
+            {"exit_code": -signal.SIGKILL, "stopped": StopReason.HOST_LIMIT, "last_host_bytes": int(4.1 * GIB)},
             Outcome.HOST_OOM,
             "2.5% over",
         ),
@@ -75,7 +82,7 @@ def ending(**known):
         ({"exit_code": -signal.SIGKILL, "kernel_oom_kills": 1}, Outcome.HOST_OOM, "the kernel killed 1"),
         ({"exit_code": -signal.SIGKILL}, Outcome.CRASHED, "died by SIGKILL"),
         (
-            {"exit_code": -signal.SIGKILL, "stopped": "deadline"},
+            {"exit_code": -signal.SIGKILL, "stopped": StopReason.DEADLINE},
             Outcome.TIMEOUT,
             "at its deadline after 5.0 s while: training",
         ),
@@ -106,5 +113,5 @@ def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts(on_cpu, 
 
 
 def test_signs_of_the_slow_zone_are_counted():
-    measurement = classify(ending(measurement=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
+    measurement = classify(ending(readings=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
     assert (measurement.outcome, measurement.allocator_fallbacks) == (Outcome.OK, 3)

@@ -8,32 +8,32 @@ from autofit.records.result import Usage
 from autofit.records.trial import Evidence, Limits, Measurement, Outcome
 from autofit.storage import past_tunes
 from autofit.tuning.cached import tune
-from tests.fakes import MIB, FakeLauncher, drain, make_request
+from tests.fakes import MIB, FakeLauncher, collect, make_request
 
 BUSY, FREE = {"limits": Limits(80 * MIB, 8192 * MIB)}, {"limits": Limits(4096 * MIB, 8192 * MIB)}
 SHARES = {"limits_asked": ("90%", "80%"), "max_trials": 10}
 
 
 def test_an_answer_that_the_limit_held_back_is_not_given_again_when_there_is_more(tmp_path):
-    held_back = drain(tune(make_request(tmp_path, **SHARES, **BUSY), FakeLauncher()))[1]
+    held_back = collect(tune, make_request(tmp_path, **SHARES, **BUSY), FakeLauncher())[1]
     little_more = {"limits": Limits(82 * MIB, 8192 * MIB)}
-    same = drain(tune(make_request(tmp_path, **SHARES, **little_more), FakeLauncher()))[1]
+    same = collect(tune, make_request(tmp_path, **SHARES, **little_more), FakeLauncher())[1]
     assert same.started_at == held_back.started_at
-    free = drain(tune(make_request(tmp_path, **SHARES, **FREE), FakeLauncher()))[1]
+    free = collect(tune, make_request(tmp_path, **SHARES, **FREE), FakeLauncher())[1]
     assert free.samples_per_second > 1.3 * held_back.samples_per_second
     assert free.config.batch_size > 80
     plenty = {"limits": Limits(80 * 1024 * MIB, 8192 * MIB)}
-    again = drain(tune(make_request(tmp_path / "other", **SHARES, **plenty), FakeLauncher()))[1]
+    again = collect(tune, make_request(tmp_path / "other", **SHARES, **plenty), FakeLauncher())[1]
     wider = {"limits": Limits(160 * 1024 * MIB, 8192 * MIB)}
     assert (
-        drain(tune(make_request(tmp_path / "other", **SHARES, **wider), FakeLauncher()))[1].started_at == again.started_at
+        collect(tune, make_request(tmp_path / "other", **SHARES, **wider), FakeLauncher())[1].started_at == again.started_at
     )
 
 
 def test_what_ran_out_of_less_memory_than_there_is_now_does_not_count(tmp_path):
     with pytest.raises(NothingFitsError):
-        drain(tune(make_request(tmp_path, **SHARES, limits=Limits(5 * MIB, 8192 * MIB)), FakeLauncher()))
-    events, record = drain(tune(make_request(tmp_path, **SHARES, **FREE), FakeLauncher()))
+        collect(tune, make_request(tmp_path, **SHARES, limits=Limits(5 * MIB, 8192 * MIB)), FakeLauncher())
+    events, record = collect(tune, make_request(tmp_path, **SHARES, **FREE), FakeLauncher())
     told = [e.text for e in events if isinstance(e, Notice)]
     assert any("of an earlier run had less memory or time than there is now" in text for text in told)
     assert record.config.batch_size > 80
@@ -48,26 +48,26 @@ def test_what_timed_out_in_less_time_than_there_is_now_does_not_count(tmp_path):
             return super().measure(spec)
 
     with pytest.raises(NoTrialFinishedError, match="3 timeout"):
-        drain(tune(make_request(tmp_path, max_trial_seconds=10), Slow()))
+        collect(tune, make_request(tmp_path, max_trial_seconds=10), Slow())
     kept = Slow()
-    with pytest.raises(NoTrialFinishedError, match="3 of them earlier, which --fresh forgets"):
-        drain(tune(make_request(tmp_path, max_trial_seconds=10), kept))
+    with pytest.raises(NoTrialFinishedError, match="3 of them earlier, which --fresh deletes"):
+        collect(tune, make_request(tmp_path, max_trial_seconds=10), kept)
     assert sum(spec.role == "measure" for spec in kept.specs) == 3
-    assert drain(tune(make_request(tmp_path, max_trial_seconds=600), Slow()))[1].trials
+    assert collect(tune, make_request(tmp_path, max_trial_seconds=600), Slow())[1].trials
 
 
 def test_each_budget_has_its_own_answer(tmp_path):
-    answers = {n: drain(tune(make_request(tmp_path, max_trials=n), FakeLauncher()))[1] for n in (2, 6)}
+    answers = {n: collect(tune, make_request(tmp_path, max_trials=n), FakeLauncher())[1] for n in (2, 6)}
     for count, answer in answers.items():
         launcher = FakeLauncher()
-        assert drain(tune(make_request(tmp_path, max_trials=count), launcher))[1].started_at == answer.started_at
+        assert collect(tune, make_request(tmp_path, max_trials=count), launcher)[1].started_at == answer.started_at
         assert launcher.specs == []
 
 
 def test_a_known_answer_is_told_with_the_files_as_they_lie_now(tmp_path):
-    drain(tune(make_request(tmp_path), FakeLauncher()))
+    collect(tune, make_request(tmp_path), FakeLauncher())
     moved = Usage(imports=("import sys", "sys.path.insert(0, '/new')"))
-    assert drain(tune(make_request(tmp_path, usage=moved), FakeLauncher()))[1].usage == moved
+    assert collect(tune, make_request(tmp_path, usage=moved), FakeLauncher())[1].usage == moved
 
 
 @pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
@@ -77,11 +77,11 @@ def test_a_study_that_was_forgotten_meanwhile_is_said_to_be(tmp_path, kind):
     class Forgets(FakeLauncher):
         def measure(self, spec):
             past_tunes.forget(where, (make_request(tmp_path).fingerprint(), "autofit-never"))
-            drain(tune(make_request(tmp_path, storage=where, workload_fingerprint="another"), FakeLauncher()))
+            collect(tune, make_request(tmp_path, storage=where, workload_fingerprint="another"), FakeLauncher())
             return super().measure(spec)
 
-    with pytest.raises(StorageError, match="it was forgotten meanwhile"):
-        drain(tune(make_request(tmp_path, storage=where), Forgets()))
+    with pytest.raises(StorageError, match="another process deleted them"):
+        collect(tune, make_request(tmp_path, storage=where), Forgets())
     (other,) = past_tunes.past_tunes(where, "autofit-")
     assert other.name == make_request(tmp_path, workload_fingerprint="another").fingerprint()
 
@@ -102,23 +102,22 @@ def ended_in_the_second_confirmation(tmp_path, limits):
 
     launcher = Ends()
     with pytest.raises(KeyboardInterrupt):
-        drain(tune(make_request(tmp_path, **SHARES, limits=limits), launcher))
+        collect(tune, make_request(tmp_path, **SHARES, limits=limits), launcher)
     return next(spec.config for spec in launcher.specs if spec.role == "confirm")
 
 
 def test_a_confirming_run_that_had_less_memory_than_there_is_now_is_run_again(tmp_path):
     first = ended_in_the_second_confirmation(tmp_path, Limits(None, 4096 * MIB))
     launcher = FakeLauncher()
-    record = drain(tune(make_request(tmp_path, **SHARES, limits=Limits(None, 8192 * MIB)), launcher))[1]
+    collect(tune, make_request(tmp_path, **SHARES, limits=Limits(None, 8192 * MIB)), launcher)
     assert first in [spec.config for spec in launcher.specs if spec.role == "confirm"]
-    assert record.confirmed
 
 
 def test_a_confirming_run_that_failed_before_is_told_as_one(tmp_path):
     limits = Limits(None, 4096 * MIB)
     first = ended_in_the_second_confirmation(tmp_path, limits)
     launcher = FakeLauncher()
-    record = drain(tune(make_request(tmp_path, **SHARES, limits=limits), launcher))[1]
+    record = collect(tune, make_request(tmp_path, **SHARES, limits=limits), launcher)[1]
     assert first not in [spec.config for spec in launcher.specs if spec.role == "confirm"]
-    assert first in [run.trial.config for run in record.runs if run.trial.measurement.outcome is Outcome.HOST_OOM]
+    assert first in [run.config for run in record.runs if run.measurement.outcome is Outcome.HOST_OOM]
     assert all(trial.measurement.outcome is Outcome.OK for trial in record.searched)

@@ -17,29 +17,37 @@ from autofit.report import wording
 from autofit.report.console.sweep import print_sweep
 from autofit.storage import result_files, sweep_files
 from autofit.tuning import sweep
+from autofit.tuning.settings import TuneSettings
 from autofit.tuning.tuner import tune
-from tests.fakes import MIB, FakeLauncher, drain, make_request
+from autofit.workload.workload import Workload
+from tests.fakes import MIB, FakeLauncher, collect, make_request
+
+
+def cell(values, device="auto", **model_kwargs):
+    workload = Workload(len, len, model_kwargs=model_kwargs)
+    return sweep.CellRequest(values, workload, TuneSettings(device=device))
+
 
 GPUS = tuple(Device(n, f"GPU {n}", f"GPU-{n}", 2**34, 2**34) for n in range(2))
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
-    return drain(tune(make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB), FakeLauncher()))[1]
+    return collect(tune, make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB), FakeLauncher())[1]
 
 
 @pytest.fixture(scope="module")
 def swept(record, tmp_path_factory):
     """A sweep with a cell of each kind."""
 
-    def tune_cell(arguments, stop):
-        if arguments["width"] == 16:
-            raise UserCodeError("building the model", "Traceback\nValueError: too wide")
-        if arguments["width"] == 32:
-            drain(tune(make_request(tmp_path_factory.mktemp("no"), device_bytes=5 * MIB), FakeLauncher()))
+    def tune_cell(workload, settings, cancelled):
+        if workload.model_kwargs["width"] == 16:
+            raise UserCodeError("while building the model", "Traceback\nValueError: too wide")
+        if workload.model_kwargs["width"] == 32:
+            collect(tune, make_request(tmp_path_factory.mktemp("no"), device_bytes=5 * MIB), FakeLauncher())
         return record
 
-    cells = [({"model_kwargs.width": width}, {"width": width}) for width in (8, 16, 32)]
+    cells = [cell({"model_kwargs.width": width}, width=width) for width in (8, 16, 32)]
     return list(sweep.sweep("sweep.yaml", cells, tune_cell))
 
 
@@ -54,11 +62,11 @@ def test_a_cell_that_fails_or_does_not_fit_is_a_row(swept, record):
 
 
 def test_what_no_cell_can_help_ends_the_sweep():
-    def tune_cell(arguments, stop):
+    def tune_cell(workload, settings, cancelled):
         raise StorageError("the disk is full")
 
     with pytest.raises(StorageError):
-        list(sweep.sweep("s", [({"a": 1}, {}), ({"a": 2}, {})], tune_cell))
+        list(sweep.sweep("s", [cell({"a": 1}), cell({"a": 2})], tune_cell))
 
 
 def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
@@ -138,8 +146,9 @@ def test_cells_have_lanes_where_each_has_a_gpu_and_cores():
 
 def test_lanes_share_the_hosts_memory_and_have_their_own_device():
     lane = sweep.Lane("gpu:1", (1,))
-    assert sweep.in_lane({"host_memory": "80%"}, lane, 2) == {"host_memory": "40%", "device": "gpu:1"}
-    assert sweep.in_lane({"host_memory": "6GiB"}, lane, 2) == {"host_memory": "6GiB", "device": "gpu:1"}
+    for host_memory, share in (("80%", "40%"), ("6GiB", "6GiB")):
+        settings = TuneSettings(host_memory=host_memory)
+        assert sweep.in_lane(settings, lane, 2) == TuneSettings(host_memory=share, device="gpu:1")
 
 
 def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(record):
@@ -149,13 +158,13 @@ def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(r
     lanes = (sweep.Lane("gpu:0", (cores[0],)), sweep.Lane("gpu:1", (cores[1],)))
     both, seen = threading.Barrier(2, timeout=10), []
 
-    def tune_cell(arguments, stop):
-        if arguments["device"] != "cpu":
+    def tune_cell(workload, settings, cancelled):
+        if settings.device != "cpu":
             both.wait()  # two cells are here at the same time
-        seen.append((arguments["device"], tuple(sorted(os.sched_getaffinity(0)))))
+        seen.append((settings.device, tuple(sorted(os.sched_getaffinity(0)))))
         return record
 
-    told = [({"n": 0}, {}), ({"n": 1}, {}), ({"n": 2}, {"device": "cpu"})]
+    told = [cell({"n": 0}), cell({"n": 1}), cell({"n": 2}, device="cpu")]
     events = list(sweep.sweep("s", told, tune_cell, lanes))
     assert sorted(seen[:2]) == [("gpu:0", (cores[0],)), ("gpu:1", (cores[1],))]
     assert seen[2] == ("cpu", tuple(cores))
@@ -165,13 +174,13 @@ def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(r
 def test_an_error_in_a_lane_tells_the_others_to_stop(record):
     stopped = []
 
-    def tune_cell(arguments, stop):
-        if arguments["device"] == "gpu:0":
+    def tune_cell(workload, settings, cancelled):
+        if settings.device == "gpu:0":
             raise StorageError("the disk is full")
-        stopped.append(stop.wait(timeout=10))
+        stopped.append(cancelled.wait(timeout=10))
         return record
 
     lanes = tuple(sweep.Lane(f"gpu:{n}", tuple(os.sched_getaffinity(0))) for n in range(2))
     with pytest.raises(StorageError):
-        list(sweep.sweep("s", [({"n": 0}, {}), ({"n": 1}, {})], tune_cell, lanes))
+        list(sweep.sweep("s", [cell({"n": 0}), cell({"n": 1})], tune_cell, lanes))
     assert stopped == [True]

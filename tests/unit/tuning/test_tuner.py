@@ -1,6 +1,7 @@
 """The loop, above the process wall: what is tried, stored, chosen, confirmed, demoted, resumed and said."""
 
 import io
+import math
 import re
 import zlib
 from dataclasses import replace
@@ -11,7 +12,7 @@ from rich.console import Console
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.machine import Device
-from autofit.records.result import Usage
+from autofit.records.result import DataForm, Usage
 from autofit.records.trial import (
     Description,
     Evidence,
@@ -28,10 +29,12 @@ from autofit.report.console.summary import print_trials, summarise
 from autofit.report.html import content, timeline, trial_table
 from autofit.search import selection
 from autofit.search.config_arrays import ConfigArrays
+from autofit.search.decision import Decision, Proposal, Reason
 from autofit.search.space import build_space, dominated_by
 from autofit.storage import result_files
+from autofit.tuning import tuner
 from autofit.tuning.cached import tune
-from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MACHINE, MIB, FakeLauncher, drain, make_request
+from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MACHINE, MIB, FakeLauncher, collect, make_request
 
 FIRST = FitConfig(8, 1, 10, False)
 """What is tried first where nothing is known of the memory."""
@@ -43,7 +46,7 @@ def searched(events):
 
 def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path):
     launcher = FakeLauncher()
-    events, record = drain(tune(make_request(tmp_path, max_trials=20), launcher))
+    events, record = collect(tune, make_request(tmp_path, max_trials=20), launcher)
     trials = searched(events)
     assert 3 <= len(trials) < 20
     assert "expected to gain" in record.stop_reason
@@ -55,7 +58,6 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
         return launcher.measure(TrialSpec("measure", config, Limits(None, 8192 * MIB), 60.0)).samples_per_second or 0
 
     assert record.samples_per_second >= 0.96 * max(rate(config) for config in space.configs())
-    assert record.confirmed
     assert record.speedup.ratio == pytest.approx(record.samples_per_second / rate(BASELINE))
     assert record.speedup.low <= record.speedup.ratio <= record.speedup.high
     assert record.trials == tuple(trials)
@@ -63,7 +65,7 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
 
 
 def test_no_config_is_tried_twice(tmp_path):
-    events, _ = drain(tune(make_request(tmp_path, max_trials=25, tolerance=0.0), FakeLauncher()))
+    events, _ = collect(tune, make_request(tmp_path, max_trials=25, tolerance=0.0), FakeLauncher())
     configs = [trial.config for trial in searched(events)]
     assert len(configs) == len(set(configs)) == 25
 
@@ -72,7 +74,7 @@ def test_no_config_is_tried_twice(tmp_path):
     "limits", [{"device_bytes": 100 * MIB}, {"host_bytes": 600 * MIB}, {"device_bytes": 80 * MIB, "host_bytes": 600 * MIB}]
 )
 def test_nothing_above_a_known_oom_is_tried(tmp_path, limits):
-    events, record = drain(tune(make_request(tmp_path, max_trials=16, **limits), FakeLauncher(cliff=32)))
+    events, record = collect(tune, make_request(tmp_path, max_trials=16, **limits), FakeLauncher(cliff=32))
     trials = searched(events)
     assert any(trial.measurement.outcome.is_oom for trial in trials)
     for later, trial in enumerate(trials):
@@ -84,7 +86,7 @@ def test_nothing_above_a_known_oom_is_tried(tmp_path, limits):
 
 @pytest.mark.parametrize("limits", [{"device_bytes": 330 * MIB}, {"host_bytes": 900 * MIB}])
 def test_the_frontier_is_reached_without_an_oom(tmp_path, limits):
-    events, _ = drain(tune(make_request(tmp_path, max_trials=12, **limits), FakeLauncher()))
+    events, _ = collect(tune, make_request(tmp_path, max_trials=12, **limits), FakeLauncher())
     trials = searched(events)
     assert not any(trial.measurement.outcome.is_oom for trial in trials)
     use = [t.measurement.device_peak_bytes / MIB / 330 for t in trials]
@@ -98,26 +100,25 @@ def test_a_batch_that_cannot_fit_is_said_before_anything_is_trained(tmp_path):
         {"describe": replace(DESCRIPTION, footprints=(Footprint(1, {"weights": 90 * MIB}, "walk", 0.2),))}
     )
     with pytest.raises(NothingFitsError, match=r"a batch of 1 needs more than 54\.0 MiB .*nothing was trained.* 50\.0 MiB"):
-        drain(tune(make_request(tmp_path, device_bytes=50 * MIB), launcher))
+        collect(tune, make_request(tmp_path, device_bytes=50 * MIB), launcher)
     assert [spec.role for spec in launcher.specs] == ["describe"]
 
 
 def test_confirming_runs_are_interleaved_and_change_order(tmp_path):
     launcher = FakeLauncher()
-    _, record = drain(tune(make_request(tmp_path), launcher))
+    _, record = collect(tune, make_request(tmp_path), launcher)
     order = [spec.config for spec in launcher.specs if spec.role == "confirm"]
     won, base = record.config, BASELINE
     assert order == [won, base, base, won, won, base]
 
 
 def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path):
-    _, first = drain(tune(make_request(tmp_path / "a"), FakeLauncher()))
+    _, first = collect(tune, make_request(tmp_path / "a"), FakeLauncher())
     launcher = FakeLauncher({("confirm", first.config): Outcome.DEVICE_OOM})
-    _, second = drain(tune(make_request(tmp_path / "b"), launcher))
+    _, second = collect(tune, make_request(tmp_path / "b"), launcher)
     assert second.config != first.config
     assert second.config.batch_size < first.config.batch_size
     assert [t.measurement.outcome for t in second.trials if t.config == first.config] == [Outcome.OK, Outcome.DEVICE_OOM]
-    assert second.confirmed
 
 
 class Clocked(FakeLauncher):
@@ -136,8 +137,8 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
                 return replace(full, started_at=measurement.started_at)
             return measurement
 
-    _, record = drain(tune(make_request(tmp_path), Failing()))
-    (failed,) = [run.trial for run in record.runs if run.trial.measurement.outcome is Outcome.DEVICE_OOM]
+    _, record = collect(tune, make_request(tmp_path), Failing())
+    (failed,) = [run for run in record.runs if run.measurement.outcome is Outcome.DEVICE_OOM]
     assert failed in record.trials
     assert failed not in record.searched
     assert len(record.searched) == len(record.trials) - 1 == 6
@@ -154,7 +155,7 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
 
 
 def test_a_baseline_that_fails_leaves_no_ratio_but_is_named(tmp_path):
-    _, record = drain(tune(make_request(tmp_path, baseline={"batch_size": 1024}, device_bytes=500 * MIB), FakeLauncher()))
+    _, record = collect(tune, make_request(tmp_path, baseline={"batch_size": 1024}, device_bytes=500 * MIB), FakeLauncher())
     assert record.speedup.ratio is None
     assert record.speedup.baseline_outcome is Outcome.DEVICE_OOM
     assert record.speedup.baseline.batch_size == 1024
@@ -163,7 +164,7 @@ def test_a_baseline_that_fails_leaves_no_ratio_but_is_named(tmp_path):
 def test_a_baseline_that_is_best_is_compared_with_nothing(tmp_path):
     space = {"batch_size": [16], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
     launcher = FakeLauncher()
-    _, record = drain(tune(make_request(tmp_path, space=space, baseline={"batch_size": 16}), launcher))
+    _, record = collect(tune, make_request(tmp_path, space=space, baseline={"batch_size": 16}), launcher)
     assert record.config.batch_size == 16
     assert record.speedup.ratio == 1.0
     assert "tried" in record.stop_reason
@@ -171,15 +172,17 @@ def test_a_baseline_that_is_best_is_compared_with_nothing(tmp_path):
 
 
 def test_finished_trials_are_kept_when_a_tune_is_broken_off(tmp_path):
-    events = tune(make_request(tmp_path, max_trials=8), FakeLauncher())
-    ended = 0
-    for event in events:
-        ended += isinstance(event, TrialEnded)
-        if ended == 3 and isinstance(event, Activity):
-            break
-    events.close()
+    seen = []
+
+    def interrupt(event):
+        seen.append(event)
+        if sum(isinstance(e, TrialEnded) for e in seen) == 3 and isinstance(event, Activity):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(make_request(tmp_path, max_trials=8), FakeLauncher(), interrupt)
     launcher = FakeLauncher()
-    resumed, record = drain(tune(make_request(tmp_path, max_trials=8), launcher))
+    resumed, record = collect(tune, make_request(tmp_path, max_trials=8), launcher)
     described = next(e for e in resumed if isinstance(e, Described))
     assert len(described.kept) == 3
     assert record.trials[:3] == described.kept
@@ -188,29 +191,29 @@ def test_finished_trials_are_kept_when_a_tune_is_broken_off(tmp_path):
 
 
 def test_the_same_question_is_answered_from_the_store(tmp_path):
-    _, first = drain(tune(make_request(tmp_path), FakeLauncher()))
+    _, first = collect(tune, make_request(tmp_path), FakeLauncher())
     launcher = FakeLauncher()
-    events, second = drain(tune(make_request(tmp_path), launcher))
+    events, second = collect(tune, make_request(tmp_path), launcher)
     assert second == first
     assert launcher.specs == []
     (told,) = [event.text for event in events]
-    assert re.match(r"answered from the tune of \d{4}-\d\d-\d\d \d\d:\d\d on this host \(CPU, keras 3\); ", told)
+    assert re.match(r"stored result of the tune of \d{4}-\d\d-\d\d \d\d:\d\d on this host \(CPU, keras 3\); ", told)
 
 
 def test_an_answer_that_does_not_fit_what_is_free_now_is_asked_anew(tmp_path):
     asked = {"limits_asked": ("90%", "80%")}
-    drain(tune(make_request(tmp_path, **asked), FakeLauncher()))
+    collect(tune, make_request(tmp_path, **asked), FakeLauncher())
     launcher = FakeLauncher()
-    _, record = drain(tune(make_request(tmp_path, device_bytes=40 * MIB, **asked), launcher))
+    _, record = collect(tune, make_request(tmp_path, device_bytes=40 * MIB, **asked), launcher)
     assert record.device_peak_bytes <= 40 * MIB
 
 
 def test_a_model_that_has_changed_behind_the_same_sources_forgets_its_trials(tmp_path):
-    drain(tune(make_request(tmp_path), FakeLauncher()))
+    collect(tune, make_request(tmp_path), FakeLauncher())
     launcher = FakeLauncher({"describe": replace(DESCRIPTION, fingerprint="another model")})
-    events, _ = drain(tune(make_request(tmp_path, max_trials=7), launcher))
+    events, _ = collect(tune, make_request(tmp_path, max_trials=7), launcher)
     assert not next(e for e in events if isinstance(e, Described)).kept
-    assert any("are forgotten" in e.text for e in events if isinstance(e, Notice))
+    assert any("are deleted" in e.text for e in events if isinstance(e, Notice))
 
 
 LOOSE = Limits(None, 8192 * MIB)
@@ -228,9 +231,9 @@ GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
         {"baseline": {"batch_size": 16}},
         {"max_batch_size": 64},
         {"effective_batch_size": 256},
-        {"settings": {"tensorflow": "2.22", "keras": "3.15"}},
-        {"settings": {"tensorflow": "2.21", "keras": "3.16"}},
-        {"settings": {"tensorflow": "2.21", "keras": "3.15", "XLA_FLAGS": "--xla_cpu"}},
+        {"environment": {"tensorflow": "2.22", "keras": "3.15"}},
+        {"environment": {"tensorflow": "2.21", "keras": "3.16"}},
+        {"environment": {"tensorflow": "2.21", "keras": "3.15", "XLA_FLAGS": "--xla_cpu"}},
         {"machine": replace(MACHINE, cores=8)},
         {"machine": replace(MACHINE, memory_bytes=2**40)},
         {"device": None},
@@ -240,7 +243,7 @@ GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
     ],
 )
 def test_what_changes_the_answer_changes_the_fingerprint(tmp_path, changes):
-    asked = {"device": GPU, "limits_asked": ("90%", "80%"), "settings": {"tensorflow": "2.21", "keras": "3.15"}}
+    asked = {"device": GPU, "limits_asked": ("90%", "80%"), "environment": {"tensorflow": "2.21", "keras": "3.15"}}
     assert make_request(tmp_path, **asked | changes).fingerprint() != make_request(tmp_path, **asked).fingerprint()
 
 
@@ -264,33 +267,33 @@ def test_nothing_else_changes_the_fingerprint(tmp_path, changes):
     "changes", [{"device_bytes": 70 * MIB}, {"space": {"workers": [1, 2]}}, {"workload_fingerprint": "y"}]
 )
 def test_a_changed_question_is_another(tmp_path, changes):
-    drain(tune(make_request(tmp_path), FakeLauncher()))
+    collect(tune, make_request(tmp_path), FakeLauncher())
     launcher = FakeLauncher()
-    events, _ = drain(tune(make_request(tmp_path, **changes), launcher))
+    events, _ = collect(tune, make_request(tmp_path, **changes), launcher)
     assert not next(e for e in events if isinstance(e, Described)).kept
     assert any(spec.role == "measure" for spec in launcher.specs)
 
 
 def test_fresh_forgets(tmp_path):
     once, again = FakeLauncher(), FakeLauncher()
-    drain(tune(make_request(tmp_path), once))
-    drain(tune(make_request(tmp_path, fresh=True), again))
+    collect(tune, make_request(tmp_path), once)
+    collect(tune, make_request(tmp_path, fresh=True), again)
     assert [(spec.role, spec.config) for spec in again.specs] == [(spec.role, spec.config) for spec in once.specs]
 
 
 def test_an_error_of_the_users_stops_everything_and_is_tried_again_next_time(tmp_path):
     launcher = FakeLauncher({FIRST: Outcome.ERROR})
     with pytest.raises(UserCodeError, match="boom"):
-        drain(tune(make_request(tmp_path), launcher))
+        collect(tune, make_request(tmp_path), launcher)
     assert [spec.role for spec in launcher.specs] == ["describe", "measure"]
     mended = FakeLauncher()
-    drain(tune(make_request(tmp_path), mended))
+    collect(tune, make_request(tmp_path), mended)
     assert mended.specs[1].config == FIRST
 
 
 def test_a_timeout_is_no_evidence_about_memory_and_the_search_goes_on(tmp_path):
     hangs = {FIRST: Outcome.TIMEOUT, BASELINE: Outcome.TIMEOUT}
-    events, record = drain(tune(make_request(tmp_path, max_trials=8), FakeLauncher(hangs)))
+    events, record = collect(tune, make_request(tmp_path, max_trials=8), FakeLauncher(hangs))
     trials = searched(events)
     assert trials[0].measurement.outcome is Outcome.TIMEOUT
     assert any(t.config.batch_size >= 32 for t in trials[1:])
@@ -305,7 +308,7 @@ def test_a_workload_that_always_hangs_is_given_up(tmp_path):
 
     launcher = Hangs()
     with pytest.raises(NoTrialFinishedError, match="3 timeout"):
-        drain(tune(make_request(tmp_path), launcher))
+        collect(tune, make_request(tmp_path), launcher)
     assert sum(spec.role == "measure" for spec in launcher.specs) == 3
 
 
@@ -315,7 +318,7 @@ def test_a_workload_that_always_hangs_is_given_up(tmp_path):
 def test_when_nothing_fits_it_says_what_the_smallest_batch_needs(tmp_path, limits, memory, needed):
     launcher = FakeLauncher()
     with pytest.raises(NothingFitsError) as caught:
-        drain(tune(make_request(tmp_path, max_trials=30, **limits), launcher))
+        collect(tune, make_request(tmp_path, max_trials=30, **limits), launcher)
     error = caught.value
     assert (error.memory, error.batch_size, error.at_least) == (memory, 1, False)
     assert error.needed_bytes // MIB == needed
@@ -331,29 +334,29 @@ def test_a_batch_too_large_to_be_described_is_described_with_one(tmp_path):
                 return Measurement(Outcome.HOST_OOM, Evidence("too large"))
             return (yield from super().run(spec))
 
-    _, record = drain(tune(make_request(tmp_path, baseline={"batch_size": 4096}), Large()))
-    assert record.confirmed
+    launcher = Large()
+    collect(tune, make_request(tmp_path, baseline={"batch_size": 4096}), launcher)
+    assert [spec.config.batch_size for spec in launcher.specs if spec.role == "describe"] == [4096, 1]
 
 
 def test_seconds_that_are_spent_end_the_search_but_not_the_confirmation(tmp_path):
     launcher = FakeLauncher()
-    _, record = drain(tune(make_request(tmp_path, max_seconds=0.5, max_trials=50), launcher))
+    _, record = collect(tune, make_request(tmp_path, max_seconds=0.5, max_trials=50), launcher)
     assert "seconds are spent" in record.stop_reason
-    assert record.confirmed
     assert len(record.trials) < 50
     assert len([spec for spec in launcher.specs if spec.role == "confirm"]) <= 2
 
 
 def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(tmp_path):
-    launcher = FakeLauncher()
-    with pytest.raises(UsageError, match="is not a knob"):
-        drain(tune(make_request(tmp_path, space={"batches": [1]}), launcher))
+    launcher = FakeLauncher({"describe": replace(DESCRIPTION, knobs={"batch_size": "batch_size"})})
+    with pytest.raises(UsageError, match="the data does not take it"):
+        collect(tune, make_request(tmp_path, space={"workers": [1]}), launcher)
     assert [spec.role for spec in launcher.specs] == ["describe"]
 
 
 def test_limits_reach_every_trial(tmp_path):
     launcher = FakeLauncher()
-    drain(tune(make_request(tmp_path, device_bytes=300 * MIB), launcher))
+    collect(tune, make_request(tmp_path, device_bytes=300 * MIB), launcher)
     assert {spec.limits for spec in launcher.specs} == {Limits(300 * MIB, 8192 * MIB)}
     assert FitConfig(32, 1, 10, False) in {spec.config for spec in launcher.specs}
 
@@ -367,12 +370,12 @@ def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):
             return (yield from super().run(spec))
 
     with pytest.raises(NothingFitsError, match=r"a batch of 1 needs 100 MiB of host memory, the limit is 50\.0 MiB"):
-        drain(tune(make_request(tmp_path, host_bytes=50 * MIB), Large()))
+        collect(tune, make_request(tmp_path, host_bytes=50 * MIB), Large())
 
 
 def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_path):
     space = {"batch_size": [8, 16], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
-    _, record = drain(tune(make_request(tmp_path, space=space), FakeLauncher()))
+    _, record = collect(tune, make_request(tmp_path, space=space), FakeLauncher())
     assert record.config.batch_size == 16
     assert record.speedup.baseline.batch_size == 32
     assert record.speedup.ratio < 1
@@ -385,24 +388,23 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_is_not_held_against_its_
                 return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
             return super().measure(spec)
 
-    _, record = drain(tune(make_request(tmp_path, max_seconds=60.0), Slow()))
+    _, record = collect(tune, make_request(tmp_path, max_seconds=60.0), Slow())
     assert "seconds are spent" in record.stop_reason
     assert all(trial.measurement.outcome is Outcome.OK for trial in record.trials)
     launcher = FakeLauncher()
-    drain(tune(make_request(tmp_path, max_seconds=600.0), launcher))
+    collect(tune, make_request(tmp_path, max_seconds=600.0), launcher)
     assert any(spec.role == "measure" and spec.config.batch_size > 32 for spec in launcher.specs)
 
 
 def test_what_fits_is_looked_for_beyond_max_trials(tmp_path):
-    _, record = drain(tune(make_request(tmp_path, device_bytes=12 * MIB, max_trials=1), FakeLauncher()))
+    _, record = collect(tune, make_request(tmp_path, device_bytes=12 * MIB, max_trials=1), FakeLauncher())
     assert record.config.batch_size <= 2
-    assert record.confirmed
 
 
 def test_an_answer_that_no_longer_fits_is_not_given(tmp_path):
-    _, first = drain(tune(make_request(tmp_path), FakeLauncher()))
+    _, first = collect(tune, make_request(tmp_path), FakeLauncher())
     tighter = make_request(tmp_path, limits=Limits(None, first.host_peak_bytes - 1))
-    _, second = drain(tune(tighter, FakeLauncher()))
+    _, second = collect(tune, tighter, FakeLauncher())
     assert second.host_peak_bytes < first.host_peak_bytes
 
 
@@ -413,7 +415,7 @@ def test_finalists_that_noise_leaves_open_run_once_more_before_the_choice_is_con
             return m if m.samples_per_second is None else replace(m, spread=0.1)
 
     launcher = Noisy()
-    events, record = drain(tune(make_request(tmp_path), launcher))
+    events, record = collect(tune, make_request(tmp_path), launcher)
     again = [e.trial.config for e in events if isinstance(e, TrialEnded) and e.stage == "finalist"]
     assert 2 <= len(again) <= 3
     assert record.config in again
@@ -432,16 +434,15 @@ def test_a_finalist_that_fails_is_out(tmp_path):
                 return Measurement(Outcome.HOST_OOM, Evidence("full", last_host_bytes=8000 * MIB))
             return replace(measurement, spread=0.1) if isinstance(measurement, Measurement) else measurement
 
-    events, record = drain(tune(make_request(tmp_path), Noisy()))
+    events, record = collect(tune, make_request(tmp_path), Noisy())
     lost = [e.trial for e in events if isinstance(e, TrialEnded) and e.trial.measurement.outcome.is_oom]
     assert lost
     assert record.config not in [t.config for t in lost]
-    assert record.confirmed
 
 
 def test_a_trial_is_told_the_rate_to_beat_and_what_is_known_of_its_step(tmp_path):
     launcher = FakeLauncher()
-    drain(tune(make_request(tmp_path), launcher))
+    collect(tune, make_request(tmp_path), launcher)
     first, *later = [spec for spec in launcher.specs if spec.role == "measure"]
     assert (first.rate_to_beat, first.compute_samples_per_second) == (0.0, None)
     assert later[1].rate_to_beat > 0
@@ -450,7 +451,7 @@ def test_a_trial_is_told_the_rate_to_beat_and_what_is_known_of_its_step(tmp_path
 
 
 def test_what_is_tried_is_said_with_its_reason(tmp_path):
-    events, _ = drain(tune(make_request(tmp_path), FakeLauncher()))
+    events, _ = collect(tune, make_request(tmp_path), FakeLauncher())
     reasons = [e.why for e in events if isinstance(e, Activity) and e.doing.startswith("trial")]
     assert reasons[0].startswith("to see how time and memory grow")
     assert any("predicted +" in why for why in reasons)
@@ -463,7 +464,7 @@ def test_it_says_when_predictions_are_no_guide(tmp_path):
             factor = 10 ** (zlib.crc32(str(c).encode()) % 200 / 100 - 1)
             return replace(m, samples_per_second=m.samples_per_second * factor)
 
-    events, record = drain(tune(make_request(tmp_path, max_trials=10), Erratic()))
+    events, record = collect(tune, make_request(tmp_path, max_trials=10), Erratic())
     notices = [e.text for e in events if isinstance(e, Notice)]
     assert len(notices) == 1
     assert "Optuna's TPE proposes from here on" in notices[0]
@@ -472,10 +473,10 @@ def test_it_says_when_predictions_are_no_guide(tmp_path):
 
 @pytest.mark.parametrize("form", ["factory", "arrays"])
 def test_validation_that_does_not_fit_is_given_smaller_batches(tmp_path, form):
-    usage = Usage(validation="validation", validation_form=form)
+    usage = Usage(validation="validation", validation_form=DataForm(form))
     knobs = {"batch_size": "batch_size"} if form == "factory" else {}
     launcher = Validating(knobs, validates=20)
-    events, record = drain(tune(make_request(tmp_path, max_trials=8, usage=usage), launcher))
+    events, record = collect(tune, make_request(tmp_path, max_trials=8, usage=usage), launcher)
     assert record.config.batch_size > 20 >= record.validation_batch_size > 4
     assert any("validation did not fit" in event.text for event in events if isinstance(event, Notice))
     assert record.fit_kwargs.get("validation_batch_size") == (None if form == "factory" else record.validation_batch_size)
@@ -500,12 +501,14 @@ def confirming(launcher):
 
 def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
     first, second = FakeLauncher(), FakeLauncher()
-    events = tune(make_request(tmp_path), first)
-    for event in events:
+
+    def interrupt(event):
         if isinstance(event, TrialEnded) and event.stage == "baseline":
-            break
-    events.close()
-    _, record = drain(tune(make_request(tmp_path), second))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(make_request(tmp_path), first, interrupt)
+    _, record = collect(tune, make_request(tmp_path), second)
     assert len(confirming(first)) + len(confirming(second)) == 6
     assert [run.stage for run in record.runs if run.stage != "finalist"] == [
         "chosen",
@@ -516,22 +519,22 @@ def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
         "baseline",
     ]
     third = FakeLauncher()
-    drain(tune(make_request(tmp_path, tolerance=0.03), third))
+    collect(tune, make_request(tmp_path, tolerance=0.03), third)
     assert len(confirming(third)) == 6  # another answer is asked for: its proof is its own
 
 
 def test_why_a_config_was_tried_and_what_ran_after_the_search_are_kept(tmp_path):
-    events, record = drain(tune(make_request(tmp_path), FakeLauncher()))
+    events, record = collect(tune, make_request(tmp_path), FakeLauncher())
     assert all(trial.why for trial in record.trials)
     assert "to see how time and memory grow" in record.trials[0].why
     ended = [(event.stage, event.trial) for event in events if isinstance(event, TrialEnded)]
-    assert [(run.stage, run.trial) for run in record.runs] == [one for one in ended if one[0] != "search"]
+    assert [(run.stage, run) for run in record.runs] == [one for one in ended if one[0] != "search"]
 
 
 def test_an_error_carries_what_was_seen(tmp_path):
     with pytest.raises(NothingFitsError) as caught:
-        drain(tune(make_request(tmp_path, device_bytes=5 * MIB), FakeLauncher()))
-    seen = caught.value.seen
+        collect(tune, make_request(tmp_path, device_bytes=5 * MIB), FakeLauncher())
+    seen = caught.value.tune
     assert (seen.memory, seen.needed_bytes, seen.limits.device_bytes) == ("device", 11 * MIB, 5 * MIB)
     assert seen.problem == str(caught.value)
     assert {trial.measurement.outcome for trial in seen.trials} == {Outcome.DEVICE_OOM}
@@ -542,21 +545,21 @@ def test_an_error_carries_what_was_seen(tmp_path):
 
 
 def test_a_similar_question_begins_with_what_is_known(tmp_path):
-    _, before = drain(tune(make_request(tmp_path, device_bytes=300 * MIB), FakeLauncher()))
-    cold, _ = drain(tune(make_request(tmp_path / "cold", device_bytes=200 * MIB), FakeLauncher()))
-    warm, record = drain(tune(make_request(tmp_path, device_bytes=200 * MIB), FakeLauncher()))
+    _, before = collect(tune, make_request(tmp_path, device_bytes=300 * MIB), FakeLauncher())
+    cold, _ = collect(tune, make_request(tmp_path / "cold", device_bytes=200 * MIB), FakeLauncher())
+    warm, record = collect(tune, make_request(tmp_path, device_bytes=200 * MIB), FakeLauncher())
     assert before.config.batch_size > record.config.batch_size
     assert len(searched(warm)) < len(searched(cold))
     assert searched(warm)[0].why.startswith("what an earlier tune of this workload would choose now")
-    assert any("trials of a similar tune" in event.text for event in warm if isinstance(event, Notice))
+    assert any("of a similar tune" in event.text for event in warm if isinstance(event, Notice))
     assert record.device_peak_bytes <= 200 * MIB
     assert len([run for run in record.runs if run.stage == "chosen"]) == 3
 
 
 def test_another_model_or_machine_is_not_similar(tmp_path):
-    drain(tune(make_request(tmp_path), FakeLauncher()))
+    collect(tune, make_request(tmp_path), FakeLauncher())
     for changes in ({"workload_fingerprint": "y"}, {"machine": replace(MACHINE, cores=2)}):
-        events, _ = drain(tune(make_request(tmp_path, **changes), FakeLauncher()))
+        events, _ = collect(tune, make_request(tmp_path, **changes), FakeLauncher())
         assert not [event.text for event in events if isinstance(event, Notice)]
 
 
@@ -578,14 +581,14 @@ class Disappointing(FakeLauncher):
 
 
 def test_a_choice_that_disappoints_gives_way_to_what_read_far_more(tmp_path):
-    _, first = drain(tune(make_request(tmp_path / "a", max_trials=12), FakeLauncher()))
-    events, second = drain(tune(make_request(tmp_path / "b", max_trials=12), Disappointing(first.config)))
+    _, first = collect(tune, make_request(tmp_path / "a", max_trials=12), FakeLauncher())
+    events, second = collect(tune, make_request(tmp_path / "b", max_trials=12), Disappointing(first.config))
     assert second.config != first.config
     assert second.samples_per_second > 0.8 * first.samples_per_second
     told = [event.text for event in events if isinstance(event, Notice)]
     raced = [run for run in second.runs if run.stage == "finalist"]
     assert any("far below another trial" in text for text in told) or raced
-    assert [run.trial.config for run in second.runs if run.stage == "chosen"][-1] == second.config
+    assert [run.config for run in second.runs if run.stage == "chosen"][-1] == second.config
 
 
 def test_a_confirmed_rate_that_noise_explains_is_left_alone():
@@ -597,3 +600,36 @@ def test_a_confirmed_rate_that_noise_explains_is_left_alone():
     chosen = trials[0].config
     assert selection.overlooked(trials, LOOSE, chosen, 1000.0, 0.02) is None
     assert selection.overlooked(trials, LOOSE, chosen, 700.0, 0.02) in trials[1:]
+
+
+class Descending:
+    """Proposes the untried config with the largest batch; knows nothing of memory or rates."""
+
+    def __init__(self, request, prepared):
+        self.configs = sorted(prepared.space.configs(), key=lambda config: config.batch_size)[-5:]
+
+    def propose(self, trials):
+        tried = {trial.config for trial in trials}
+        untried = [config for config in self.configs if config not in tried]
+        if not untried:
+            return Decision(stop_reason="nothing is left")
+        return Decision(Proposal(untried[-1], Reason.PROBE))
+
+    def rates(self, trials):
+        ran = [t for t in trials if t.measurement.samples_per_second]
+        return {t.config: (math.log(t.measurement.samples_per_second), 0.01) for t in ran}
+
+
+def test_another_proposer_takes_the_place_of_autofits_own(tmp_path):
+    request = make_request(tmp_path, max_trials=10)
+    events, record = collect(tuner.tune, request, FakeLauncher(), make_proposer=Descending)
+    tried = [trial.config.batch_size for trial in searched(events)]
+    assert len(tried) == 5
+    assert record.stop_reason == "nothing is left"
+    assert record.config in [trial.config for trial in record.searched]
+
+
+def test_the_cheaper_of_two_confirmed_configs_is_kept_where_both_are_within_the_tolerance():
+    small, large = FitConfig(32, 1, 10, False), FitConfig(64, 1, 10, False)
+    assert selection.cheapest({small: 990.0, large: 1000.0}, 0.02) == small
+    assert selection.cheapest({small: 900.0, large: 1000.0}, 0.02) == large

@@ -1,0 +1,150 @@
+"""The driver's ends of the wall: the connection to the trial server, and the pipe of one trial."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from autofit.errors import TrialProcessError
+from autofit.trial.outcome import read_log
+from autofit.trial.watcher import end_tree
+from autofit.trial.wire import MESSAGES, TASKS, Message, Task
+
+SERVER_LOG = "server.log"
+_READ_BYTES = 64 * 1024
+_START_SECONDS = 120.0  # for importing the backend; from a cold disk it takes half a minute
+_STOP_SECONDS = 5.0
+_ROOT = str(Path(__file__).parents[2])
+_PROGRAM = f"import sys; sys.path.append({_ROOT!r}); from autofit.trial.server import serve; serve(*sys.argv[1:])"
+
+
+class ServerConnection:
+    """A running trial server.
+
+    Args:
+        mode: "fork" or "plain".
+        folder: of the tune, with the workload; the server's log is written there.
+        environment: of the server and its trials.
+
+    Raises:
+        TrialProcessError: the backend cannot be imported, or the server does not answer.
+    """
+
+    def __init__(self, mode: str, folder: Path, environment: dict[str, str]) -> None:
+        ours, theirs = socket.socketpair()
+        log_path = folder / SERVER_LOG
+        with theirs, open(log_path, "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, mode, str(theirs.fileno()), str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                start_new_session=True,
+            )
+        self._socket, self._folder = ours, folder
+        self._rest, self._inbox = b"", list[dict[str, Any]]()
+        self.lost = False
+        message = next(iter(self.receive(_START_SECONDS)), {})
+        if "ready" not in message:
+            problem = message.get("failed") or read_log(log_path) or "it did not answer"
+            self.stop()
+            raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
+
+    def start(self, task: Task, name: str, log_path: Path) -> TrialPipe:
+        """Ask for a process for a trial.
+
+        Args:
+            task: what it must do.
+            name: of the file with the task.
+            log_path: where its output goes.
+
+        Raises:
+            TrialProcessError: the server is gone.
+        """
+        (self._folder / name).write_bytes(TASKS.dump_json(task))
+        read_end, write_end = os.pipe()
+        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            socket.send_fds(self._socket, [json.dumps({"spec": name}).encode()], [write_end, log])
+        except OSError as error:
+            os.close(read_end)
+            raise TrialProcessError(f"the trial server is gone: {error}") from None
+        finally:
+            os.close(write_end)
+            os.close(log)
+        os.set_blocking(read_end, False)
+        while not self.lost:
+            for message in self.receive(wait_seconds=1):
+                if "pid" in message:
+                    return TrialPipe(message["pid"], read_end)
+        os.close(read_end)
+        raise TrialProcessError("the trial server ended when it was asked for a process")
+
+    def receive(self, wait_seconds: float) -> Generator[dict[str, Any], None, None]:
+        """The messages that have arrived; sets `lost` when the server is gone."""
+        if select.select([self._socket], [], [], wait_seconds)[0]:
+            data = self._socket.recv(_READ_BYTES)
+            self.lost = not data
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._inbox += [json.loads(line) for line in lines]
+        while self._inbox:
+            yield self._inbox.pop(0)
+
+    def stop(self) -> None:
+        """End the server and everything below it."""
+        self._socket.close()
+        try:
+            self._process.wait(timeout=_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                end_tree(self._process.pid, self._process.pid)
+            self._process.wait()
+
+
+class TrialPipe:
+    """The driver's end of one trial's pipe, and what has come through it."""
+
+    def __init__(self, pid: int, descriptor: int) -> None:
+        self.pid, self.descriptor = pid, descriptor
+        self.received = Message()
+        self.is_open = True
+        self._rest = b""
+
+    def read(self) -> bool:
+        """Take in the lines that have arrived; False when there is nothing more."""
+        try:
+            data = os.read(self.descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            message = MESSAGES.validate_json(line)
+            self.received = Message(
+                message.phase or self.received.phase,
+                message.description or self.received.description,
+                message.readings or self.received.readings,
+                message.failure or self.received.failure,
+            )
+        self.is_open = bool(data)
+        return self.is_open
+
+    def finish(self) -> None:
+        """Take in the rest and close."""
+        while self.read():
+            pass
+        os.close(self.descriptor)

@@ -1,0 +1,64 @@
+"""What crosses the process wall: the task of a trial's process, and the messages that it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter
+
+from autofit.records.machine import Device
+from autofit.records.trial import Description, FailureKind, Phase, TrialSpec
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a trial's process must do, and on which accelerator (None for the CPU)."""
+
+    spec: TrialSpec
+    device: Device | None
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What a measuring or confirming trial reads itself; the fields are those of `Measurement`."""
+
+    samples_per_second: float
+    spread: float | None
+    step_seconds: float
+    steps: int
+    compute_samples_per_second: float | None = None
+    input_samples_per_second: float | None = None
+    queued_batches: int | None = None
+    storage_bytes_per_second: float | None = None
+    device_peak_bytes: int | None = None
+    device_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a trial's process ended without a result, as far as it knows itself."""
+
+    kind: FailureKind
+    reason: str
+    traceback: str | None = None
+    device_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Message:
+    """One line of a trial's pipe, with one of the fields set."""
+
+    phase: Phase | None = None
+    description: Description | None = None
+    readings: Readings | None = None
+    failure: Failure | None = None
+
+
+TASKS = TypeAdapter(Task)
+MESSAGES = TypeAdapter(Message)
+
+
+def encode(message: Message) -> bytes:
+    """A message as one line of JSON."""
+    return MESSAGES.dump_json(message, exclude_none=True, fallback=repr) + b"\n"

@@ -1,0 +1,130 @@
+"""What a search needs before its first trial: the description, the space, the baseline and what earlier tunes know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from autofit.errors import NothingFitsError
+from autofit.records.events import Notice
+from autofit.records.trial import Description, FitConfig, Trial
+from autofit.records.units import counted
+from autofit.search.decision import Proposer
+from autofit.search.sampler import FrontierSampler
+from autofit.search.space import SearchSpace, build_space
+from autofit.search.surrogate.memory import least_device_bytes
+from autofit.storage import attributes
+from autofit.storage.study import TuningStudy
+from autofit.tuning.failure import measure_smallest
+from autofit.tuning.request import TuneRequest
+from autofit.tuning.runner import TrialRunner, not_described
+
+_ESTIMATED_BATCHES = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a search begins with; `warm_start` are trials of a similar tune."""
+
+    description: Description
+    space: SearchSpace
+    baseline: FitConfig
+    warm_start: tuple[Trial, ...] = ()
+
+
+MakeProposer = Callable[[TuneRequest, Prepared], Proposer]
+"""Makes what proposes the trials of a tune."""
+
+
+def describe(runner: TrialRunner) -> Description:
+    """Build the model and the data once; with a batch of 1 if the baseline's does not fit.
+
+    Raises:
+        UserCodeError: the user's code raised.
+        NothingFitsError: not even a batch of 1 fits.
+        NoTrialFinishedError: the model and the data could not be built.
+    """
+    baseline = runner.request.baseline
+    sizes = (*((baseline.batch_size or 1) * factor for factor in _ESTIMATED_BATCHES), 1)
+    described = runner.describe(baseline, batch_sizes=sizes)
+    if isinstance(described, Description):
+        return described
+    if not described.outcome.is_oom:
+        raise not_described(described)
+    smallest = replace(baseline, batch_size=1, workers=1, use_multiprocessing=False)
+    described = runner.describe(smallest, note=", batch 1")
+    if isinstance(described, Description):
+        return described
+    raise measure_smallest(runner, Trial(smallest, described))
+
+
+def prepare(request: TuneRequest, description: Description) -> Prepared:
+    """The search space and the baseline for a described workload.
+
+    Raises:
+        UsageError: the space or the baseline does not suit the data.
+        NothingFitsError: not even the smallest batch can fit, by the estimate.
+    """
+    space = _space(request, description)
+    _require_room_for_smallest(request, description, space)
+    return Prepared(description, space, request.baseline_in(space))
+
+
+def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
+    """The trials of a similar tune in the same storage; files this one under the same key."""
+    key = f"{request.warm_start_key()} {description.parameter_count} {description.sample_bytes}"
+    study.set_attribute(attributes.WARM_START_KEY, key)
+    return () if request.fresh else study.similar_trials(key)
+
+
+def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
+    """The proposer of autofit itself."""
+    settings = request.settings
+    return FrontierSampler(
+        prepared.space,
+        baseline=prepared.baseline,
+        description=prepared.description,
+        limits=request.limits,
+        cores=request.machine.cores,
+        on_cpu=request.device is None,
+        tolerance=settings.tolerance,
+        risk=settings.risk,
+        max_oom=settings.max_oom,
+        warm_start=prepared.warm_start,
+    )
+
+
+def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
+    """What the user should know before the first trial; `stale` stored trials do not count."""
+    if prepared.warm_start:
+        trials = counted(len(prepared.warm_start), "trial")
+        yield Notice(f"starts from {trials} of a similar tune (other limits or versions); everything is confirmed anew")
+    if stale:
+        yield Notice(f"{counted(stale, 'trial')} of an earlier run had less memory or time than there is now: not counted")
+    for text in prepared.description.notices:
+        yield Notice(text)
+
+
+def _space(request: TuneRequest, description: Description) -> SearchSpace:
+    """What may be tried; no processes where they would hang."""
+    settings, count = request.settings, description.sample_count
+    space = build_space(
+        settings.space.values(),
+        description.knobs,
+        cores=request.machine.cores,
+        sample_count=settings.sample_count if count is None else count,
+        baseline=settings.baseline.values(),
+        effective_batch_size=settings.effective_batch_size,
+        max_batch_size=settings.max_batch_size,
+    )
+    hangs = description.processes_hang and space.use_multiprocessing is not None
+    return replace(space, use_multiprocessing=(False,)) if hangs else space
+
+
+def _require_room_for_smallest(request: TuneRequest, description: Description, space: SearchSpace) -> None:
+    """Raise before anything runs if the smallest batch certainly does not fit."""
+    limit_bytes = request.limits.device_bytes
+    smallest = space.batch_size[0] if space.batch_size else None
+    needed_bytes = least_device_bytes(description, smallest or 1)
+    if limit_bytes is not None and needed_bytes > limit_bytes:
+        raise NothingFitsError("device", smallest, needed_bytes, limit_bytes, at_least=True, estimated=True)
