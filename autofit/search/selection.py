@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import cost, dominated_by
 
@@ -37,6 +37,18 @@ def cheapest(rates: Mapping[FitConfig, float], tolerance: float) -> FitConfig:
     """The cheapest config whose rate (samples per second) is within `tolerance` of the best."""
     enough = (1 - tolerance) * max(rates.values())
     return min((config for config, rate in rates.items() if rate >= enough), key=cost)
+
+
+def updated_rate(mean: float, deviation: float, measurement: Measurement) -> float:
+    """The estimated rate of a config after one more measurement, samples per second.
+
+    Args:
+        mean: logarithm of the rate, as estimated before.
+        deviation: its standard deviation.
+        measurement: of the config; weighed against the estimate by their variances.
+    """
+    weight = deviation**2 / (deviation**2 + measurement.rate_noise**2)
+    return math.exp(mean + weight * (math.log(measurement.samples_per_second or 1.0) - mean))
 
 
 def finalists(

@@ -73,15 +73,6 @@ class SearchSpace:
             return False
         return any(config.max_queue_size + 2 <= fewer < (config.workers or 0) for fewer in self.workers)
 
-    def nearest(self, config: FitConfig) -> FitConfig:
-        """The legal config closest to `config`, knob by knob; knobs that are not searched become None."""
-
-        def closest(knob: str, values: tuple[int, ...]) -> int:
-            wanted = getattr(config, knob) or 0
-            return min(values, key=lambda value: abs(value - wanted))
-
-        return self.canonical(FitConfig.of({knob: closest(knob, values) for knob, values in self.knobs().items()}))
-
 
 def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) -> Mask:
     """Which configs cannot fit either, given an OOM at one config.

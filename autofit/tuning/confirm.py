@@ -117,10 +117,7 @@ class Confirmation:
             measurement = self._rerun(finalist.config, f"comparing finalists, {number} of {len(finalists)}")
             if measurement is None:
                 return None
-            mean, deviation = estimates[finalist.config]
-            weight = deviation**2 / (deviation**2 + measurement.rate_noise**2)
-            reading = math.log(measurement.samples_per_second or 1.0)
-            rates[finalist.config] = math.exp(mean + weight * (reading - mean))
+            rates[finalist.config] = selection.updated_rate(*estimates[finalist.config], measurement)
         return selection.choose(finalists, self._limits, self._tolerance, rates)
 
     def _rerun(self, config: FitConfig, doing: str) -> Measurement | None:

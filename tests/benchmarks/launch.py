@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from autofit.machine.host import detect
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Role, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 
@@ -30,7 +30,7 @@ def build_model():
 def first_step_seconds(launcher):
     """From asking for a trial to the end of its first step."""
     started = time.perf_counter()
-    running = launcher.run(TrialSpec("measure", FitConfig(8), Limits(None, 2**33), 120))
+    running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(8), Limits(None, 2**33), 120))
     for phase in running:
         if phase == "compute alone":
             break

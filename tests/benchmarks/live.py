@@ -28,7 +28,7 @@ from generators import result_of
 
 from autofit.machine.host import detect
 from autofit.records.intervals import mean_interval
-from autofit.records.trial import KNOBS, FitConfig, Limits, Outcome, TrialSpec
+from autofit.records.trial import KNOBS, FitConfig, Limits, Outcome, Role, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 
@@ -67,7 +67,7 @@ def side_by_side(job, chosen, best):
     with ProcessLauncher(workload, None) as launcher:
         for number in range(PAIRS):
             for config in (chosen, best) if number % 2 else (best, chosen):
-                spec = TrialSpec("measure", config, Limits(None, detect().memory_bytes), 300.0, 2.0)
+                spec = TrialSpec(Role.MEASURE, config, Limits(None, detect().memory_bytes), 300.0, 2.0)
                 measurement = result_of(launcher.run(spec))
                 assert measurement.outcome is Outcome.OK, measurement.evidence
                 rates[config].append(measurement.samples_per_second)

@@ -38,7 +38,7 @@ from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine.host import detect
-from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Outcome, Trial, TrialSpec
+from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Outcome, Role, Trial, TrialSpec
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference
@@ -94,11 +94,11 @@ def measure_device(frozen, file, names, *, onednn):
         )
         with ProcessLauncher(workload, None) as launcher:
             spec = TrialSpec(
-                "describe", FitConfig(batches[0]), LIMITS, SECONDS, batch_sizes=tuple(batches), compile_all=True
+                Role.DESCRIBE, FitConfig(batches[0]), LIMITS, SECONDS, batch_sizes=tuple(batches), compile_all=True
             )
             case["description"] = DESCRIPTIONS.dump_python(result_of(launcher.run(spec)), mode="json")
             for batch in lacking:
-                trial = result_of(launcher.run(TrialSpec("measure", FitConfig(batch), LIMITS, SECONDS, 0.5)))
+                trial = result_of(launcher.run(TrialSpec(Role.MEASURE, FitConfig(batch), LIMITS, SECONDS, 0.5)))
                 assert trial.outcome is Outcome.OK, trial.evidence
                 case["peaks"][str(batch)] = trial.device_peak_bytes
         case["layer_sum"] = {str(b): layer_sum_bytes(kwargs, b) for b in batches}
@@ -127,10 +127,10 @@ def measure_host(frozen):
         if not lacking and "description" in case:
             continue
         with ProcessLauncher(host_workload(name), None) as launcher:
-            spec = TrialSpec("describe", settings[0], HOST_LIMITS, SECONDS, batch_sizes=(8, 64, 512))
+            spec = TrialSpec(Role.DESCRIBE, settings[0], HOST_LIMITS, SECONDS, batch_sizes=(8, 64, 512))
             case["description"] = DESCRIPTIONS.dump_python(result_of(launcher.run(spec)), mode="json")
             for config in lacking:
-                trial = result_of(launcher.run(TrialSpec("measure", config, HOST_LIMITS, SECONDS, 1.0)))
+                trial = result_of(launcher.run(TrialSpec(Role.MEASURE, config, HOST_LIMITS, SECONDS, 1.0)))
                 assert trial.outcome is Outcome.OK, trial.evidence
                 case["trials"][str(config)] = {"peak": trial.host_peak_bytes, "queued": trial.queued_batches}
                 save(frozen, FROZEN)

@@ -11,8 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import optuna
-from autofit.tuning.confirmation import rerun_finalists
-from generators import result_of
 
 from autofit.records.trial import FitConfig, Outcome, Trial
 from autofit.search import selection
@@ -50,17 +48,17 @@ class Optuna(Peer):
     def search(self, case, most, draw):
         study = optuna.create_study(direction="maximize", sampler=self._make(int(draw.integers(2**31))))
         knobs, legal = case.space.knobs(), list(case.space.configs())
-        nearest = {}
+        mapped = {}
         for _ in range(most):
             trial = study.ask()
             drawn = FitConfig(**{k: v[trial.suggest_int(k, 0, len(v) - 1)] for k, v in knobs.items()})
-            if drawn not in nearest:
-                nearest[drawn] = _nearest(case.space.canonical(drawn), legal)
-            measurement = case.run(nearest[drawn], draw)
+            if drawn not in mapped:
+                mapped[drawn] = _nearest(case.space.canonical(drawn), legal)
+            measurement = case.run(mapped[drawn], draw)
             for name, value in codec.constraints_of(measurement, case.limits).items():
                 trial.set_constraint(name, value)
             study.tell(trial, measurement.samples_per_second or 0.0)
-            yield nearest[drawn], measurement
+            yield mapped[drawn], measurement
 
 
 class Doubling(Peer):
@@ -137,7 +135,7 @@ class Autofit(Peer):
         """The sampler for a case."""
         sampler = FrontierSampler(
             case.space,
-            baseline=case.space.canonical(case.space.nearest(KERAS_DEFAULTS)),
+            baseline=nearest(case.space, KERAS_DEFAULTS),
             description=case.description(),
             limits=case.limits,
             cores=case.cores,
@@ -156,7 +154,7 @@ class Autofit(Peer):
             trial = study.ask(self._last.distributions)
             config = FitConfig.of(trial.params)
             measurement = self._seen(case.run(config, draw))
-            for name, value in codec.attributes(Trial(config, measurement), case.limits).items():
+            for name, value in codec.user_attributes(Trial(config, measurement), case.limits).items():
                 trial.set_user_attr(name, value)
             for name, value in codec.constraints_of(measurement, case.limits).items():
                 trial.set_constraint(name, value)
@@ -165,16 +163,14 @@ class Autofit(Peer):
 
     def finish(self, case, tried, draw):
         trials, again = [Trial(c, m) for c, m in tried], []
-
-        def run(config, activity):
-            again.append((config, self._seen(case.run(config, draw))))
-            return again[-1][1]
-            yield
-
-        thoughts = self._last.proposer.rates(trials) if self._races else {}
-        last, rates = selection.finalists(trials, case.limits, self._tolerance, thoughts), None
-        if self._races and len(last) > 1:
-            rates = result_of(rerun_finalists(last, thoughts, run))
+        estimates = self._last.rates(trials) if self._races else {}
+        last, rates = selection.finalists(trials, case.limits, self._tolerance, estimates), {}
+        for trial in last if self._races and len(last) > 1 else ():
+            again.append((trial.config, self._seen(case.run(trial.config, draw))))
+            if again[-1][1].outcome is not Outcome.OK:
+                rates = {}
+                break
+            rates[trial.config] = selection.updated_rate(*estimates[trial.config], again[-1][1])
         chosen = selection.choose(last if rates else trials, case.limits, self._tolerance, rates)
         return (chosen.config if chosen else None), again
 
@@ -182,6 +178,15 @@ class Autofit(Peer):
         if self._ceilings or measurement.outcome is not Outcome.OK:
             return measurement
         return replace(measurement, compute_samples_per_second=None, input_samples_per_second=None)
+
+
+def nearest(space, config):
+    """The config of a space closest to one that may lie outside of it, knob by knob."""
+    knobs = {
+        knob: min(values, key=lambda value: abs(value - (getattr(config, knob) or 0)))
+        for knob, values in space.knobs().items()
+    }
+    return space.canonical(FitConfig.of(knobs))
 
 
 def without_memory(proposer):

@@ -38,6 +38,7 @@ from surfaces import Stress, Surface
 from autofit.machine.host import detect
 from autofit.records.machine import Device
 from autofit.tuning.request import TuneRequest
+from autofit.tuning.settings import TuneSettings
 from autofit.tuning.tuner import tune
 
 HERE = pathlib.Path(__file__).parent
@@ -180,20 +181,26 @@ def driver_milliseconds():
     for seed in range(5):
         surface = Surface(FIRST_SURFACE + seed)
         with tempfile.TemporaryDirectory() as folder:
-            make_request = TuneRequest(
+            request = TuneRequest(
                 workload_fingerprint=surface.name,
                 machine=replace(detect(), cores=surface.cores),
                 device=Device(0, "a GPU", "GPU-0", surface.limits.device_bytes, surface.limits.device_bytes),
                 limits=surface.limits,
                 limits_asked=("100%", "100%"),
-                space={knob: list(values) for knob, values in surface.space.knobs().items()},
-                max_trials=30,
-                tolerance=0.0,
-                storage=f"{folder}/trials.db",
+                settings=TuneSettings.of(
+                    space={knob: list(values) for knob, values in surface.space.knobs().items()},
+                    max_trials=30,
+                    tolerance=0.0,
+                    storage=f"{folder}/trials.db",
+                ),
             )
-            ended = [
-                time.perf_counter() for e in tune(make_request, Instant(surface)) if getattr(e, "stage", "") == "search"
-            ]
+            ended = []
+
+            def note(event, ended=ended):
+                if getattr(event, "stage", "") == "search":
+                    ended.append(time.perf_counter())
+
+            tune(request, Instant(surface), note)
         gaps += [1e3 * float(gap) for gap in np.diff(ended)[-5:]]
     return max(gaps), statistics.median(gaps)
 

@@ -21,7 +21,7 @@ from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine.host import detect
-from autofit.records.trial import KNOBS, Description, Evidence, FitConfig, Limits, Measurement, Outcome, TrialSpec
+from autofit.records.trial import KNOBS, Description, Evidence, FitConfig, Limits, Measurement, Outcome, Role, TrialSpec
 from autofit.search.space import SearchSpace
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference
@@ -160,7 +160,7 @@ def measure(job):
     workload = Workload(reference("build_model"), reference("Data"), model_kwargs={"job": job}, data_kwargs={"job": job})
     with ProcessLauncher(workload, None) as launcher:
         if "description" not in frozen:
-            spec = TrialSpec("describe", FitConfig(32), limits, SECONDS, batch_sizes=(1, 8, 32, 128, 512, 2048))
+            spec = TrialSpec(Role.DESCRIBE, FitConfig(32), limits, SECONDS, batch_sizes=(1, 8, 32, 128, 512, 2048))
             description = result_of(launcher.run(spec))
             frozen["description"] = DESCRIPTIONS.dump_python(description, mode="json")
             frozen["versions"] = dict(description.versions)
@@ -170,7 +170,7 @@ def measure(job):
             for config in order:
                 if sum(row["config"] == asdict(config) for row in frozen["readings"]) > number:
                     continue
-                measurement = result_of(launcher.run(TrialSpec("measure", config, limits, SECONDS, MEASURE_SECONDS)))
+                measurement = result_of(launcher.run(TrialSpec(Role.MEASURE, config, limits, SECONDS, MEASURE_SECONDS)))
                 assert measurement.outcome is Outcome.OK, measurement.evidence
                 row = {"config": asdict(config), "measurement": MEASUREMENTS.dump_python(measurement, mode="json")}
                 row["measurement"]["evidence"] = asdict(Evidence("ran to its end"))

@@ -72,7 +72,7 @@ class Warm(peers.Autofit):
         """See `peers.Autofit`."""
         return FrontierSampler(
             case.space,
-            baseline=case.space.canonical(case.space.nearest(KERAS_DEFAULTS)),
+            baseline=peers.nearest(case.space, KERAS_DEFAULTS),
             description=case.description(),
             limits=case.limits,
             cores=case.cores,

@@ -12,16 +12,12 @@ import pathlib, tempfile
 from autofit.report.console.progress import Progress
 from autofit.api.result import Result
 from autofit.tuning.tuner import tune
-from tests.fakes import FakeLauncher, MIB, question
+from tests.fakes import FakeLauncher, MIB, make_request
 
 def run():
+    request = make_request(pathlib.Path(tempfile.mkdtemp()), device_bytes=150 * MIB)
     with Progress() as progress:
-        events = tune(question(pathlib.Path(tempfile.mkdtemp()), device_bytes=150 * MIB), FakeLauncher(cliff=64))
-        while True:
-            try:
-                progress.show(next(events))
-            except StopIteration as end:
-                return Result.of(end.value)
+        return Result.of(tune(request, FakeLauncher(cliff=64), progress.show))
 
 result = run()
 """

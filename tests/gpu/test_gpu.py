@@ -4,7 +4,7 @@ import pytest
 
 import autofit
 from autofit.machine import gpus
-from autofit.records.trial import FitConfig, Limits, Outcome, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Outcome, Role, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
@@ -21,7 +21,9 @@ def launcher():
 
 
 def measure(launcher, batch, limit):
-    return drain(launcher.run(TrialSpec("measure", FitConfig(batch, 1, 10, False), Limits(limit, 16 * GIB), 120, 1.0)))[1]
+    return drain(launcher.run(TrialSpec(Role.MEASURE, FitConfig(batch, 1, 10, False), Limits(limit, 16 * GIB), 120, 1.0)))[
+        1
+    ]
 
 
 def test_the_peak_grows_with_the_batch_within_the_limit(launcher):

@@ -1,6 +1,6 @@
 import pytest
 
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Role, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads
@@ -56,6 +56,6 @@ def play():
         config = config or FitConfig(8, 1, 10, False)
         limits = Limits(device_bytes, host_bytes)
         spec = {"measure_seconds": 0.5, **spec}
-        return drain(launcher.run(TrialSpec(role, config, limits, seconds, **spec)))[1]
+        return drain(launcher.run(TrialSpec(Role(role), config, limits, seconds, **spec)))[1]
 
     return play

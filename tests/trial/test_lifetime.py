@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autofit.records.trial import FitConfig, Limits, Outcome, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Outcome, Role, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.quiet
 DRIVER = """
 import sys
 sys.path.insert(0, {root!r})
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import Role, FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads
 
 workload = Workload(workloads.build_model, workloads.Cases, data_kwargs={{"seconds": 0.2, "length": 1000}})
 launcher = ProcessLauncher(workload, None, {launch!r})
-spec = TrialSpec("measure", FitConfig(8, 3, 4, True), Limits(None, 2**33), 100, 60.0)
+spec = TrialSpec(Role.MEASURE, FitConfig(8, 3, 4, True), Limits(None, 2**33), 100, 60.0)
 for phase in launcher.run(spec):
     print(phase, flush=True)
 """
@@ -93,7 +93,7 @@ def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
 def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
     launcher = start()
     launcher.warm()
-    running = launcher.run(TrialSpec("measure", FitConfig(w.HANGS, 1, 10, False), Limits(None, 2**33), 60))
+    running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 1, 10, False), Limits(None, 2**33), 60))
     for phase in running:
         if phase == "input pipeline alone":
             break
@@ -109,7 +109,7 @@ def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
 def test_a_run_that_is_broken_off_ends_its_trial(start):
     launcher = start()
     launcher.warm()
-    running = launcher.run(TrialSpec("measure", FitConfig(w.HANGS, 2, 4, True), Limits(None, 2**33), 60))
+    running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 2, 4, True), Limits(None, 2**33), 60))
     for phase in running:
         if phase == "input pipeline alone":
             break

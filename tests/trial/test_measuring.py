@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autofit.records.trial import Description, FitConfig, Limits, Outcome, TrialSpec
+from autofit.records.trial import Description, FitConfig, Limits, Outcome, Role, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
 
@@ -57,7 +57,7 @@ def test_a_pipeline_that_sleeps_is_the_bottleneck_and_its_rate_is_known(slow, pl
 
 
 def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known(slow):
-    spec = TrialSpec("measure", FitConfig(16, 1, 10, False), Limits(None, 2**33), 60, 6.0)
+    spec = TrialSpec(Role.MEASURE, FitConfig(16, 1, 10, False), Limits(None, 2**33), 60, 6.0)
     told = {"rate_to_beat": 100 * 16 / SLOW, "compute_samples_per_second": 12345.0}
     phases, measurement = drain(slow.run(replace(spec, **told)))
     assert measurement.steps * measurement.step_seconds < 4.0
@@ -93,7 +93,7 @@ def test_a_confirming_run_is_longer_and_validates(in_memory, turn, play, case):
 
 
 def test_a_confirming_run_goes_through_an_epoch_validation_and_the_next_epoch(in_memory):
-    spec = TrialSpec("confirm", FitConfig(32), Limits(None, 2**33), 60, 0.5)
+    spec = TrialSpec(Role.CONFIRM, FitConfig(32), Limits(None, 2**33), 60, 0.5)
     phases, _ = drain(in_memory.run(spec))
     assert phases[-3:] == ["first epoch", "validation", "training"]
 
@@ -125,7 +125,7 @@ def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(turn, pla
     launcher = turn(data=data, model_kwargs={"steps_per_execution": steps_per_execution})
     described = play(launcher, role="describe")
     assert tuple(described.knobs) == ("batch_size", "use_multiprocessing")
-    running = launcher.run(TrialSpec("measure", FitConfig(16, None, None, False), Limits(None, 2**33), 60, 1.5))
+    running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(16, None, None, False), Limits(None, 2**33), 60, 1.5))
     phases, measurement = drain(running)
     assert "filling the queue" in phases
     assert measurement.samples_per_second == pytest.approx(16 * 2 / 0.05, rel=0.3)

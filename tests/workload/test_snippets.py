@@ -11,7 +11,7 @@ import pytest
 
 from autofit.errors import UnsupportedInputError
 from autofit.records.result import Recommendation, Speedup, TuneLog
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Outcome, Role, TrialSpec
 from autofit.report import snippet
 from autofit.search.space import build_space
 from autofit.trial.launcher import ProcessLauncher
@@ -34,7 +34,7 @@ class Tuned:
         self.make_request = make_request(folder, usage=usages.usage_of(workload), host_bytes=8192 * MIB, **asked)
         self._effective = asked.get("effective_batch_size")
         launcher.change(workload)
-        spec = TrialSpec("describe", FitConfig(16, 1, 10, False), LIMITS, 60, effective_batch_size=self._effective)
+        spec = TrialSpec(Role.DESCRIBE, FitConfig(16, 1, 10, False), LIMITS, 60, effective_batch_size=self._effective)
         self.description = drain(launcher.run(spec))[1]
         assert not hasattr(self.description, "outcome"), self.description
 
@@ -44,7 +44,7 @@ class Tuned:
 
     def snippet(self, config):
         """The lines to paste for a config."""
-        chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, "ok"), True)
+        chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
         q = self.make_request
         seen = TuneLog(
             limits=q.limits,
@@ -198,7 +198,7 @@ def test_tf_keras_takes_the_other_kinds_as_keras_3_does(tuned, factory):
 def test_the_tail_of_an_epoch_of_tf_keras_is_not_in_the_figures(launcher, role):
     workload = Workload(w.build_tf_keras_model, w.make_sequence, validation=w.make_sequence)
     launcher.change(workload)
-    measured = drain(launcher.run(TrialSpec(role, FitConfig(24, 2, 4, False), LIMITS, 60, 1.0)))[1]
+    measured = drain(launcher.run(TrialSpec(Role(role), FitConfig(24, 2, 4, False), LIMITS, 60, 1.0)))[1]
     assert measured.outcome.value == "ok", measured.evidence
     assert measured.samples_per_second == pytest.approx(2 * 24 / w.SECONDS, rel=0.3)
 
@@ -220,7 +220,7 @@ def test_nests_of_arrays_with_weights_are_trained_on(tuned, launcher):
     x = {"left": np.ones((100, w.WIDTH), "float32"), "right": np.ones((100, w.WIDTH), "float32")}
     tuned = tuned(w.build_two_inputs, (x, np.ones((100, 1)), np.ones(100)))
     assert tuned.description.sample_bytes == 2 * 4 * w.WIDTH + 8 + 8
-    measured = drain(launcher.run(TrialSpec("measure", FitConfig(32), LIMITS, 60, 0.3)))[1]
+    measured = drain(launcher.run(TrialSpec(Role.MEASURE, FitConfig(32), LIMITS, 60, 0.3)))[1]
     assert measured.outcome.value == "ok", measured.evidence
 
 
@@ -254,6 +254,6 @@ def test_trials_of_other_kinds_measure_what_their_producers_make(launcher, facto
     workload = Workload(w.build_model, factory, validation=factory)
     config = FitConfig(24, 2, 4) if factory is w.make_tfdata else FitConfig(24)
     launcher.change(workload)
-    measured = drain(launcher.run(TrialSpec(role, config, LIMITS, 60, 1.0)))[1]
+    measured = drain(launcher.run(TrialSpec(Role(role), config, LIMITS, 60, 1.0)))[1]
     assert measured.outcome.value == "ok", measured.evidence
     assert measured.samples_per_second == pytest.approx((config.workers or 1) * 24 / w.SECONDS, rel=0.3)

@@ -13,9 +13,6 @@ import numpy as np
 from autofit.records.trial import Description, FitConfig
 from autofit.search.config_arrays import ConfigArrays, Vector
 
-HOST_PARTS = ("process", "step", "queue", "worker_processes")
-"""What a byte of host memory is held for; `step` is the train step's own, where it runs on the CPU."""
-
 PASSING_BATCHES = 3
 """Batches between queue and step: one that is trained on, one prefetched, one being copied (measured: as the queue's)."""
 

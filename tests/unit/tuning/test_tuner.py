@@ -21,6 +21,7 @@ from autofit.records.trial import (
     Limits,
     Measurement,
     Outcome,
+    Role,
     Trial,
     TrialSpec,
 )
@@ -55,7 +56,7 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
     space = build_space(None, KNOBS, cores=4, sample_count=2000)
 
     def rate(config):
-        return launcher.measure(TrialSpec("measure", config, Limits(None, 8192 * MIB), 60.0)).samples_per_second or 0
+        return launcher.measure(TrialSpec(Role.MEASURE, config, Limits(None, 8192 * MIB), 60.0)).samples_per_second or 0
 
     assert record.samples_per_second >= 0.96 * max(rate(config) for config in space.configs())
     assert record.speedup.ratio == pytest.approx(record.samples_per_second / rate(BASELINE))
@@ -593,7 +594,7 @@ def test_a_choice_that_disappoints_gives_way_to_what_read_far_more(tmp_path):
 
 def test_a_confirmed_rate_that_noise_explains_is_left_alone():
     def trial(batch, rate, spread):
-        ok = FakeLauncher().measure(TrialSpec("measure", FitConfig(batch, 1, 10, False), LOOSE, 9.0))
+        ok = FakeLauncher().measure(TrialSpec(Role.MEASURE, FitConfig(batch, 1, 10, False), LOOSE, 9.0))
         return Trial(FitConfig(batch, 1, 10, False), replace(ok, samples_per_second=rate, spread=spread))
 
     trials = [trial(32, 1000.0, 0.02), trial(64, 1130.0, 0.02), trial(128, 1400.0, 0.5)]
