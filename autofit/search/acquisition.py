@@ -1,14 +1,14 @@
-"""What to try next, from all that has been tried. Pure: trials in, a proposal or a reason to stop out.
+"""What to try next, given all that has been tried. Pure: trials in, a decision out.
 
-    recall     what an earlier tune of the same workload would say now; it takes the place of the probes
-    probe      the present config, or a small batch where memory is not known to hold it; then another batch: two points
-               make the lines of memory and of compute
-    step       a config on the way to one that promises much, and that is still too far from what has run to be sure of
-    propose    the config with the highest expected improvement of the predicted throughput, among those whose memory's
-               upper bound is within the limits
-    stop       when what may still be gained is not worth a trial
+    warm start   what an earlier tune of the same workload would choose now; it replaces the probes
+    probe        the present config, or a small batch where memory is not known to hold it; then another batch: two points
+                 make the lines of memory and of compute
+    step         a config on the way to one that promises much but is too far from what has run
+    promise      the config with the highest expected improvement of the predicted throughput, among those whose upper
+                 bound of memory is within the limits
+    stop         when the expected gain is not worth a trial
 
-Expected improvement is that of the logarithm of the rate over the best rate there is (Jones, Schonlau and Welch, Efficient
+Expected improvement is that of the logarithm of the rate over the best rate so far (Jones, Schonlau and Welch, Efficient
 global optimization of expensive black-box functions, 1998). The constants were chosen on simulated searches; see
 tests/benchmarks/search.py.
 """
@@ -29,19 +29,19 @@ from autofit.search.space import SearchSpace
 from autofit.search.surrogate.throughput import RatePrediction, ThroughputSurrogate
 
 EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
-_RETREAT = 4  # a first batch that does not fit is divided by this: an OOM costs as much as ten good trials
-_SAFE_BATCH = 8  # the first batch where nothing is known of the memory
-_STRIDE = 4  # from the first batch to the second: far enough for a line, near enough for a bound that knows one point
-_NARROW = 2  # a step up by less than this says less than a step down
-_FEWEST_TRIALS = 3  # before anything is said to be settled
-_WORTH = 0.5  # of the tolerance: what a further trial must promise to gain
-_NEAR = 0.1  # promises that differ by less are alike: the cheaper config is taken
-_FAR = 1.3  # a goal out of reach must promise so many times more than what is within it to be worth a step on the way
-_STEP = 0.5  # how much nearer to the goal than anything before a step must come, octaves
-_OTHER_KIND = 4.0  # octaves from threads to processes
-_QUEUE_WEIGHT = 0.3  # an octave of the queue is worth so many of batch and workers
-_UNSURE = 0.15  # predictions further off than this, in logarithms, are no guide ...
-_UNSURE_AFTER = 6  # ... if they still are after so many trials
+_RETREAT_FACTOR = 4  # a first batch that does not fit is divided by it: an OOM costs as much as ten good trials
+_SAFE_BATCH = 8  # samples of the first batch when nothing is known of its memory
+_STRIDE_FACTOR = 4  # from the first batch to the second: far enough for a line, near enough for a bound from one point
+_LEAST_STRIDE_FACTOR = 2  # a step up by less than this says less than a step down
+_SETTLED_TRIALS = 3  # the fewest before a search is settled
+_WORTHWHILE_SHARE = 0.5  # of the tolerance: the least expected gain that is worth a trial
+_TIE_RATIO = 0.1  # expected improvements within it are ties: the cheaper config is taken
+_DETOUR_RATIO = 1.3  # by which a goal out of reach must promise more than what is within reach to be worth a step
+_LEAST_PROGRESS_OCTAVES = 0.5  # by which a step must be nearer to the goal than anything that ran
+_PROCESS_OCTAVES = 4.0  # distance from threads to processes
+_QUEUE_WEIGHT = 0.3  # of an octave of the queue, relative to one of batch or workers
+_MISLEADING_ERROR = 0.15  # of a log rate: predictions that are off by more are no guide ...
+_MISLEADING_TRIALS = 6  # ... once there are as many trials
 
 _Readings = tuple[tuple[FitConfig, float | None], ...]
 
@@ -59,7 +59,7 @@ class FrontierProposer:
         tolerance: gains below it do not matter (0.02 is 2 %).
         risk: the share of each limit that the upper bound of a prediction may reach.
         max_oom: after so many OOMs nothing larger than what has run is proposed.
-        warm_start: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
+        warm_start: trials of an earlier tune of the same workload under other limits or versions, that finished.
     """
 
     def __init__(
@@ -89,64 +89,108 @@ class FrontierProposer:
         self._warm_start = self._surrogate(ran) if ran else None
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
-        """What to do after these trials; the same question is answered once."""
-        asked = tuple(trials)
-        if self._decided is None or self._decided[0] != asked:
-            self._decided = asked, self._decide(asked)
+        """What to do after these trials; the last decision is cached, since Optuna asks twice a trial."""
+        trials = tuple(trials)
+        if self._decided is None or self._decided[0] != trials:
+            self._decided = trials, self._decide(trials)
         return self._decided[1]
 
     def _decide(self, trials: Sequence[Trial]) -> Decision:
         error, feasibility = self.error(trials), self.feasible.feasibility(trials)
-        if error is not None and error > _UNSURE:
-            candidates = self.feasible.configs_at(feasibility.candidates)
-            why = (
-                f"throughput is not as predicted (off by {error:.0%}): Optuna's TPE proposes from here on, within what fits"
-            )
-            return Decision(stop_reason=None if candidates else EXHAUSTED, fallback=why, candidates=candidates)
+        if error is not None and error > _MISLEADING_ERROR:
+            return self._fall_back(error, feasibility)
         ran = _ran(trials)
-        found = self._next(ran, feasibility) if ran else self._first(trials, feasibility)
-        if isinstance(found, str):
-            return Decision(stop_reason=found, candidates=self.feasible.configs_at(feasibility.candidates))
-        index, reason, gain = found
-        device, host = float(feasibility.device[index]), float(feasibility.host[index])
-        config, best = self.feasible.configs[index], self._best(ran)
-        change = "" if best is None else difference(config, best)
-        return Decision(Proposal(config, reason, gain, device, host, float(feasibility.likely[index]), change))
+        if not ran:
+            return self._warm(feasibility) if self._warm_start and not trials else self._probe(trials, feasibility)
+        if not feasibility.candidates.any():
+            return self._stop(EXHAUSTED, feasibility)
+        return self._promise(ran, feasibility)
 
-    def _best(self, ran: Sequence[Trial]) -> FitConfig | None:
-        """The config with the highest reading among those that fit."""
+    def _stop(self, reason: str, feasibility: Feasibility) -> Decision:
+        return Decision(stop_reason=reason, candidates=self.feasible.configs_at(feasibility.candidates))
+
+    def _fall_back(self, error: float, feasibility: Feasibility) -> Decision:
+        candidates = self.feasible.configs_at(feasibility.candidates)
+        reason = f"predictions of the rate are off by {error:.0%}: Optuna's TPE proposes from here on, within what fits"
+        return Decision(stop_reason=None if candidates else EXHAUSTED, fallback=reason, candidates=candidates)
+
+    def _propose(
+        self, index: int, reason: Reason, feasibility: Feasibility, ran: Sequence[Trial] = (), gain: float | None = None
+    ) -> Decision:
+        """Propose the config with this index; `ran` are trials with a rate, `gain` the relative gain over the best."""
+        config = self.feasible.configs[index]
         fitted = [t for t in ran if t.fits(self._limits)]
-        return max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0).config if fitted else None
+        best = max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0, default=None)
+        return Decision(
+            Proposal(
+                config,
+                reason,
+                gain,
+                device_share=float(feasibility.device[index]),
+                host_share=float(feasibility.host[index]),
+                likely_share=float(feasibility.likely[index]),
+                change="" if best is None else difference(config, best.config),
+            )
+        )
 
-    def _next(self, ran: Sequence[Trial], feasibility: Feasibility) -> tuple[int, Reason, float | None] | str:
-        """The place of the next config, its phase and its gain; or why there is none. `ran` are trials with a rate."""
-        candidates, index = feasibility.candidates, self.feasible.index
-        if not candidates.any():
-            return EXHAUSTED
-        predicted = self._predict(ran, self.feasible.arrays)
+    def _warm(self, feasibility: Feasibility) -> Decision:
+        """The cheapest config near the best that an earlier tune predicts."""
+        if self._warm_start is None or not feasibility.candidates.any():
+            return self._probe((), feasibility)
+        rates = np.where(feasibility.candidates, self._warm_start.predict(self.feasible.arrays).mean, -np.inf)
+        near = rates >= rates.max() + math.log1p(-self._tolerance)
+        return self._propose(int(np.argmax(near)), Reason.WARM_START, feasibility)
+
+    def _probe(self, trials: Sequence[Trial], feasibility: Feasibility) -> Decision:
+        """The first probe, with one producer; a smaller one after probes that did not run.
+
+        The cheapest config is tried even if it is predicted not to fit: the prediction may be wrong.
+        """
+        if not feasibility.candidates.any():
+            if not feasibility.untried.any():
+                return self._stop(EXHAUSTED, feasibility)
+            return self._propose(int(np.argmax(feasibility.untried)), Reason.PROBE, feasibility)
+        batch = self._baseline.batch_size or 1
+        wanted = batch if self._description.footprints else min(batch, _SAFE_BATCH)
+        if trials:
+            wanted = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
+        target = _log_points(ConfigArrays.of([FitConfig(wanted, 1, None, False)]))
+        distance = np.abs(self._points - target).sum(1)
+        nearest = int(np.argmin(np.where(feasibility.candidates, distance, np.inf)))
+        return self._propose(nearest, Reason.PROBE, feasibility)
+
+    def _promise(self, ran: Sequence[Trial], feasibility: Feasibility) -> Decision:
+        """The config with the highest expected improvement, the second probe before it, or a step towards a better one."""
+        candidates, arrays, index = feasibility.candidates, self.feasible.arrays, self.feasible.index
+        predicted = self._predict(ran, arrays)
         self._predicted = _readings(ran), predicted.mean
         fitted = [index[t.config] for t in ran if t.config in index and t.fits(self._limits)]
         best = float(predicted.mean[fitted].max()) if fitted else float(predicted.mean.min())
         improvement = expected_improvement(predicted, best)
+
+        def propose(chosen: int, reason: Reason) -> Decision:
+            return self._propose(chosen, reason, feasibility, ran, math.expm1(predicted.mean[chosen] - best))
+
         second = self._second_batch(ran, candidates) if self._warm_start is None else None
-        chosen = _cheapest(
-            improvement,
-            candidates if second is None else candidates & (self.feasible.arrays.batch == second),
-            feasibility.share,
-        )
-        reason, worth = Reason.PROMISE if second is None else Reason.PROBE, _WORTH * self._tolerance
-        may = feasibility.expected
-        if second is None and may.any() and improvement[may].max() > _FAR * max(improvement[chosen], worth):
-            step = self._step_to(int(np.argmax(np.where(may, improvement, -np.inf))), candidates, ran)
-            chosen, reason = (chosen, reason) if step is None else (step, Reason.STEP)
-        if reason is Reason.PROMISE and len(ran) >= _FEWEST_TRIALS and improvement[chosen] < worth:
-            return f"no other configuration is expected to gain {self._tolerance:.0%}"
-        return chosen, reason, math.expm1(predicted.mean[chosen] - best)
+        if second is not None:
+            probes = candidates & (arrays.batch == second)
+            return propose(_cheapest(improvement, probes, feasibility.share), Reason.PROBE)
+        chosen = _cheapest(improvement, candidates, feasibility.share)
+        worthwhile = _WORTHWHILE_SHARE * self._tolerance
+        expected = np.where(feasibility.expected, improvement, -np.inf)
+        goal = int(np.argmax(expected))
+        if expected[goal] > _DETOUR_RATIO * max(improvement[chosen], worthwhile):
+            step = self._step_to(goal, candidates, ran)
+            if step is not None:
+                return propose(step, Reason.STEP)
+        if len(ran) >= _SETTLED_TRIALS and improvement[chosen] < worthwhile:
+            return self._stop(f"no other configuration is expected to gain {self._tolerance:.0%}", feasibility)
+        return propose(chosen, Reason.PROMISE)
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
-        """What is thought of each config that ran: the logarithm of its samples per second, and how unsure that is.
+        """For each config that ran, the logarithm of its samples per second and the standard deviation of that.
 
-        A reading is one draw of a noisy rate; its neighbours and the two ceilings say something of it, too.
+        A reading is one draw of a noisy rate; its neighbours and the two ceilings are evidence, too.
         """
         ran = _ran(trials)
         if not ran:
@@ -155,14 +199,14 @@ class FrontierProposer:
         return {t.config: (float(m), float(s)) for t, m, s in zip(ran, predicted.mean, predicted.deviation, strict=True)}
 
     def error(self, trials: Sequence[Trial]) -> float | None:
-        """How far the last three predictions were off (median, relative); None before there are enough trials to judge."""
+        """Median error of the last three predictions, relative; None while there are too few trials to judge."""
         ran = _ran(trials)
-        if len(ran) < _UNSURE_AFTER:
+        if len(ran) < _MISLEADING_TRIALS:
             return None
         return statistics.median(self._error(ran[: count + 1]) for count in range(len(ran) - 3, len(ran)))
 
     def _error(self, ran: Sequence[Trial]) -> float:
-        """How far the last trial was from what those before it predicted."""
+        """Error of the prediction of the last trial by those before it."""
         key = _readings(ran)
         if key not in self._errors:
             foreseen = self._foreseen(ran[:-1], ran[-1].config)
@@ -170,7 +214,7 @@ class FrontierProposer:
         return self._errors[key]
 
     def _foreseen(self, ran: Sequence[Trial], config: FitConfig) -> float:
-        """The logarithm of the rate that these trials predict; known already where they proposed the config."""
+        """The log rate that these trials predict; cached where they proposed the config."""
         readings, means = self._predicted
         if readings == _readings(ran) and config in self.feasible.index:
             return float(means[self.feasible.index[config]])
@@ -183,38 +227,20 @@ class FrontierProposer:
         size = self._description.sample_bytes
         return ThroughputSurrogate(ran, cores=self._cores, sample_bytes=size, on_cpu=self._on_cpu, warm_start=warm_start)
 
-    def _first(self, trials: Sequence[Trial], feasibility: Feasibility) -> tuple[int, Reason, None] | str:
-        """The first probe, with one producer, or a smaller one after those that did not run.
-
-        The cheapest config is left even if it is predicted not to fit: the prediction may be wrong.
-        """
-        if not feasibility.candidates.any():
-            return (int(np.argmax(feasibility.untried)), Reason.PROBE, None) if feasibility.untried.any() else EXHAUSTED
-        if self._warm_start is not None and not trials:
-            rates = np.where(feasibility.candidates, self._warm_start.predict(self.feasible.arrays).mean, -np.inf)
-            return int(np.argmax(rates >= rates.max() + math.log1p(-self._tolerance))), Reason.WARM_START, None
-        batch = self._baseline.batch_size or 1
-        wanted = batch if self._description.footprints else min(batch, _SAFE_BATCH)
-        if trials:
-            wanted = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT)
-        wanted_place = _log_points(ConfigArrays.of([FitConfig(wanted, 1, None, False)]))
-        distance = np.abs(self._points - wanted_place).sum(1)
-        return int(np.argmin(np.where(feasibility.candidates, distance, np.inf))), Reason.PROBE, None
-
     def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
         """The batch of the second probe, while only one has run.
 
-        The largest within reach up to `_STRIDE` times the first; where memory's bound allows none, a smaller one.
+        The largest within reach up to `_STRIDE_FACTOR` times the first; where memory's bound allows none, a smaller one.
         """
         batches = {t.config.batch_size or 1 for t in ran}
-        first, there = batches.pop(), np.unique(self.feasible.arrays.batch[candidates])
+        first, possible = batches.pop(), np.unique(self.feasible.arrays.batch[candidates])
         if batches:
             return None
-        above, below = there[(there > first) & (there <= _STRIDE * first)], there[there < first]
-        if len(above) and above[-1] >= _NARROW * first:
+        above, below = possible[(possible > first) & (possible <= _STRIDE_FACTOR * first)], possible[possible < first]
+        if len(above) and above[-1] >= _LEAST_STRIDE_FACTOR * first:
             return float(above[-1])
         if len(below):
-            return float(below[np.argmin(np.abs(below - first / _STRIDE))])
+            return float(below[np.argmin(np.abs(below - first / _STRIDE_FACTOR))])
         return float(above[-1]) if len(above) else None
 
     def _step_to(self, goal: int, candidates: Mask, ran: Sequence[Trial]) -> int | None:
@@ -223,12 +249,12 @@ class FrontierProposer:
         index = self.feasible.index
         nearest = min((float(distance[index[t.config]]) for t in ran if t.config in index), default=math.inf)
         step = int(np.argmin(np.where(candidates, distance, np.inf)))
-        return step if distance[step] < nearest - _STEP else None
+        return step if distance[step] < nearest - _LEAST_PROGRESS_OCTAVES else None
 
 
 def expected_improvement(predicted: RatePrediction, best: float) -> Vector:
-    """By how much each config is expected to beat `best`, in logarithms of the rate; falling short counts as nothing."""
-    from scipy.special import ndtr  # a quarter of a second to load: an answer that is known needs none of it
+    """Expected improvement of each config over `best`, in logarithms of the rate; falling short counts as nothing."""
+    from scipy.special import ndtr  # a quarter of a second to load, which a stored result does not need
 
     over = predicted.mean - best
     z = over / np.maximum(predicted.deviation, 1e-9)
@@ -237,8 +263,8 @@ def expected_improvement(predicted: RatePrediction, best: float) -> Vector:
 
 
 def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
-    """Of the configs whose promise is about the highest, one that takes a small share of memory, and little else."""
-    places = np.flatnonzero(candidates & (improvement >= (1 - _NEAR) * improvement[candidates].max()))
+    """Of the candidates with about the highest expected improvement, one with a small share of memory that is cheap."""
+    places = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
     return int(places[np.argmin(np.round(10 * share[places]))])
 
 
@@ -251,8 +277,8 @@ def _ran(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _log_points(arrays: ConfigArrays) -> Vector:
-    """Configs as points, coordinates in octaves: batch, workers, queue, and what the workers are."""
-    kind = _OTHER_KIND * arrays.processes
+    """Configs as points, coordinates in octaves: batch, workers, queue, and the kind of the workers."""
+    kind = _PROCESS_OCTAVES * arrays.processes
     return np.stack(
         [np.log2(arrays.batch), np.log2(arrays.workers), _QUEUE_WEIGHT * np.log2(arrays.queue + 2), kind], axis=1
     )

@@ -11,7 +11,7 @@ from autofit.records.units import format_bytes, format_rate, format_seconds
 def test_the_interval_of_three_readings_is_students():
     mean, half_width = mean_interval([1.0, 2.0, 3.0])
     assert mean == 2.0
-    assert half_width == pytest.approx(4.303 / math.sqrt(3))
+    assert half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-4)
 
 
 def test_one_reading_says_nothing_of_its_spread():
