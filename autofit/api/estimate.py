@@ -66,7 +66,7 @@ def estimate(
     """
     sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
     if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
-        raise UsageError(f"batch_size: {batch_size!r} is not allowed; give one or more whole numbers from 1 on")
+        raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers from 1 on", key="batch_size")
     return run(
         functools.partial(run_estimate, batch_sizes=sizes),
         Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),

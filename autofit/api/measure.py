@@ -58,7 +58,7 @@ def measure(
         TrialProcessError: a process could not be started.
     """
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
-        raise UsageError(f"configs: {configs!r} is not allowed; give one or more autofit.FitConfig")
+        raise UsageError(f"{configs!r} is not allowed; give one or more autofit.FitConfig", key="configs")
     return run(
         functools.partial(run_measure, configs=configs),
         Workload(build_model, data, None, model_kwargs or {}, data_kwargs or {}, {}, dtype_policy, jit_compile),

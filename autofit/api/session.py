@@ -59,7 +59,7 @@ def build_request(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> 
     """
     build_model = workload.build_model
     if not callable(build_model) and not isinstance(build_model, Reference):
-        raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")
+        raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
     checked = settings.check(dtype_policy=workload.dtype_policy, jit_compile=workload.jit_compile, **asked)
     del checked["dtype_policy"], checked["jit_compile"]
     for given in (workload.data, workload.validation):

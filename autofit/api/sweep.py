@@ -67,13 +67,13 @@ def sweep(
             (v, matrices.apply(v, {"build_model": build_model, "data": data, **arguments})) for v in matrices.unfold(matrix)
         ]
     except matrices.MatrixError as error:
-        raise UsageError(f"{'.'.join(map(str, ('matrix', *error.keys)))}: {error}") from None
+        raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
     for _, told in cells:
         for name in told:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise UsageError(f"{name}: there is no such argument of tune(){hint}")
+                raise UsageError(f"there is no such argument of tune(){hint}", key=name)
     return _sweep("sweep", cells, jobs, fresh=fresh, progress=progress, save=save)
 
 

@@ -65,7 +65,7 @@ class ProcessLauncher:
 
     def __init__(self, workload: Workload, device: Device | None, launch: str = "auto") -> None:
         if launch not in LAUNCH_MODES:
-            raise UsageError(f"launch: {launch!r} is not one of {', '.join(LAUNCH_MODES)}")
+            raise UsageError(f"{launch!r} is not one of {', '.join(LAUNCH_MODES)}", key="launch")
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
         self._device, self._backend, self._workload = device, backends.current(), workload
         self._folder = Path(tempfile.mkdtemp(prefix="autofit-"))
@@ -149,7 +149,7 @@ class ProcessLauncher:
             description = _DESCRIPTIONS.validate_python(trial.description)
             return replace(description, process_bytes=watcher.peak_bytes)
         if trial.failure is not None and trial.failure["kind"] == "usage":
-            raise UsageError(trial.failure["reason"])
+            raise UsageError(trial.failure["reason"], key=trial.failure["key"])
         ending = TrialEnd(
             exit_code=exit_code,
             phase=trial.phase,

@@ -127,7 +127,7 @@ def check(**arguments: Any) -> dict[str, Any]:
         file = TuneFile.model_validate({"build_model": "-", "data": "-", **told})
     except ValidationError as error:
         first = error.errors()[0]
-        raise UsageError(f"{_dotted(tuple(first['loc']))}: {_problem(first, told)}") from None
+        raise UsageError(_problem(first, told), key=_dotted(tuple(first["loc"]))) from None
     checked = {key: getattr(file, key) for key in arguments}
     return {**checked, "space": file.space.values(), "baseline": file.baseline.model_dump(exclude_none=True)}
 

@@ -1,5 +1,6 @@
 """What a user imports and calls."""
 
+import pickle
 import subprocess
 import sys
 
@@ -71,3 +72,13 @@ def test_wrong_arguments_are_said_before_anything_starts(arguments, told):
 def test_a_name_in_place_of_a_function_is_said():
     with pytest.raises(autofit.UsageError, match=r"build_model: 'model\.py:f' is not a function"):
         autofit.tune("model.py:f", lambda batch_size: None)
+
+
+def test_a_usage_error_carries_the_key_that_is_wrong():
+    error = autofit.UsageError("'x' is not allowed", key="space.workers")
+    assert (error.key, error.problem) == ("space.workers", "'x' is not allowed")
+    assert str(error) == f"{error.key}: {error.problem}"
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.key, copy.problem) == (str(error), error.key, error.problem)
+    plain = autofit.UsageError("jobs: 0")
+    assert (str(plain), plain.key, plain.problem) == ("jobs: 0", None, "jobs: 0")

@@ -61,11 +61,10 @@ def load_any(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 def placed(path: str | Path, error: UsageError, overrides: Collection[str] = ()) -> UsageError:
     """An error that names a key of a file, with the key's place in it; any other, or one of an override, as it is."""
-    key, _, problem = str(error).partition(": ")
-    name = key.partition(".")[0]
-    if isinstance(error, ConfigError) or name not in TuneFile.model_fields or name in overrides:
+    keys = (error.key or "").split(".")
+    if isinstance(error, ConfigError) or keys[0] not in TuneFile.model_fields or keys[0] in overrides:
         return error
-    return read(path).error(tuple(key.split(".")), problem, key)
+    return read(path).error(tuple(keys), error.problem, error.key)
 
 
 def _mapping(document: Document) -> dict[str, Any]:

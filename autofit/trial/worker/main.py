@@ -46,7 +46,7 @@ def play(folder: Path, spec_name: str, channel: int) -> int:
 
 def _failure(job: TrialContext, backend: protocol.Backend, error: BaseException) -> dict[str, Any]:
     if isinstance(error, UsageError):
-        return {"kind": "usage", "reason": str(error)}
+        return {"kind": "usage", "reason": error.problem, "key": error.key}
     kept = job.folder / USER_ERROR_FILE
     if not kept.exists() and backend.is_oom(error):
         return {"kind": "device_oom", "reason": _first_line(error), "device_peak_bytes": job.peaks.highest()}

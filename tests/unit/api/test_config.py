@@ -3,7 +3,7 @@
 import pytest
 
 from autofit.api.config import load
-from autofit.errors import ConfigError
+from autofit.errors import ConfigError, UsageError
 
 MODEL = "def build_model():\n    pass\n\n\nclass Photos:\n    pass\n"
 GOOD = "build_model: model.py:build_model\ndata: model.py:Photos\n"
@@ -192,3 +192,19 @@ def test_a_value_that_aliases_share_is_expanded_once(write):
 def test_a_file_that_is_not_there_is_said(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load.load(tmp_path / "nothing.yaml")
+
+
+def test_an_error_with_a_key_gets_its_place_in_the_file(write):
+    path = write(GOOD + "space: {workers: [1], batch_size: [8]}\n")
+    error = load.placed(path, UsageError("is wrong", key="space.batch_size"))
+    assert isinstance(error, ConfigError)
+    assert (error.line, error.column, error.key, error.problem) == (3, 23, "space.batch_size", "is wrong")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UsageError("device: a text alone names no key"), UsageError("x", key="jobs"), UsageError("x", key="device"),
+     ConfigError("other.yaml", 1, 1, "space", "has its place already")],
+)  # fmt: skip
+def test_an_error_without_a_key_of_the_file_stays_as_it_is(write, error):
+    assert load.placed(write(GOOD), error, overrides={"device": "cpu"}) is error
