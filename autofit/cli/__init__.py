@@ -1,9 +1,10 @@
-"""The command line: one small function a command."""
+"""The command line: one small file a command."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import version
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from autofit.cli.schema import schema
 from autofit.cli.show import show
 from autofit.cli.sweep import sweep
 from autofit.cli.tune import tune
+from autofit.records.distribution import __version__
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "tune": tune,
@@ -40,17 +42,30 @@ for name, command in COMMANDS.items():
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"autofit {version('autofit')}")
+        typer.echo(f"autofit {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def main(
+    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Find the fastest Keras fit configuration that fits in memory.
 
-    Exit codes: 0 found; 1 your code failed, or nothing fits; 2 wrong usage or YAML; 130 interrupted.
+    Exit codes: 0 success; 1 your code failed, or nothing fits; 2 wrong usage or YAML; 130 interrupted.
     """
+    context.with_resource(_importing_from_the_working_directory())
+
+
+@contextlib.contextmanager
+def _importing_from_the_working_directory() -> Iterator[None]:
+    """Import the user's modules from the working directory, as `python -m autofit` does."""
+    sys.path.insert(0, "")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # a module of the user's may have taken it out
+            sys.path.remove("")

@@ -14,8 +14,8 @@ from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneFile, _dotted, _problem
 from autofit.workload.reference import Reference
 
-_MATRIX = "matrix"
-_OWN_KEYS = "x-"
+MATRIX = "matrix"
+USER_KEY_PREFIX = "x-"
 
 
 def load(path: str | Path) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def load(path: str | Path) -> dict[str, Any]:
     """
     document = read(path)
     told = _mapping(document)
-    if _MATRIX in told:
-        raise document.error((_MATRIX,), f"this file describes a sweep; run: autofit sweep {document.name}")
+    if MATRIX in told:
+        raise document.error((MATRIX,), f"this file describes a sweep; run: autofit sweep {document.name}")
     return _arguments(document, told)
 
 
@@ -39,14 +39,14 @@ def load_sweep(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """
     document = read(path)
     told = dict(_mapping(document))
-    if _MATRIX not in told:
+    if MATRIX not in told:
         raise document.error((), "has no matrix:, which names what a sweep varies; for one tune run: autofit tune")
-    matrix = told.pop(_MATRIX)
+    matrix = told.pop(MATRIX)
     try:
         cells = unfold(matrix)
         changed = [apply(values, told) for values in cells]
     except MatrixError as error:
-        raise document.error((_MATRIX, *error.keys), str(error)) from None
+        raise document.error((MATRIX, *error.keys), str(error)) from None
     return [(values, _arguments(document, arguments, values)) for values, arguments in zip(cells, changed, strict=True)]
 
 
@@ -56,7 +56,7 @@ def load_any(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     Raises:
         ConfigError: as `load` and `load_sweep`.
     """
-    return load_sweep(path) if _MATRIX in _mapping(read(path)) else [({}, load(path))]
+    return load_sweep(path) if MATRIX in _mapping(read(path)) else [({}, load(path))]
 
 
 def placed(path: str | Path, error: UsageError, overrides: Collection[str] = ()) -> UsageError:
@@ -71,7 +71,7 @@ def _mapping(document: Document) -> dict[str, Any]:
     """The keys of a file, but for those that are the user's own."""
     if not isinstance(document.value, dict):
         raise document.error((), "must be a mapping of keys to values, beginning with build_model: and data:")
-    return {key: value for key, value in document.value.items() if not str(key).startswith(_OWN_KEYS)}
+    return {key: value for key, value in document.value.items() if not str(key).startswith(USER_KEY_PREFIX)}
 
 
 def _arguments(document: Document, told: dict[str, Any], cell: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -81,9 +81,9 @@ def _arguments(document: Document, told: dict[str, Any], cell: Mapping[str, Any]
         shown = _dotted(keys)
         for axis in cell or ():
             if any(shown == path or shown.startswith(f"{path}.") or path.startswith(f"{shown}.") for path in paths(axis)):
-                included = document.value[_MATRIX].get(INCLUDE) or []
+                included = document.value[MATRIX].get(INCLUDE) or []
                 inside = (INCLUDE, included.index(cell)) if cell in included else ()
-                return document.error((_MATRIX, *inside, axis), problem, ".".join((_MATRIX, *inside[:1], axis)))
+                return document.error((MATRIX, *inside, axis), problem, ".".join((MATRIX, *inside[:1], axis)))
         return document.error(keys, problem, shown)
 
     try:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
 from autofit.cli import app
+from autofit.cli.exit import reporting_errors
 
 RUN = CliRunner()
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs").glob("*.yaml"))
@@ -78,7 +80,13 @@ def test_check_says_what_was_found_and_runs_nothing(folder):
     (folder / "tune.yaml").write_text(GOOD + "model_kwargs: {width: 4}\nhost_memory: 1GiB\n")
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert done.exit_code == 0, done.output
-    for told in ("build_model(width=4)", "Photos takes batch_size", "1.00 GiB of ", "not asked before", "is in order"):
+    for told in (
+        "build_model(width=4)",
+        "Photos takes batch_size",
+        "1.00 GiB of ",
+        "not asked before",
+        "sqlite:///trials.db",
+    ):
         assert told in done.stdout
     assert not (folder / "trials.db").exists()
 
@@ -192,3 +200,27 @@ def test_history_of_nothing_says_so(folder):
         == "nothing was tuned yet that is kept in sqlite:///none.db\n"
     )
     assert json.loads(RUN.invoke(app, ["history", "--storage", "none.db", "--json"]).stdout) == []
+
+
+def test_a_command_imports_from_the_working_directory_and_leaves_the_path_as_it_was(folder, monkeypatch):
+    (folder / "named.py").write_text(MODEL)
+    monkeypatch.delitem(sys.modules, "named", raising=False)
+    (folder / "tune.yaml").write_text("build_model: named:build_model\ndata: named:Photos\nstorage: trials.db\n")
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".", str(folder))])
+    before = [*sys.path]
+    done = RUN.invoke(app, ["check", "tune.yaml"])
+    assert done.exit_code == 0, done.output
+    assert sys.path == before
+    assert RUN.invoke(app, ["check", "no.yaml"]).exit_code == 2
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(("kept", "facts"), [(None, []), (lambda: "2 finished trials are kept", ["2 finished", "--fresh"])])
+def test_ctrl_c_ends_with_130_and_names_what_is_kept(kept, facts, capsys):
+    with pytest.raises(typer.Exit) as ended, reporting_errors(kept):
+        raise KeyboardInterrupt
+    assert ended.value.exit_code == 130
+    message = capsys.readouterr().err
+    assert message.startswith("\nInterrupted; ")
+    assert all(fact in message for fact in facts)
+    assert ("--fresh" in message) == (kept is not None)
