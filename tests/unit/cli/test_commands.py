@@ -37,8 +37,8 @@ MALFORMED = {
     "unknown key": (GOOD + "colour: red\n", "tune.yaml:4:1: colour: there is no such key"),
     "misspelt key": (GOOD + "max_trails: 3\n", "tune.yaml:4:1: max_trails: there is no such key; did you mean max_trials"),
     "misspelt knob": (GOOD + "space: {batchsize: [8]}\n", "tune.yaml:4:9: space.batchsize: there is no such key; did you"),
-    "duplicate key": (GOOD + "data: model.py:Photos\n", "tune.yaml:4:1: data: stands here twice, first in line 2"),
-    "tab": (GOOD + "space:\n\tbatch_size: [8]\n", "tune.yaml:5:1: is not YAML: there is a tab; indent with blanks"),
+    "duplicate key": (GOOD + "data: model.py:Photos\n", "tune.yaml:4:1: data: duplicate key, first in line 2"),
+    "tab": (GOOD + "space:\n\tbatch_size: [8]\n", "tune.yaml:5:1: is not YAML: there is a tab; indent with spaces"),
     "missing key": ("data: model.py:Photos\n", "tune.yaml:1:1: build_model: is missing"),
     "missing file": ("build_model: no.py:f\n" + DATA, "tune.yaml:1:1: build_model: 'no.py:f': there is no file"),
     "missing function": ("build_model: model.py:build\n" + DATA, "does not define build; it defines Photos"),
@@ -58,7 +58,7 @@ MALFORMED = {
     "binary": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", "tune.yaml:1: is not a text file in UTF-8"),
     "a bomb": ("a: &a [x, x]\nb: &b [*a, *a]\n" + "".join(
         f"{chr(c)}: &{chr(c)} [*{chr(c - 1)}, *{chr(c - 1)}, *{chr(c - 1)}]\n" for c in range(99, 115)
-    ), "tune.yaml:1:1: its aliases unfold to more than"),
+    ), "tune.yaml:1:1: its aliases expand to more than"),
 }  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_check_says_what_was_found_and_runs_nothing(folder):
         ("device: gpu:9\n", 2, "device: 'gpu:9' is not on this machine"),
         ("validation: model.py:json\n", 2, "validation: 'model.py:json': model has no function json"),
         ("validation: broken.py:f\n", 1, "ZeroDivisionError"),
-        ("data: twice\n", 2, "stands here twice"),
+        ("data: twice\n", 2, "duplicate key"),
     ],
 )
 def test_check_says_what_would_fail(folder, text, code, told):
