@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -12,7 +12,7 @@ import typer
 from autofit.cli.check import check
 from autofit.cli.doctor.command import doctor
 from autofit.cli.estimate import estimate
-from autofit.cli.history import list_history
+from autofit.cli.history import history
 from autofit.cli.kwargs import kwargs
 from autofit.cli.report import report
 from autofit.cli.schema import schema
@@ -21,23 +21,9 @@ from autofit.cli.sweep import sweep
 from autofit.cli.tune import tune
 from autofit.records.distribution import __version__
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "tune": tune,
-    "sweep": sweep,
-    "estimate": estimate,
-    "check": check,
-    "schema": schema,
-    "show": show,
-    "kwargs": kwargs,
-    "report": report,
-    "history": list_history,
-    "doctor": doctor,
-}
-# in the order in which --help lists them
-
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
-for name, command in COMMANDS.items():
-    app.command(name)(command)
+for command in (tune, sweep, estimate, check, schema, show, kwargs, report, history, doctor):  # in the order of --help
+    app.command()(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from autofit import api
 from autofit.cli.exit import reporting_errors, require_writable
-from autofit.cli.options import File, Json
+from autofit.cli.options import File
 from autofit.errors import UsageError
 from autofit.report import estimate_plot
 from autofit.report.console import estimate as estimates
@@ -22,7 +22,7 @@ _SIZES = ",".join(map(str, api.BATCH_SIZES))
 def estimate(
     file: File,
     batch_size: Annotated[str, typer.Option(help="Batch sizes, separated by commas.", metavar="N,N,…")] = _SIZES,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Plot memory against batch size to this .png or .svg file.")] = None,
 ) -> None:
     """Estimate training memory by part for each batch size, against the limits, without training.

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import Json, Storage
-from autofit.report.console import history
+from autofit.report.console import history as console_history
 from autofit.storage import urls
 from autofit.tuning.request import PREFIX
 
 
-def list_history(
+def history(
     storage: Storage = None,
     prune: Annotated[
         str | None,
@@ -28,11 +28,11 @@ def list_history(
     with reporting_errors():
         tunes = past.past_tunes(storage, PREFIX)
         if prune is not None:
-            names = history.matching(tunes, prune)
+            names = console_history.matching(tunes, prune)
             past.forget(storage, names)
             typer.echo(f"deleted {len(names)} {'tune' if len(names) == 1 else 'tunes'}", err=as_json)
             tunes = tuple(tune for tune in tunes if tune.name not in names)
         if as_json:
-            typer.echo(history.as_json(tunes))
+            typer.echo(console_history.as_json(tunes))
         elif prune is None:
-            history.print_history(tunes, urls.url_of(storage), Console(highlight=False))
+            console_history.print_history(tunes, urls.url_of(storage), Console(highlight=False))

@@ -18,7 +18,7 @@ Storage = Annotated[
 ]
 Launch = Annotated[str | None, typer.Option(help="How to start a trial's process: auto, fork or plain.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result without progress.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def overrides(**options: Any) -> dict[str, Any]:

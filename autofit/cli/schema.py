@@ -12,7 +12,8 @@ from autofit.api.config import json_schema
 def schema() -> None:
     """Print the JSON Schema of the YAML files, for completion and checks in editors.
 
-    In an editor with the YAML language server, run `autofit schema > autofit.schema.json` and begin the file with
-    `# yaml-language-server: $schema=autofit.schema.json`.
+    In an editor with the YAML language server, run `autofit schema > autofit.schema.json` and begin the file with:
+
+    `# yaml-language-server: $schema=autofit.schema.json`
     """
     typer.echo(json.dumps(json_schema.schema(), indent=2))

@@ -42,16 +42,16 @@ def diagnose() -> Iterator[Finding | Activity]:
     if system.status is Status.PROBLEM:
         return
     visible, installed = survey(), survey(hidden=True)
+    legacy_keras = software.legacy_keras(os.environ, software.version_of("tensorflow"), software.version_of("tf_keras"))
     backend = software.keras_backend(os.environ, software.configured_backend(os.environ))
     with Probe() as probe:
-        yield from _libraries()
-        yield backend
+        yield from software.libraries(
+            software.version_of, software.requirements_of, importlib.metadata.packages_distributions()
+        )
+        yield from filter(None, [legacy_keras, backend])
         yield from software.variables(os.environ)
         yield from gpus.reported(visible, installed, os.environ, plugged_in=gpus.on_bus())
-        yield from _memory()
-        yield from _processes()
-        yield folders.temporary_files(folders.read_temporary())
-        yield folders.storage(folders.read(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
+        yield from filter(None, _checks_of_the_host())
         yield Activity("importing TensorFlow")
         report = probe.result(_IMPORT_SECONDS)
     yield from gpus.seen(report, visible, os.environ)
@@ -62,29 +62,16 @@ def diagnose() -> Iterator[Finding | Activity]:
     yield _trial(host.detect(usable), usable[0] if usable and report.gpus else None)
 
 
-def _libraries() -> Iterator[Finding]:
-    providers = importlib.metadata.packages_distributions()
-    yield from software.libraries(software.version_of, software.requirements_of, providers)
-    legacy = software.legacy_keras(os.environ, software.version_of("tensorflow"), software.version_of("tf_keras"))
-    if legacy is not None:
-        yield legacy
-
-
-def _memory() -> Iterator[Finding]:
+def _checks_of_the_host() -> Iterator[Finding | None]:
     total = psutil.virtual_memory().total
     yield memory_checks.host(host.detect(), total, memory_checks.holders)
     yield memory_checks.swap(*memory_checks.swap_use(), total)
-    shared = memory_checks.shared(*host.shared_memory(), expected=sys.platform == "linux")
-    if shared is not None:
-        yield shared
-
-
-def _processes() -> Iterator[Finding]:
+    yield memory_checks.shared(*host.shared_memory(), expected=sys.platform == "linux")
     yield processes.cores(os.cpu_count() or 1, host.visible_cores(), host.cpu_quota())
     yield from processes.limits(*processes.resource_limits(), host.process_limit())
-    kills = processes.oom_kills(visible=host.tells_oom_kills(), system=sys.platform)
-    if kills is not None:
-        yield kills
+    yield processes.oom_kills(visible=host.tells_oom_kills(), system=sys.platform)
+    yield folders.temporary_files(folders.read_temporary())
+    yield folders.storage(folders.read(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
 
 
 def _trial(machine: Machine, device: Device | None) -> Finding:

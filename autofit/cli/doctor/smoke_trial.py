@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from autofit.errors import AutofitError
 from autofit.records.machine import Device, Machine
 from autofit.records.trial import Description, FitConfig, Limits, Measurement, Outcome, TrialSpec
 from autofit.records.units import format_seconds
+from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 
 _DEADLINE_SECONDS = 60.0  # CUDA may have to compile kernels first
@@ -20,16 +21,6 @@ _MEASURE_SECONDS = 0.3
 _DEVICE_BYTES = 2**30  # ample for one layer, and leaves other processes on the GPU alone
 _SAMPLES, _BATCH = 64, 8
 _PLAIN = "Use --launch plain (launch='plain' in Python): each trial then starts its own interpreter."
-
-
-class Launcher(Protocol):
-    """The part of a launcher that the smoke trial uses."""
-
-    def warm(self) -> None:
-        """Start the server."""
-
-    def run(self, spec: TrialSpec) -> Generator[str, None, Measurement | Description]:
-        """Run one trial."""
 
 
 def workload() -> Workload:
@@ -45,7 +36,7 @@ def workload() -> Workload:
     return Workload(build_model, (np.ones((_SAMPLES, 4), "float32"), np.ones((_SAMPLES, 1), "float32")))
 
 
-def attempt(launcher: Launcher, machine: Machine, device: Device | None, *, forks: bool) -> Finding:
+def attempt(launcher: ProcessLauncher, machine: Machine, device: Device | None, *, forks: bool) -> Finding:
     """Start the trial server, run a trial, and report its outcome and duration.
 
     Args:
