@@ -49,7 +49,7 @@ def installed(wheel, tmp_path_factory):
     (packages,) = folder.glob("lib/python*/site-packages")
     running = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *filter(is_site_packages, sys.path)}
     (packages / "running.pth").write_text("\n".join(sorted(running)))
-    pip = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "--disable-pip-version-check")
+    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
     run(*pip, "install", "--no-deps", "--no-index", "--ignore-installed", wheel, folder=folder)
     return folder / "bin"
 

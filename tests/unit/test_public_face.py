@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import autofit
 
+FOREIGN_INSTALL = re.compile(r"pip install (?:-\S+ )*['\"]?autofit\b")
 HEAVY = ("tensorflow", "keras", "optuna", "rich", "matplotlib", "plotly", "jinja2")
 
 
@@ -100,3 +102,12 @@ def test_the_version_is_that_of_the_installed_distribution(installed, version, t
         without_site_packages, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == version, done.stderr
+
+
+def test_no_install_command_names_the_other_project_called_autofit():
+    root = Path(autofit.__file__).parents[1]
+    files = [root / "README.md", *(root / "autofit").rglob("*.py"), *(root / "examples").glob("*.py")]
+    wrong = [f"{file}: {line}" for file in files for line in file.read_text().splitlines() if FOREIGN_INSTALL.search(line)]
+    assert len(files) > 100
+    assert wrong == []
+    assert FOREIGN_INSTALL.search("run pip install 'autofit[gpu]'")

@@ -50,11 +50,11 @@ def diagnose() -> Iterator[Finding | Activity]:
         )
         yield from filter(None, [legacy_keras, backend])
         yield from software.variables(os.environ)
-        yield from gpus.reported(visible, installed, os.environ, plugged_in=gpus.on_bus())
+        yield from gpus.driver(visible, installed, os.environ, plugged_in=gpus.on_bus())
         yield from filter(None, _checks_of_the_host())
         yield Activity("importing TensorFlow")
         report = probe.result(_IMPORT_SECONDS)
-    yield from gpus.seen(report, visible, os.environ)
+    yield from gpus.tensorflow(report, visible, os.environ)
     if isinstance(report, ProbeFailure) or backend.status is Status.PROBLEM:
         return
     yield Activity("training a tiny model in its own process")

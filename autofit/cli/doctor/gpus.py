@@ -43,7 +43,7 @@ def on_bus(folder: Path = _PCI_DEVICES) -> bool:
     return False
 
 
-def reported(
+def driver(
     visible: tuple[Device | UnreadDevice, ...],
     installed: tuple[Device | UnreadDevice, ...],
     environment: Mapping[str, str],
@@ -114,7 +114,7 @@ def _memory(device: Device) -> Finding:
     return ok(subject, detail)
 
 
-def seen(
+def tensorflow(
     report: BackendReport | ProbeFailure, visible: tuple[Device | UnreadDevice, ...], environment: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Compare the GPUs that TensorFlow sees with those that the driver reports."""

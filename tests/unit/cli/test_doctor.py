@@ -211,7 +211,7 @@ def test_an_environment_that_says_nothing_is_not_spoken_of():
 
 def reported(visible=(), everything=(), named=None, plugged_in=False):
     environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
-    return list(gpus.reported(visible, everything, environment, plugged_in=plugged_in))
+    return list(gpus.driver(visible, everything, environment, plugged_in=plugged_in))
 
 
 def test_gpus_that_are_not_to_be_had():
@@ -223,7 +223,7 @@ def test_gpus_that_are_not_to_be_had():
     expect(hidden, WARNING, "CUDA_VISIBLE_DEVICES| 1 ", "unset CUDA_VISIBLE_DEVICES")
     (sliced,) = reported((), (GPU,), "MIG-4d2e")
     expect(sliced, PROBLEM, "MIG-4d2e", "device: cpu")
-    assert [found.status for found in gpus.seen(SEEN, (), {"CUDA_VISIBLE_DEVICES": "MIG-4d2e"})] == [OK]
+    assert [found.status for found in gpus.tensorflow(SEEN, (), {"CUDA_VISIBLE_DEVICES": "MIG-4d2e"})] == [OK]
     some, _ = reported((GPU,), (GPU, GPU), "0")
     expect(some, OK, "1 of 2")
 
@@ -249,7 +249,7 @@ def test_a_gpu_that_the_driver_does_not_tell_of(code, remedy):
     (found,) = reported((unread,), (unread,))
     assert found.subject == "gpu:0"
     expect(found, WARNING, f"NVIDIA GB10|{unread.problem}", remedy)
-    assert WARNING not in [finding.status for finding in gpus.seen(SEEN, (unread,), {})]
+    assert WARNING not in [finding.status for finding in gpus.tensorflow(SEEN, (unread,), {})]
 
 
 def test_a_gpu_that_the_driver_does_not_tell_of_keeps_nothing_from_being_looked_at(monkeypatch):
@@ -264,7 +264,7 @@ def test_numbers_of_gpus_that_are_not_alike_are_ambiguous():
     other = replace(GPU, index=1, name="an older GPU", uuid="GPU-2")
 
     def warned(everything, **environment):
-        found = gpus.reported((GPU,), everything, environment, plugged_in=True)
+        found = gpus.driver((GPU,), everything, environment, plugged_in=True)
         return [finding.remedy for finding in found if finding.status is WARNING]
 
     assert "PCI_BUS_ID" in warned((GPU, other), CUDA_VISIBLE_DEVICES="0")[0]
@@ -287,15 +287,15 @@ def test_a_card_on_the_bus(tmp_path):
 
 
 def test_what_tensorflow_sees():
-    (on_cpu,) = gpus.seen(BLIND, (), {})
+    (on_cpu,) = gpus.tensorflow(BLIND, (), {})
     expect(on_cpu, OK, "2.21.0|3.15.1|2.0 s|with CUDA|no GPU")
-    first, growth = gpus.seen(SEEN, (GPU,), {})
+    first, growth = gpus.tensorflow(SEEN, (GPU,), {})
     expect(first, OK, "1 GPU")
     assert growth.subject == "memory growth"
     expect(growth, OK, "off")
-    *_, growth = gpus.seen(SEEN, (GPU,), {"TF_FORCE_GPU_ALLOW_GROWTH": "true"})
+    *_, growth = gpus.tensorflow(SEEN, (GPU,), {"TF_FORCE_GPU_ALLOW_GROWTH": "true"})
     expect(growth, OK, "on|TF_FORCE_GPU_ALLOW_GROWTH")
-    _, other = gpus.seen(SEEN, (), {})
+    _, other = gpus.tensorflow(SEEN, (), {})
     expect(other, WARNING, "Tesla T4", "device: cpu")
 
 
@@ -316,23 +316,23 @@ def test_what_tensorflow_sees():
 )
 def test_a_gpu_that_tensorflow_does_not_see(built_with_cuda, log, detail, remedy):
     blind = BackendReport("2.21.0", "3.15.1", 2.0, built_with_cuda, KERNELS, (), log)
-    _, found = gpus.seen(blind, (GPU,), {})
+    _, found = gpus.tensorflow(blind, (GPU,), {})
     expect(found, PROBLEM, detail, remedy)
 
 
 @pytest.mark.parametrize(("capability", "told"), [((7, 5), False), ((9, 0), False), ((12, 0), True), (None, False)])
 def test_a_gpu_that_is_newer_than_tensorflow(capability, told):
     newer = BackendReport("2.21.0", "3", 2.0, True, KERNELS, (VisibleGpu("RTX 5090", capability, None),))
-    found = [finding for finding in gpus.seen(newer, (GPU,), {}) if finding.status is not OK]
+    found = [finding for finding in gpus.tensorflow(newer, (GPU,), {}) if finding.status is not OK]
     assert len(found) == told
     if told:
         expect(found[0], WARNING, "RTX 5090|12.0")
 
 
 def test_tensorflow_that_cannot_be_imported():
-    (found,) = gpus.seen(ProbeFailure("died by SIGSEGV", "SIGSEGV", ("one", "two")), (), {})
+    (found,) = gpus.tensorflow(ProbeFailure("died by SIGSEGV", "SIGSEGV", ("one", "two")), (), {})
     expect(found, PROBLEM, "SIGSEGV|one / two", install_command())
-    (found,) = gpus.seen(ProbeFailure("died by SIGILL", "SIGILL", ()), (), {})
+    (found,) = gpus.tensorflow(ProbeFailure("died by SIGILL", "SIGILL", ()), (), {})
     expect(found, PROBLEM, "SIGILL", "AVX")
 
 
