@@ -1,4 +1,4 @@
-"""Where the command starts: ready for Ctrl-C before anything that takes its time is loaded."""
+"""Entry point of the `autofit` command: handles Ctrl-C before the slow imports begin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _INTERRUPTED = 130
 def main() -> None:
     """Run the command line."""
     try:
-        from autofit.cli import app  # takes a second to load, in which a person may think better of it
+        from autofit.cli import app  # slow: Ctrl-C must work during it
 
         app()
     except KeyboardInterrupt:

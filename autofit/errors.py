@@ -41,13 +41,22 @@ class TuneError(AutofitError):
 
 
 class UsageError(AutofitError):
-    """The arguments contradict each other or name something that does not exist."""
+    """The arguments contradict each other or name something that does not exist.
+
+    Args:
+        problem: what is wrong and what is allowed.
+        key: dotted path of the argument that is wrong, which then precedes the problem; None for the call as a whole.
+    """
 
     exit_code: ClassVar[int] = 2
 
+    def __init__(self, problem: str, *, key: str | None = None) -> None:
+        self.key, self.problem = key, problem
+        super().__init__(f"{key}: {problem}" if key else problem)
+
 
 class ConfigError(UsageError):
-    """A YAML file says something that autofit cannot take.
+    """A YAML file contains something that is not allowed.
 
     Args:
         file: path of the file, as the user named it.
@@ -58,9 +67,9 @@ class ConfigError(UsageError):
     """
 
     def __init__(self, file: str, line: int | None, column: int | None, key: str | None, problem: str) -> None:
-        self.file, self.line, self.column, self.key, self.problem = file, line, column, key, problem
         place = ":".join(str(part) for part in (file, line, column) if part is not None)
         super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
+        self.file, self.line, self.column, self.key, self.problem = file, line, column, key, problem
 
 
 class UnsupportedInputError(UsageError):

@@ -52,7 +52,9 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
         found[key] = f"{getattr(request.usage, key)} takes {taken}"
         unknown = [knob for knob in settings.space.values() if knob not in knobs and callable(part) and knobs]
         if key == "data" and unknown:
-            raise UsageError(f"space.{unknown[0]}: the data takes {taken}; give its factory a parameter {unknown[0]}")
+            raise UsageError(
+                f"the data takes {taken}; give its factory a parameter {unknown[0]}", key=f"space.{unknown[0]}"
+            )
     device = request.limits.device_bytes
     limits = "no limit of its own" if device is None else format_bytes(device)
     found["device"] = f"{request.device_name}, {limits}"
@@ -92,7 +94,7 @@ def _resolved(key: str, part: Any) -> Any:
         with _silenced():
             return part.resolve()
     except UsageError as error:
-        raise UsageError(f"{key}: {error}") from None
+        raise UsageError(str(error), key=key) from None
     except Exception as error:
         raise UserCodeError(f"while importing {part.text} for {key}", user_traceback(error)) from None
 
@@ -108,7 +110,7 @@ def _bind(key: str, function: Any, kwargs: Mapping[str, Any]) -> None:
     except TypeError as error:
         name = getattr(function, "__name__", key)
         own = "model_kwargs" if key == "build_model" else f"{key}_kwargs"
-        raise UsageError(f"{own}: {name}{signature} cannot be called with these arguments: {error}") from None
+        raise UsageError(f"{name}{signature} cannot be called with these arguments: {error}", key=own) from None
 
 
 def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dict[str, Any], dict[str, str]]]:

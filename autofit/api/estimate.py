@@ -108,5 +108,5 @@ def estimate_file(
 def _estimate(workload: Workload, settings: TuneSettings, batch_size: Sequence[int], progress: bool | Progress) -> Estimate:
     sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
     if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
-        raise UsageError(f"batch_size: {batch_size!r} is not allowed; give one or more whole numbers from 1 on")
+        raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers from 1 on", key="batch_size")
     return run(functools.partial(run_estimate, batch_sizes=sizes), workload, settings, progress)

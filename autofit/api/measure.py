@@ -58,7 +58,7 @@ def measure(
         TrialProcessError: a process could not be started.
     """
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
-        raise UsageError(f"configs: {configs!r} is not allowed; give one or more autofit.FitConfig")
+        raise UsageError(f"{configs!r} is not allowed; give one or more autofit.FitConfig", key="configs")
     workload, settings = parse(
         {
             "build_model": build_model,

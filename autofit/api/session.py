@@ -38,7 +38,7 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"{name}: tune() has no such argument{hint}")
+            raise UsageError(f"tune() has no such argument{hint}", key=name)
     settings = TuneSettings.of(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
     parts = {name: arguments[name] for name in _WORKLOAD_ARGUMENTS if arguments.get(name) is not None}
     return Workload(**parts), settings
@@ -84,7 +84,7 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
     """
     build_model = workload.build_model
     if not callable(build_model) and not isinstance(build_model, Reference):
-        raise UsageError(f"build_model: {build_model!r} is not a function; pass the function itself")
+        raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
     for data in (workload.data, workload.validation):
         prebuilt.check(data)
     machine = host.detect(gpus.nvidia_devices())

@@ -62,7 +62,7 @@ def sweep(
     try:
         cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
     except matrices.MatrixError as error:
-        raise UsageError(f"{'.'.join(map(str, ('matrix', *error.keys)))}: {error}") from None
+        raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
     requests = [sweeping.CellRequest(values, *parse(cell)) for values, cell in cells]
     return _sweep("sweep", requests, jobs, fresh=fresh, progress=progress, save=save)
 

@@ -1,9 +1,10 @@
-"""The command line: one small function a command."""
+"""The command line: one small file a command."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import version
+import contextlib
+import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -11,46 +12,46 @@ import typer
 from autofit.cli.check import check
 from autofit.cli.doctor.command import doctor
 from autofit.cli.estimate import estimate
-from autofit.cli.history import list_history
+from autofit.cli.history import history
 from autofit.cli.kwargs import kwargs
 from autofit.cli.report import report
 from autofit.cli.schema import schema
 from autofit.cli.show import show
 from autofit.cli.sweep import sweep
 from autofit.cli.tune import tune
-
-COMMANDS: dict[str, Callable[..., None]] = {
-    "tune": tune,
-    "sweep": sweep,
-    "estimate": estimate,
-    "check": check,
-    "schema": schema,
-    "show": show,
-    "kwargs": kwargs,
-    "report": report,
-    "history": list_history,
-    "doctor": doctor,
-}
-# in the order in which --help lists them
+from autofit.records.distribution import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
-for name, command in COMMANDS.items():
-    app.command(name)(command)
+for command in (tune, sweep, estimate, check, schema, show, kwargs, report, history, doctor):  # in the order of --help
+    app.command()(command)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"autofit {version('autofit')}")
+        typer.echo(f"autofit {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def main(
+    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Find the fastest Keras fit configuration that fits in memory.
 
-    Exit codes: 0 found; 1 your code failed, or nothing fits; 2 wrong usage or YAML; 130 interrupted.
+    Exit codes: 0 success; 1 your code failed, or nothing fits; 2 wrong usage or YAML; 130 interrupted.
     """
+    context.with_resource(_importing_from_the_working_directory())
+
+
+@contextlib.contextmanager
+def _importing_from_the_working_directory() -> Iterator[None]:
+    """Import the user's modules from the working directory, as `python -m autofit` does."""
+    sys.path.insert(0, "")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # a module of the user's may have taken it out
+            sys.path.remove("")

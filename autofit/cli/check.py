@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-
 from rich.console import Console
 
 from autofit import api
-from autofit.cli.exit import told
-from autofit.cli.options import _File, _given, _Storage
+from autofit.cli.exit import reporting_errors
+from autofit.cli.options import File, Storage, overrides
 from autofit.report import wording
 from autofit.report.console.sweep import print_checked
 
 
-def check(file: _File, storage: _Storage = None) -> None:
-    """Check FILE: every key, every name in it, limits and device; functions are imported, none is called.
+def check(file: File, storage: Storage = None) -> None:
+    """Check every key and name in FILE, the limits and the device. Imports functions and calls none.
 
-    Of a sweep every cell is checked.
+    Checks every cell of a sweep.
     """
-    sys.path.insert(0, "")
     console = Console(highlight=False)
-    with told():
-        cells = api.check_file(file, **_given(storage=storage))
-        for number, (values, found) in enumerate(cells, 1):
+    with reporting_errors():
+        cells = api.check_file(file, **overrides(storage=storage))
+        for number, (values, checked) in enumerate(cells, 1):
             if values:
                 console.print(f"cell {number} of {len(cells)}: {wording.told(values)}", style="bold", markup=False)
-            print_checked(found, console)
-        console.print(f"\n{file} is in order; nothing was run", markup=False, soft_wrap=True)
+            print_checked(checked, console)
+        console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,8 @@ import typer
 from rich.console import Console
 
 from autofit import api
-from autofit.cli.exit import check_place, told
-from autofit.cli.options import _File
+from autofit.cli.exit import reporting_errors, require_writable
+from autofit.cli.options import File
 from autofit.errors import UsageError
 from autofit.report import estimate_plot
 from autofit.report.console import estimate as estimates
@@ -21,34 +20,34 @@ _SIZES = ",".join(map(str, api.BATCH_SIZES))
 
 
 def estimate(
-    file: _File,
-    batch_size: Annotated[str, typer.Option(help="Batch sizes, with commas between.", metavar="N,N,…")] = _SIZES,
+    file: File,
+    batch_size: Annotated[str, typer.Option(help="Batch sizes, separated by commas.", metavar="N,N,…")] = _SIZES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw memory against batch size into this file, .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot memory against batch size to this .png or .svg file.")] = None,
 ) -> None:
-    """Estimate the memory that training will need, nothing trained: by part, for each batch size, against the limits.
+    """Estimate training memory by part for each batch size, against the limits, without training.
 
-    The other knobs are those of the file's baseline, Keras's defaults otherwise.
+    The other knobs have the values of the file's baseline, or Keras's defaults.
     """
-    sys.path.insert(0, "")
-    with told():
+    with reporting_errors():
         sizes = _batch_sizes(batch_size)
         if plot is not None and plot.suffix not in estimate_plot.PLOT_FORMATS:
-            raise UsageError(f"--plot: {plot} must end in {' or '.join(estimate_plot.PLOT_FORMATS)}")
-        check_place("--plot", plot)
-        shown = Progress(Console(stderr=True, highlight=False), quiet=as_json)
-        found = api.estimate_file(file, batch_size=sizes, progress=shown)
+            raise UsageError(f"{plot} must end in {' or '.join(estimate_plot.PLOT_FORMATS)}", key="--plot")
+        require_writable("--plot", plot)
+        progress = Progress(Console(stderr=True, highlight=False), quiet=as_json)
+        result = api.estimate_file(file, batch_size=sizes, progress=progress)
         if as_json:
-            typer.echo(estimates.as_json(found))
+            typer.echo(estimates.as_json(result))
         else:
-            estimates.print_estimate(found, Console(highlight=False))
+            estimates.print_estimate(result, Console(highlight=False))
         if plot is not None:
-            estimate_plot.plot(found, plot)
-            typer.echo(f"drawn to {plot}", err=True)
+            estimate_plot.plot(result, plot)
+            typer.echo(f"plotted to {plot}", err=True)
 
 
 def _batch_sizes(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"--batch-size: {text!r} is not allowed; write whole numbers with commas: 32,64,128") from None
+        problem = f"{text!r} is not allowed; write whole numbers with commas: 32,64,128"
+        raise UsageError(problem, key="--batch-size") from None

@@ -1,4 +1,4 @@
-"""How a command ends when it does not end well."""
+"""Turn errors and Ctrl-C into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,30 @@ INTERRUPTED = 130
 
 
 @contextlib.contextmanager
-def told(interrupted: Callable[[], str] = lambda: "every process is ended.") -> Iterator[None]:
-    """Turn an error into its message and exit code; say at Ctrl-C what `interrupted` does."""
+def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
+    """Turn an error into its message and exit code.
+
+    Args:
+        kept: at Ctrl-C, describes the results with which the same command resumes; None for a command that keeps none.
+    """
     try:
         yield
     except AutofitError as error:
         typer.echo(f"autofit: {error}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        typer.echo(f"\nInterrupted; {interrupted()}", err=True)
+        resume = f" {kept()}: run the same command without --fresh to resume." if kept else ""
+        typer.echo(f"\nInterrupted; all processes have ended.{resume}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
-def check_place(option: str, path: Path | None) -> None:
-    """See that a file can be written there, before anything is spent on what would be in it.
+def require_writable(option: str, path: Path | None) -> None:
+    """Check that a file can be written at a path, before time is spent on its content.
 
     Raises:
-        UsageError: it is a folder, or its folder is not there.
+        UsageError: the path is a folder, or its folder does not exist.
     """
     if path is not None and path.is_dir():
-        raise UsageError(f"{option}: {path} is a folder; name a file in it")
+        raise UsageError(f"{path} is a folder; name a file in it", key=option)
     if path is not None and not path.parent.is_dir():
-        raise UsageError(f"{option}: there is no folder {path.parent}; make it first")
+        raise UsageError(f"there is no folder {path.parent}; create it first", key=option)

@@ -7,34 +7,32 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from autofit.cli.exit import told
-from autofit.report.console import history
+from autofit.cli.exit import reporting_errors
+from autofit.cli.options import Json, Storage
+from autofit.report.console import history as console_history
 from autofit.storage import urls
 from autofit.tuning.request import PREFIX
 
 
-def list_history(
-    storage: Annotated[str | None, typer.Option(help="Where trials are kept; the default storage otherwise.")] = None,
+def history(
+    storage: Storage = None,
     prune: Annotated[
         str | None,
-        typer.Option(
-            help="Forget tunes: those older than an age (12h, 30d, 8w), one by its name, or all.", metavar="WHICH"
-        ),
+        typer.Option(help="Delete tunes older than an age (12h, 30d, 8w), one tune by name, or all.", metavar="WHICH"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """List what was tuned before, latest first: when, what, on what, and the answer; --prune forgets."""
-    from autofit.storage import past_tunes as past  # only here: it loads Optuna
+    """List earlier tunes, latest first: date, workload, device and result. --prune deletes them."""
+    from autofit.storage import past_tunes as past  # late: loads Optuna
 
-    console = Console(highlight=False)
-    with told():
+    with reporting_errors():
         tunes = past.past_tunes(storage, PREFIX)
         if prune is not None:
-            names = history.matching(tunes, prune)
+            names = console_history.matching(tunes, prune)
             past.forget(storage, names)
-            typer.echo(f"{len(names)} {'tune is' if len(names) == 1 else 'tunes are'} forgotten", err=as_json)
+            typer.echo(f"deleted {len(names)} {'tune' if len(names) == 1 else 'tunes'}", err=as_json)
             tunes = tuple(tune for tune in tunes if tune.name not in names)
         if as_json:
-            typer.echo(history.as_json(tunes))
+            typer.echo(console_history.as_json(tunes))
         elif prune is None:
-            history.print_history(tunes, urls.url_of(storage), console)
+            console_history.print_history(tunes, urls.url_of(storage), Console(highlight=False))

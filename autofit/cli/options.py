@@ -7,21 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
-_File = Annotated[Path, typer.Argument(help="YAML file that names the model, the data and the limits.")]
-_Storage = Annotated[
-    str | None,
-    typer.Option(
-        help="Where trials are kept: sqlite:///FILE, postgresql://…, journal:FILE, or the path of an SQLite file."
-    ),
+File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file that names the model, the data and the limits.")]
+Result = Annotated[Path, typer.Argument(metavar="RESULT", help="File written by autofit tune --output.")]
+ResultOrSweep = Annotated[
+    Path, typer.Argument(metavar="RESULT", help="File written by autofit tune --output or autofit sweep.")
 ]
-_Launch = Annotated[str | None, typer.Option(help="How a trial gets its process: auto, fork or plain.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress, only the result.")]
+Storage = Annotated[
+    str | None,
+    typer.Option(help="Trial storage: sqlite:///FILE, postgresql://…, journal:FILE, or the path of an SQLite file."),
+]
+Launch = Annotated[str | None, typer.Option(help="How to start a trial's process: auto, fork or plain.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result without progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    """The options that take precedence over the file."""
+def overrides(**options: Any) -> dict[str, Any]:
+    """The options that were given, which override the file."""
     return {key: value for key, value in options.items() if value is not None}
-
-
-_Result = Annotated[Path, typer.Argument(help="A file that autofit tune --output wrote.")]
-_ResultOrSweep = Annotated[Path, typer.Argument(help="A file that autofit tune --output or autofit sweep wrote.")]

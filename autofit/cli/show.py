@@ -1,25 +1,25 @@
-"""Commands that look: at a result, at what was asked before, at this machine."""
+"""`autofit show`."""
 
 from __future__ import annotations
 
 from rich.console import Console
 
-from autofit.cli.exit import told
-from autofit.cli.options import _ResultOrSweep
+from autofit.cli.exit import reporting_errors
+from autofit.cli.options import ResultOrSweep
 from autofit.records.result import SweepRecord
 from autofit.report.console.summary import print_trials, summarise
 from autofit.report.console.sweep import print_sweep
 from autofit.storage import result_files, sweep_files
 
 
-def show(result: _ResultOrSweep) -> None:
-    """Show a result: every trial, the choice, and the lines to paste; or the table of a sweep."""
+def show(result: ResultOrSweep) -> None:
+    """Show a result: every trial, the choice and the lines to paste; or the table of a sweep."""
     console = Console(highlight=False)
-    with told():
+    with reporting_errors():
         record = sweep_files.load(result)
         if isinstance(record, SweepRecord):
             print_sweep(record, console)
             return
-        found = result_files.answered(record, result)
-        print_trials(found, console)
-        summarise(found, console)
+        answer = result_files.answered(record, result)
+        print_trials(answer, console)
+        summarise(answer, console)

@@ -1,8 +1,7 @@
-"""Commands that ask: what is fastest, what fits, whether it could be asked at all."""
+"""`autofit tune`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,8 @@ import typer
 from rich.console import Console
 
 from autofit import api
-from autofit.cli.exit import check_place, told
-from autofit.cli.options import _File, _given, _Launch, _Quiet, _Storage
+from autofit.cli.exit import reporting_errors, require_writable
+from autofit.cli.options import File, Launch, Quiet, Storage, overrides
 from autofit.errors import TuneError
 from autofit.report.console.progress import Progress
 from autofit.report.console.summary import summarise
@@ -19,37 +18,32 @@ from autofit.storage import result_files
 
 
 def tune(
-    file: _File,
-    output: Annotated[Path | None, typer.Option(help="Write the result to this file, as JSON.")] = None,
-    storage: _Storage = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the stored trials of this question.")] = False,
-    quiet: _Quiet = False,
-    launch: _Launch = None,
+    file: File,
+    output: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
+    storage: Storage = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the stored trials of this tune first.")] = False,
+    quiet: Quiet = False,
+    launch: Launch = None,
 ) -> None:
-    """Tune what FILE describes: search, confirm, and print the lines to paste.
+    """Tune the workload in FILE: search, confirm, and print the lines to paste.
 
-    Trials are stored as they end: the same command goes on where an interrupted one stopped, and answers at once when it
-    has the answer.
+    Every trial is stored when it ends: run the same command again to resume, or to print a stored result at once.
     """
-    sys.path.insert(0, "")
     console = Console(highlight=False)
     progress = Progress(console, quiet=quiet)
 
     def kept() -> str:
         count = progress.trials_kept
-        return (
-            f"every process is ended. {count} finished {'trial is' if count == 1 else 'trials are'} kept: "
-            "the same command, without --fresh, goes on from there."
-        )
+        return f"{count} finished {'trial is' if count == 1 else 'trials are'} kept"
 
-    with told(kept):
-        check_place("--output", output)
+    with reporting_errors(kept):
+        require_writable("--output", output)
         try:
-            result = api.tune_file(file, fresh=fresh, progress=progress, **_given(storage=storage, launch=launch))
+            result = api.tune_file(file, fresh=fresh, progress=progress, **overrides(storage=storage, launch=launch))
         except TuneError as error:
             if output is not None and error.tune is not None:
                 result_files.save(error.tune, output)
-                typer.echo(f"what was seen is written to {output}; look at it with: autofit report {output}\n", err=True)
+                typer.echo(f"the failed tune is written to {output}; to view it run: autofit report {output}\n", err=True)
             raise
         summarise(result, console)
         if output is not None:

@@ -41,8 +41,9 @@ def choose_device(machine: Machine, device: str) -> Device | None:
         return None
     if not machine.devices and (part := mig_slice(os.environ)) is not None:
         raise UsageError(
-            f"device: {device!r}: {_VISIBLE} names {part}: MIG slices are not supported yet; say device: cpu, or name the "
-            "whole GPU in it"
+            f"{device!r}: {_VISIBLE} names {part}: MIG slices are not supported yet; say device: cpu, or name the "
+            "whole GPU in it",
+            key="device",
         )
     if device == "auto" and not machine.devices:
         return None
@@ -51,14 +52,14 @@ def choose_device(machine: Machine, device: str) -> Device | None:
     elif device.startswith("gpu:") and device[4:].isdigit():
         index = int(device[4:])
     else:
-        raise UsageError(f"device: {device!r} is not one of auto, cpu, gpu, gpu:0, gpu:1, …")
+        raise UsageError(f"{device!r} is not one of auto, cpu, gpu, gpu:0, gpu:1, …", key="device")
     for found in machine.devices:
         if found.index == index:
             return found
     told = [f"gpu:{d.index} ({d.name})" for d in machine.devices]
     told += [f"gpu:{d.index} ({d.name}, not usable: {d.problem})" for d in survey() if isinstance(d, UnreadDevice)]
     there = ", ".join(told) or "none that the NVIDIA driver reports"
-    raise UsageError(f"device: {device!r} is not on this machine; GPUs here: {there}")
+    raise UsageError(f"{device!r} is not on this machine; GPUs here: {there}", key="device")
 
 
 def check_free(device: Device) -> None:

@@ -32,7 +32,8 @@ def resolve_limits(
     host = _amount_bytes("host_memory", host_memory, machine.memory_bytes)
     if host > machine.memory_bytes:
         raise UsageError(
-            f"host_memory: {host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows"
+            f"{host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows",
+            key="host_memory",
         )
     device_bytes: int | None = None
     if device is not None:
@@ -40,8 +41,9 @@ def resolve_limits(
         if device_bytes > device.free_bytes:
             others = f" ({', '.join(device.held_by)})" if device.held_by else ""
             raise UsageError(
-                f"device_memory: {device_memory} is more than the {format_bytes(device.free_bytes)} "
-                f"of {format_bytes(device.total_bytes)} free on {device.name}{others}; ask for less, or end what holds it"
+                f"{device_memory} is more than the {format_bytes(device.free_bytes)} of {format_bytes(device.total_bytes)} "
+                f"free on {device.name}{others}; ask for less, or end what holds it",
+                key="device_memory",
             )
     elif device_memory is not None:
         asked = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
@@ -55,28 +57,27 @@ def check_amount(amount: MemoryAmount) -> None:
     Raises:
         UsageError: it cannot.
     """
-    _amount_bytes("", amount, 100)
+    _amount_bytes(None, amount, 100)
 
 
 def _is_percentage(amount: MemoryAmount) -> bool:
     return isinstance(amount, str) and amount.strip().endswith("%")
 
 
-def _amount_bytes(name: str, amount: MemoryAmount, whole_bytes: int) -> int:
-    prefix = f"{name}: " if name else ""
-    problem = f"{prefix}{amount!r} is not an amount of memory; {_AMOUNTS}"
+def _amount_bytes(key: str | None, amount: MemoryAmount, whole_bytes: int) -> int:
+    problem = f"{amount!r} is not an amount of memory; {_AMOUNTS}"
     if isinstance(amount, str) and _is_percentage(amount):
         try:
             share = float(amount.strip()[:-1]) / 100
         except ValueError:
-            raise UsageError(problem) from None
+            raise UsageError(problem, key=key) from None
         if not 0 < share <= 1:
-            raise UsageError(f"{prefix}{amount} is not between 0% and 100%")
+            raise UsageError(f"{amount} is not between 0% and 100%", key=key)
         return math.floor(share * whole_bytes)
     try:
         size = TypeAdapter(ByteSize).validate_python(amount)
     except (ValidationError, OverflowError):
-        raise UsageError(problem) from None
+        raise UsageError(problem, key=key) from None
     if size <= 0:
-        raise UsageError(f"{prefix}{amount!r} leaves nothing; {_AMOUNTS}")
+        raise UsageError(f"{amount!r} leaves nothing; {_AMOUNTS}", key=key)
     return int(size)

@@ -128,11 +128,12 @@ def build_space(
     asked, taken = dict(asked or {}), tuple(knobs)
     for knob in asked:
         if knob not in KNOBS:
-            raise UsageError(f"space: {knob!r} is not a knob; the knobs are {', '.join(KNOBS)}")
+            raise UsageError(f"{knob!r} is not a knob; the knobs are {', '.join(KNOBS)}", key="space")
         if knob not in taken:
             raise UsageError(
-                f"space: {knob} is given, but the data does not take it (it takes {', '.join(taken) or 'no knob'}); "
-                f"add {knob} to the parameters of the data factory, or leave it out of the space"
+                f"{knob} is given, but the data does not take it (it takes {', '.join(taken) or 'no knob'}); "
+                f"add {knob} to the parameters of the data factory, or leave it out of the space",
+                key="space",
             )
     if not taken:
         raise UsageError(
@@ -154,7 +155,7 @@ def build_space(
         told = {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}
         for name, given in told.items():
             if given is not None:
-                raise UsageError(f"{name}: {given} is given, but the data does not take batch_size")
+                raise UsageError(f"{given} is given, but the data does not take batch_size", key=name)
         return SearchSpace(**values)
     if max_batch_size is not None:
         values["batch_size"] = _capped(values["batch_size"], max_batch_size, asked.get("batch_size"))
@@ -169,7 +170,7 @@ def _capped(values: Sequence[int], most: int, asked: Any) -> tuple[int, ...]:
     if not isinstance(asked, list) and most <= values[-1]:
         within.add(most)
     if not within:
-        raise UsageError(f"space: no batch size is left: the smallest is {values[0]}, and max_batch_size {most}")
+        raise UsageError(f"no batch size is left: the smallest is {values[0]}, and max_batch_size {most}", key="space")
     return tuple(sorted(within))
 
 
@@ -177,7 +178,9 @@ def _divisors(whole: int, within: Sequence[int]) -> tuple[int, ...]:
     """The divisors of an effective batch size from the smallest to the largest of some batch sizes."""
     found = tuple(b for b in range(max(1, within[0]), min(whole, within[-1]) + 1) if whole % b == 0)
     if not found:
-        raise UsageError(f"space: no batch size from {within[0]} to {within[-1]} divides the effective batch size {whole}")
+        raise UsageError(
+            f"no batch size from {within[0]} to {within[-1]} divides the effective batch size {whole}", key="space"
+        )
     return found
 
 
@@ -185,16 +188,17 @@ def _values(knob: str, asked: Any) -> tuple[int, ...]:
     lowest = 0 if knob == "workers" else 1  # a max_queue_size of 0 is an unbounded queue: the whole epoch in memory
     is_range = isinstance(asked, tuple)
     values = list(asked) if isinstance(asked, tuple | list) else [asked]
+    key = f"space.{knob}"
     if knob == "use_multiprocessing":
         if not values or not all(isinstance(v, bool) for v in values):
-            raise UsageError(f"space: use_multiprocessing: {asked!r} is not a list of true and false")
+            raise UsageError(f"{asked!r} is not a list of true and false", key=key)
         return tuple(sorted(set(values)))
     if not values or not all(isinstance(v, int) and not isinstance(v, bool) and v >= lowest for v in values):
-        raise UsageError(f"space: {knob}: {asked!r} is not made of whole numbers from {lowest} on")
+        raise UsageError(f"{asked!r} is not made of whole numbers from {lowest} on", key=key)
     if not is_range:
         return tuple(sorted(set(values)))
     if len(values) != 2 or values[0] > values[1]:
-        raise UsageError(f"space: {knob}: the range {asked!r} is not (lowest, highest)")
+        raise UsageError(f"the range {asked!r} is not (lowest, highest)", key=key)
     if knob == "batch_size":
         return tuple(batch_grid(*values))
     return tuple(sorted({values[0], values[1], *(2**k for k in range(12) if values[0] <= 2**k <= values[1])}))

@@ -14,6 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autofit.errors import StorageError
+from autofit.records.distribution import install_command
 from autofit.storage.urls import JOURNAL, SQLITE, file_of, url_of
 
 _ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
@@ -122,7 +123,7 @@ def study_is_gone() -> StorageError:
 def _storage_error(error: Exception, url: str = "") -> StorageError:
     extra = _EXTRAS.get(url.partition("://")[0])
     if isinstance(error, ImportError) and extra:
-        return StorageError(f"the trials cannot be stored: {extra} needs its driver: pip install 'autofit[{extra}]'")
+        return StorageError(f"the trials cannot be stored: {extra} needs its driver: {install_command(extra)}")
     if isinstance(error, ArgumentError):
         return StorageError(
             f"the trials cannot be stored: {url!r} is not the URL of a storage; write sqlite:///FILE, "

@@ -61,7 +61,7 @@ class ProcessLauncher:
         self, workload: Workload, device: Device | None, launch: str = "auto", cancelled: threading.Event | None = None
     ) -> None:
         if launch not in LAUNCH_MODES:
-            raise UsageError(f"launch: {launch!r} is not one of {', '.join(LAUNCH_MODES)}")
+            raise UsageError(f"{launch!r} is not one of {', '.join(LAUNCH_MODES)}", key="launch")
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
         self._device, self._backend, self._workload = device, backends.current(), workload
         self._cancelled = cancelled or threading.Event()
@@ -131,7 +131,7 @@ class ProcessLauncher:
         if received.description is not None:
             return replace(received.description, process_bytes=watcher.peak_bytes)
         if received.failure is not None and received.failure.kind is FailureKind.USAGE:
-            raise UsageError(received.failure.reason)
+            raise UsageError(received.failure.reason, key=received.failure.key)
         end = TrialEnd(
             exit_code=exit_code,
             phase=received.phase,

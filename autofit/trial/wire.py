@@ -37,12 +37,13 @@ class Readings:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a trial's process ended without a result, as far as it knows itself."""
+    """Why a trial's process ended without a result, as far as it knows itself; `key` is that of a `UsageError`."""
 
     kind: FailureKind
     reason: str
     traceback: str | None = None
     device_peak_bytes: int | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True)

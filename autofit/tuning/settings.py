@@ -146,7 +146,7 @@ class TuneSettings(BaseModel):
             return cls.model_validate(given)
         except ValidationError as error:
             first = error.errors()[0]
-            raise UsageError(f"{_dotted(tuple(first['loc']))}: {_problem(first, given)}") from None
+            raise UsageError(_problem(first, given), key=_dotted(tuple(first["loc"]))) from None
 
 
 class TuneFile(TuneSettings, _WorkloadKeys):

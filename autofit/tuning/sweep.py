@@ -86,8 +86,9 @@ def lanes_of(jobs: int | None, gpus: Sequence[Device], cores: Sequence[int]) -> 
     if jobs is not None and jobs > max(1, len(gpus)):
         available = f"{len(gpus)} GPUs" if len(gpus) > 1 else "one device"
         raise UsageError(
-            f"jobs: {jobs} cells cannot be measured at the same time on {available}: they would slow each other down, and "
-            f"every figure would be wrong; {max(1, len(gpus))} is the most here"
+            f"{jobs} cells cannot be measured at the same time on {available}: they would slow each other down, and "
+            f"every figure would be wrong; {max(1, len(gpus))} is the most here",
+            key="jobs",
         )
     count = min(len(gpus) if jobs is None else jobs, len(cores))
     if count < 2:

@@ -48,10 +48,13 @@ def accumulate(model: Any, steps: int) -> None:
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not hasattr(optimizer, NAME):
-        raise UsageError(f"effective_batch_size: {type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3")
+        raise UsageError(
+            f"{type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3", key="effective_batch_size"
+        )
     if optimizer.built:
         raise UsageError(
-            "effective_batch_size: build_model returns a model whose optimizer is built already; give build_model a "
-            f"parameter {NAME} and pass it on to the optimizer"
+            "build_model returns a model whose optimizer is built already; give build_model a parameter "
+            f"{NAME} and pass it on to the optimizer",
+            key="effective_batch_size",
         )
     setattr(optimizer, NAME, steps)

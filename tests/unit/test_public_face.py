@@ -1,12 +1,18 @@
 """What a user imports and calls."""
 
+import os
+import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import lazy_loader
 import pytest
 
 import autofit
 
+FOREIGN_INSTALL = re.compile(r"pip install (?:-\S+ )*['\"]?autofit\b")
 HEAVY = ("tensorflow", "keras", "optuna", "rich", "matplotlib", "plotly", "jinja2")
 
 
@@ -37,7 +43,7 @@ def test_every_public_name_is_there_and_says_what_it_is():
     for name in autofit.__all__:
         assert getattr(autofit, name).__doc__, name
     assert dir(autofit) == sorted(autofit.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'tunes'"):
+    with pytest.raises(AttributeError, match="tunes"):
         getattr(autofit, "tunes")  # noqa: B009  # a plain attribute would be a useless expression
 
 
@@ -71,3 +77,37 @@ def test_wrong_arguments_are_said_before_anything_starts(arguments, told):
 def test_a_name_in_place_of_a_function_is_said():
     with pytest.raises(autofit.UsageError, match=r"build_model: 'model\.py:f' is not a function"):
         autofit.tune("model.py:f", lambda batch_size: None)
+
+
+def test_a_usage_error_carries_the_key_that_is_wrong():
+    error = autofit.UsageError("'x' is not allowed", key="space.workers")
+    assert (error.key, error.problem) == ("space.workers", "'x' is not allowed")
+    assert str(error) == f"{error.key}: {error.problem}"
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.key, copy.problem) == (str(error), error.key, error.problem)
+    plain = autofit.UsageError("jobs: 0")
+    assert (str(plain), plain.key, plain.problem) == ("jobs: 0", None, "jobs: 0")
+
+
+@pytest.mark.parametrize(("installed", "version"), [(True, "9.9"), (False, "0+unknown")])
+def test_the_version_is_that_of_the_installed_distribution(installed, version, tmp_path):
+    (tmp_path / "lazy_loader").symlink_to(Path(lazy_loader.__file__).parent)
+    if installed:
+        (tmp_path / "keras_autofit-9.9.dist-info").mkdir()
+        (tmp_path / "keras_autofit-9.9.dist-info" / "METADATA").write_text("Name: keras-autofit\nVersion: 9.9\n")
+    program = "import autofit, sys; assert 'autofit.records' not in sys.modules; print(autofit.__version__)"
+    paths = os.pathsep.join((str(tmp_path), str(Path(autofit.__file__).parents[1])))
+    without_site_packages = [sys.executable, "-S", "-c", program]
+    done = subprocess.run(
+        without_site_packages, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == version, done.stderr
+
+
+def test_no_install_command_names_the_other_project_called_autofit():
+    root = Path(autofit.__file__).parents[1]
+    files = [root / "README.md", *(root / "autofit").rglob("*.py"), *(root / "examples").glob("*.py")]
+    wrong = [f"{file}: {line}" for file in files for line in file.read_text().splitlines() if FOREIGN_INSTALL.search(line)]
+    assert len(files) > 100
+    assert wrong == []
+    assert FOREIGN_INSTALL.search("run pip install 'autofit[gpu]'")

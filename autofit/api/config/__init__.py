@@ -1,1 +1,1 @@
-"""YAML files: read, checked and placed."""
+"""YAML files: reading, validation and the places of errors."""

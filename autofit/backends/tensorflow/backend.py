@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
+from autofit.records.distribution import install_command
 from autofit.records.machine import Device
 from autofit.records.trial import Footprint
 
@@ -84,7 +85,7 @@ class TensorFlow:
         if not gpus:
             raise UsageError(
                 f"TensorFlow does not see the GPU that the driver reports ({device.name}): "
-                "install it with its CUDA libraries (pip install 'autofit[gpu]'), or say device: cpu"
+                f"install it with its CUDA libraries ({install_command('gpu')}), or set device: cpu"
             )
         limit = tf.config.LogicalDeviceConfiguration(memory_limit=max(1, limit_bytes // _MIB))
         tf.config.set_logical_device_configuration(gpus[0], [limit])

@@ -1,1 +1,1 @@
-"""`autofit doctor`: what autofit sees on this machine, and what is wrong with it."""
+"""`autofit doctor`: checks of this machine and its software."""

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated
-
 import typer
 from rich.console import Console
 
-from autofit.cli.doctor import show as checkup
-from autofit.cli.exit import told
+from autofit.cli.doctor import printing
+from autofit.cli.exit import reporting_errors
+from autofit.cli.options import Json
 
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Say what autofit sees here (devices, memory, cores, versions), what is wrong with it, and what to do about it.
+def doctor(as_json: Json = False) -> None:
+    """Check devices, memory, cores and versions of this machine, and print what is wrong and how to fix it.
 
-    TensorFlow is imported and a tiny model tried, each in a process of its own, which takes some seconds. Exit code 1 if
-    there is a problem, 0 otherwise; a warning is none.
+    Imports TensorFlow and trains a tiny model, each in its own process, which takes some seconds. Exit code 1 if there is a
+    problem; 0 otherwise, with warnings too.
     """
-    from autofit.cli.doctor import diagnose  # only here: it makes the start of every command slower
+    from autofit.cli.doctor import diagnose  # late: slow to import
 
-    sys.path.insert(0, "")
     console = Console(highlight=False)
-    with told():
-        findings = checkup.show(diagnose.diagnose(), None if as_json else console, Console(stderr=True, highlight=False))
+    with reporting_errors():
+        events = diagnose.diagnose()
+        findings = printing.print_findings(events, None if as_json else console, Console(stderr=True, highlight=False))
     if as_json:
-        typer.echo(checkup.as_json(findings))
+        typer.echo(printing.as_json(findings))
     else:
-        console.print(f"\n{checkup.summarise(findings)}")
-    if checkup.has_problem(findings):
+        console.print(f"\n{printing.summary(findings)}")
+    if printing.has_problem(findings):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What is found wrong, or right, about a machine and its software, and what to do about it."""
+"""The result of one check, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Status(str, Enum):
-    """How much a finding matters: a problem keeps autofit from working, a warning spoils or slows what it does."""
+    """Severity: a problem keeps autofit from working, a warning makes it slow or its readings unreliable."""
 
     OK = "ok"
     WARNING = "warning"
@@ -16,7 +16,7 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; `remedy` says what to do about it, and is None where it is well."""
+    """The result of one check; `remedy` is None if and only if the status is OK."""
 
     subject: str
     status: Status
@@ -25,15 +25,15 @@ class Finding:
 
 
 def ok(subject: str, detail: str) -> Finding:
-    """All is well with the subject."""
+    """A finding that needs no remedy."""
     return Finding(subject, Status.OK, detail)
 
 
 def warning(subject: str, detail: str, remedy: str) -> Finding:
-    """Something about the subject spoils or slows what autofit does."""
+    """A finding that makes autofit slow or its readings unreliable."""
     return Finding(subject, Status.WARNING, detail, remedy)
 
 
 def problem(subject: str, detail: str, remedy: str) -> Finding:
-    """Something about the subject keeps autofit from working."""
+    """A finding that keeps autofit from working."""
     return Finding(subject, Status.PROBLEM, detail, remedy)

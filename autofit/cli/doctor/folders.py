@@ -1,4 +1,4 @@
-"""The folders that autofit writes to: room, rights, and what file system they are on."""
+"""Checks of the folders that autofit writes to: free space, permissions and file system."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from autofit.records.units import format_bytes
 
 _IN_RAM = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
-_LITTLE_TEMPORARY_BYTES, _LITTLE_STORAGE_BYTES = 2**30, 100 * 2**20
-_SQLITE = "sqlite:///"
+_LEAST_TEMPORARY_BYTES = 2**30  # arrays in memory are often this large
+_LEAST_STORAGE_BYTES = 100 * 2**20  # hundreds of studies
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder, or the nearest one above that is there; `file_system` is empty where it is not known."""
+    """Readings of a folder; `file_system` is empty if it is unknown."""
 
     path: Path
     writable: bool
@@ -30,50 +30,45 @@ class Folder:
 
 
 def read(path: Path) -> Folder:
-    """Look at a folder; where it is not there yet, at the nearest above, in which it would be made."""
-    # Path.is_dir raises where a folder above may not be entered
-    there = next(folder for folder in (path, *path.parents) if os.path.isdir(folder))  # noqa: PTH112
-    usable = os.access(there, os.W_OK | os.X_OK)
-    return Folder(path, usable, shutil.disk_usage(there).free, _file_system(there.resolve()))
+    """Read a folder; if it does not exist, the nearest existing parent, in which it would be created."""
+    # Path.is_dir raises if a parent may not be entered
+    existing = next(folder for folder in (path, *path.parents) if os.path.isdir(folder))  # noqa: PTH112
+    writable = os.access(existing, os.W_OK | os.X_OK)
+    return Folder(path, writable, shutil.disk_usage(existing).free, _file_system(existing.resolve()))
 
 
-def temporary() -> Folder | None:
-    """The folder for temporary files; None where there is none that can be written."""
+def read_temporary() -> Folder | None:
+    """The folder for temporary files; None if none is writable."""
     try:
         return read(Path(tempfile.gettempdir()))
     except FileNotFoundError:
         return None
 
 
-def check_temporary(folder: Folder | None) -> Finding:
-    """Whether arrays can be written for the trials to map."""
-    elsewhere = "Run export TMPDIR= with a folder on a disk that has more room, /var/tmp for example."
+def temporary_files(folder: Folder | None) -> Finding:
+    """Check that arrays can be written for trials to map."""
+    elsewhere = "Run export TMPDIR=FOLDER with a folder on a larger disk, for example /var/tmp."
     if folder is None or not folder.writable:
         return problem("temporary files", f"{folder.path if folder else 'no folder'} cannot be written", elsewhere)
     detail = f"{format_bytes(folder.free_bytes)} free in {folder.path}"
-    if folder.free_bytes < _LITTLE_TEMPORARY_BYTES:
-        return warning("temporary files", f"{detail}: arrays are written there for the trials", elsewhere)
+    if folder.free_bytes < _LEAST_TEMPORARY_BYTES:
+        return warning("temporary files", f"{detail}: autofit writes arrays there for the trials", elsewhere)
     if folder.file_system in _IN_RAM:
-        return warning("temporary files", f"{detail}, which is in RAM: arrays given to tune take host memory", elsewhere)
+        return warning("temporary files", f"{detail} in RAM: arrays passed to tune take host memory", elsewhere)
     return ok("temporary files", detail)
 
 
-def check_storage(folder: Folder) -> Finding:
-    """Whether trials can be stored by default."""
-    elsewhere = "Name a file elsewhere: autofit tune --storage FILE.sqlite3."
+def storage(folder: Folder) -> Finding:
+    """Check that trials can be stored in the default storage."""
+    elsewhere = "Store trials elsewhere: autofit tune --storage FILE.sqlite3."
     if not folder.writable:
-        return problem("storage", f"{folder.path} cannot be written, so that no trial can be stored", elsewhere)
+        return problem("storage", f"{folder.path} cannot be written: no trial can be stored", elsewhere)
     detail = f"{format_bytes(folder.free_bytes)} free in {folder.path}"
-    if folder.free_bytes < _LITTLE_STORAGE_BYTES:
+    if folder.free_bytes < _LEAST_STORAGE_BYTES:
         return warning("storage", detail, elsewhere)
     if folder.file_system in _NETWORK:
-        return warning("storage", f"{detail}, on {folder.file_system}: SQLite's locks do not hold on a network", elsewhere)
+        return warning("storage", f"{detail} on {folder.file_system}: SQLite cannot lock files on a network", elsewhere)
     return ok("storage", detail)
-
-
-def folder_of(storage: str) -> Path:
-    """The folder of an SQLite file, by its URL."""
-    return Path(storage.removeprefix(_SQLITE)).parent
 
 
 def _file_system(path: Path) -> str:

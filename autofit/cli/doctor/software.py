@@ -1,4 +1,4 @@
-"""Python, the platform, the versions of libraries, and the environment variables that change what Keras does."""
+"""Checks of Python, the platform, installed libraries, and environment variables that change how Keras works."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
+from autofit.records.distribution import DISTRIBUTION, install_command
 
 _SHOWN = ("tensorflow", "keras", "tf_keras", "numpy", "optuna", "protobuf")
-_ASKED = ("tensorflow", "keras", "optuna")
-"""What these require is looked at, too; tf_keras has a finding of its own."""
+_REQUIRING = (DISTRIBUTION, "tensorflow", "keras", "optuna")
+"""The requirements of these are checked; tf_keras has its own check."""
+_IMPORTED = {"tensorflow": "tensorflow", "keras": "keras", "autofit": DISTRIBUTION}
+"""Packages and the distributions that install them, which another distribution may overwrite."""
 
 _REASONS = {
-    "keras": "before 3.7 an epoch hangs at its end with more than one worker",  # Keras 3.6, mended in 3.7
-    "tensorflow": "before 2.18 it is built for NumPy 1",  # TensorFlow 2.18 is the first that is built for NumPy 2
+    "keras": "before 3.7 an epoch with more than one worker hangs at its end",
+    "tensorflow": "before 2.18 it is built for NumPy 1",
 }
 
 
 def platform(system: str, release: str, processor: str) -> Finding:
-    """Whether trials can run here: on Linux as forks, on macOS as interpreters of their own, not on Windows."""
-    named = f"{system} {release}, {processor}"
+    """Check the platform: trials run as forks on Linux, as new interpreters on macOS, not on Windows."""
+    name = f"{system} {release}, {processor}"
     if system == "Windows":
         return problem(
-            "platform", f"{named}: not supported", "Run autofit in WSL 2: wsl --install, then pip install there."
+            "platform", f"{name}: not supported", f"Run autofit in WSL 2: wsl --install, then {install_command()}."
         )
     if system == "Linux":
-        return ok("platform", f"{named} on WSL" if "microsoft" in release.lower() else named)
-    return ok("platform", f"{named}: each trial is an interpreter of its own, which imports TensorFlow anew")
+        return ok("platform", f"{name} on WSL" if "microsoft" in release.lower() else name)
+    return ok("platform", f"{name}: each trial starts a new interpreter and imports TensorFlow again")
 
 
-def python(version: str, wanted: str) -> Finding:
-    """Whether this Python is one that autofit supports; `wanted` is a version specifier."""
-    if SpecifierSet(wanted).contains(version, prereleases=True):
+def python(version: str, supported: str) -> Finding:
+    """Check Python's version against a specifier of the supported versions."""
+    if SpecifierSet(supported).contains(version, prereleases=True):
         return ok("python", version)
     return problem(
         "python",
-        f"{version} is outside what autofit supports ({wanted})",
-        "Make an environment with a Python in that range.",
+        f"autofit does not support {version} (supported: {supported})",
+        "Create an environment with a supported Python.",
     )
 
 
@@ -52,67 +55,62 @@ def libraries(
     requirements_of: Callable[[str], Iterable[str]],
     providers: Mapping[str, list[str]],
 ) -> Iterator[Finding]:
-    """What is installed, what of it is outside of what is wanted by whom, and what overwrites one another.
+    """Check installed versions, unmet requirements, and packages that several distributions install.
 
     Args:
-        version_of: the version of a distribution, None where it is not installed.
-        requirements_of: what a distribution requires, as packaging writes it.
-        providers: the distributions that install a package of that name.
+        version_of: returns the version of a distribution, None if it is not installed.
+        requirements_of: returns the requirements of a distribution.
+        providers: distributions by the package that they install.
     """
-    found = {name: version_of(name) for name in _SHOWN}
-    yield ok("libraries", ", ".join(f"{name} {version}" for name, version in found.items() if version) or "none")
-    told: set[str] = set()
-    for asking in ("autofit", *_ASKED):
-        for requirement in map(Requirement, requirements_of(asking)):
+    versions = {name: version_of(name) for name in _SHOWN}
+    yield ok("libraries", ", ".join(f"{name} {version}" for name, version in versions.items() if version) or "none")
+    reported: set[str] = set()
+    for requiring in _REQUIRING:
+        for requirement in map(Requirement, requirements_of(requiring)):
             name = canonicalize_name(requirement.name)
-            if name in told or (requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})):
+            if name in reported or (requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})):
                 continue
-            unmet = _unmet(requirement, version_of(requirement.name), asking)
+            unmet = _unmet(requirement, version_of(requirement.name), requiring)
             if unmet is not None:
-                told.add(name)
+                reported.add(name)
                 yield unmet
-    for package in ("tensorflow", "keras"):
-        names = sorted(set(providers.get(package, ())))
+    for package, distribution in _IMPORTED.items():
+        names = {*providers.get(package, ())} | {name for name in (package, distribution) if version_of(name) is not None}
         if len(names) > 1:
             yield warning(
                 package,
-                f"installed by {' and by '.join(names)}, whose files overwrite one another",
-                f"Run pip uninstall -y {' '.join(names)}, then pip install {package}.",
+                f"installed by {' and by '.join(sorted(names))}, which overwrite each other's files",
+                f"Run pip uninstall -y {' '.join(sorted(names))}, then pip install {distribution}.",
             )
 
 
-def _unmet(requirement: Requirement, version: str | None, asking: str) -> Finding | None:
-    name, wanted = requirement.name, str(requirement.specifier)
-    remedy = f"Run pip install '{name}{wanted}'."
+def _unmet(requirement: Requirement, version: str | None, requiring: str) -> Finding | None:
+    name, specifier = requirement.name, str(requirement.specifier)
+    remedy = f"Run pip install '{name}{specifier}'."
     if version is None:
-        return problem(name, f"not installed; {asking} needs it", remedy)
+        return problem(name, f"not installed; {requiring} requires it", remedy)
     if requirement.specifier.contains(version, prereleases=True):
         return None
-    detail = f"{version} is outside what {asking} supports ({wanted})"
-    if asking != "autofit":
+    detail = f"{requiring} does not support {version} (supported: {specifier})"
+    if requiring != DISTRIBUTION:
         return warning(name, detail, remedy)
-    older = name in _REASONS and all(
-        Version(version) < Version(s.version) for s in requirement.specifier if ">" in s.operator
-    )
-    return problem(name, f"{detail}; {_REASONS[name]}" if older else detail, remedy)
+    too_old = all(Version(version) < Version(s.version) for s in requirement.specifier if ">" in s.operator)
+    return problem(name, f"{detail}; {_REASONS[name]}" if too_old and name in _REASONS else detail, remedy)
 
 
 def legacy_keras(environment: Mapping[str, str], tensorflow: str | None, tf_keras: str | None) -> Finding | None:
-    """Whether tf_keras (Keras 2) is there where it is asked for, and is the one of this TensorFlow; None where unused."""
-    asked = environment.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
-    if tensorflow is None or (tf_keras is None and not asked):
+    """Check that tf_keras (Keras 2) is installed if it is enabled, and matches TensorFlow; None if it is not used."""
+    enabled = environment.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    if tensorflow is None or (tf_keras is None and not enabled):
         return None
     release = _minor(tensorflow)
     remedy = f"Run pip install 'tf_keras~={release}.0'."
     if tf_keras is None:
-        return problem(
-            "tf_keras", "TF_USE_LEGACY_KERAS is set, but tf_keras is not installed: tf.keras cannot be used", remedy
-        )
+        return problem("tf_keras", "TF_USE_LEGACY_KERAS is set, but tf_keras is not installed", remedy)
     if _minor(tf_keras) != release:
-        return (problem if asked else warning)(
-            "tf_keras", f"{tf_keras} belongs to TensorFlow {_minor(tf_keras)}, and {tensorflow} is installed", remedy
-        )
-    return ok("tf_keras", "TF_USE_LEGACY_KERAS is set: tf.keras is Keras 2") if asked else None
+        detail = f"{tf_keras} is for TensorFlow {_minor(tf_keras)}, but {tensorflow} is installed"
+        return (problem if enabled else warning)("tf_keras", detail, remedy)
+    return ok("tf_keras", "TF_USE_LEGACY_KERAS is set: tf.keras is Keras 2") if enabled else None
 
 
 def _minor(version: str) -> str:
@@ -121,36 +119,40 @@ def _minor(version: str) -> str:
 
 
 def keras_backend(environment: Mapping[str, str], configured: str | None) -> Finding:
-    """Whether Keras uses TensorFlow; `configured` is the backend that its file names, which the environment overrides."""
-    named = environment.get("KERAS_BACKEND")
-    used = named or configured or "tensorflow"
-    if used == "tensorflow":
-        return ok("keras backend", used)
-    by = "KERAS_BACKEND" if named else "the file keras.json"
-    return problem(
-        "keras backend", f"{used}, by {by}; so far autofit takes tensorflow", "Run export KERAS_BACKEND=tensorflow."
-    )
+    """Check that Keras uses TensorFlow.
+
+    Args:
+        environment: environment variables; KERAS_BACKEND overrides the file.
+        configured: the backend in keras.json; None for none.
+    """
+    variable = environment.get("KERAS_BACKEND")
+    backend = variable or configured or "tensorflow"
+    if backend == "tensorflow":
+        return ok("keras backend", backend)
+    source = "KERAS_BACKEND" if variable else "keras.json"
+    detail = f"{backend}, set by {source}; autofit supports tensorflow only"
+    return problem("keras backend", detail, "Run export KERAS_BACKEND=tensorflow.")
 
 
 def configured_backend(environment: Mapping[str, str]) -> str | None:
-    """The backend that Keras's file names, where Keras looks for it; None where there is none."""
+    """The backend in Keras's configuration file; None if there is none."""
     folder = Path(environment.get("KERAS_HOME") or Path.home() / ".keras")
     try:
-        told = json.loads((folder / "keras.json").read_text())
+        settings = json.loads((folder / "keras.json").read_text())
     except (OSError, ValueError):
         return None
-    named = told.get("backend") if isinstance(told, dict) else None
-    return named if isinstance(named, str) else None
+    backend = settings.get("backend") if isinstance(settings, dict) else None
+    return backend if isinstance(backend, str) else None
 
 
 def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """What this shell's environment tells TensorFlow, and what that means for trials."""
+    """Check the environment variables that configure TensorFlow."""
     growth = environment.get("TF_FORCE_GPU_ALLOW_GROWTH")
     if growth not in (None, "true", "false"):
         yield warning(
             "environment",
             f"TF_FORCE_GPU_ALLOW_GROWTH={growth} is neither true nor false: TensorFlow ignores it",
-            "Write true or false, or run unset TF_FORCE_GPU_ALLOW_GROWTH.",
+            "Set it to true or false, or run unset TF_FORCE_GPU_ALLOW_GROWTH.",
         )
     xla = environment.get("XLA_FLAGS", "")
     if "xla_dump" in xla:
@@ -160,18 +162,18 @@ def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
             "Run unset XLA_FLAGS before tuning.",
         )
     elif xla:
-        yield ok("environment", f"XLA_FLAGS={xla}: passed on to every trial; train with the same")
+        yield ok("environment", f"XLA_FLAGS={xla}: applies to every trial; train with the same flags")
     onednn = environment.get("TF_ENABLE_ONEDNN_OPTS")
     if onednn is not None:
         yield ok(
             "environment",
-            f"TF_ENABLE_ONEDNN_OPTS={onednn}: changes rate and memory on a CPU; train with the same. "
-            "Results with another value are kept apart",
+            f"TF_ENABLE_ONEDNN_OPTS={onednn}: changes rate and memory on a CPU; train with the same value. "
+            "Results with another value are stored separately",
         )
 
 
 def version_of(distribution: str) -> str | None:
-    """The installed version; None where there is none."""
+    """The installed version; None if the distribution is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -179,16 +181,16 @@ def version_of(distribution: str) -> str | None:
 
 
 def requirements_of(distribution: str) -> list[str]:
-    """What an installed distribution requires; nothing where it is not installed."""
+    """The requirements of a distribution; empty if it is not installed."""
     try:
         return importlib.metadata.requires(distribution) or []
     except importlib.metadata.PackageNotFoundError:
         return []
 
 
-def python_wanted() -> str:
-    """The Python versions that autofit supports, as a specifier; empty where it is not installed."""
+def supported_python() -> str:
+    """The Python versions that autofit supports, as a specifier; empty if autofit is not installed."""
     try:
-        return importlib.metadata.metadata("autofit")["Requires-Python"]
+        return importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"]
     except importlib.metadata.PackageNotFoundError:
         return ""

@@ -34,7 +34,7 @@ def set_dtype_policy(policy: str) -> None:
         if "tf_keras" in sys.modules:
             sys.modules["tf_keras"].mixed_precision.set_global_policy(policy)
     except (ValueError, TypeError) as error:
-        raise UsageError(f"dtype_policy: {policy!r} is none of Keras's: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{policy!r} is none of Keras's: {str(error).splitlines()[0]}", key="dtype_policy") from None
 
 
 def is_compiled(model: Any) -> bool:

@@ -52,7 +52,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
 
 def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:
     if isinstance(error, UsageError):
-        return Failure(FailureKind.USAGE, str(error))
+        return Failure(FailureKind.USAGE, error.problem, key=error.key)
     # What the user's __getitem__ raised comes first: TensorFlow turns a MemoryError in it into a ResourceExhaustedError
     raised = context.user_error()
     if raised is None and backend.is_oom(error):

@@ -3,7 +3,7 @@
 import pytest
 
 from autofit.api.config import load
-from autofit.errors import ConfigError
+from autofit.errors import ConfigError, UsageError
 
 MODEL = "def build_model():\n    pass\n\n\nclass Photos:\n    pass\n"
 GOOD = "build_model: model.py:build_model\ndata: model.py:Photos\n"
@@ -78,9 +78,9 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         ("- a\n", 1, None, "must be a mapping"),
         ("", 1, None, "is empty"),
         ("# nothing\n", 1, None, "is empty"),
-        (GOOD + "max_trials: 3\nmax_trials: 4\n", 4, "max_trials", "stands here twice, first in line 3"),
-        (GOOD + "space:\n  workers: [1]\n  workers: [2]\n", 5, "workers", "stands here twice, first in line 4"),
-        (GOOD + "space:\n\tworkers: [1]\n", 4, None, "there is a tab; indent with blanks"),
+        (GOOD + "max_trials: 3\nmax_trials: 4\n", 4, "max_trials", "duplicate key, first in line 3"),
+        (GOOD + "space:\n  workers: [1]\n  workers: [2]\n", 5, "workers", "duplicate key, first in line 4"),
+        (GOOD + "space:\n\tworkers: [1]\n", 4, None, "there is a tab; indent with spaces"),
         (GOOD + "host_memory: 6GiBs\n", 3, "host_memory", "is not an amount of memory"),
         (GOOD + "host_memory: 120%\n", 3, "host_memory", "is not between 0% and 100%"),
         (GOOD + "device_memory: -2GiB\n", 3, "device_memory", "is not an amount of memory"),
@@ -94,8 +94,8 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         (GOOD + "spcae: {workers: [1]}\n", 3, "spcae", "did you mean space"),
         (GOOD + "space: {wrokers: [1]}\n", 3, "space.wrokers", "did you mean workers"),
         (GOOD + "baseline: {batch_size: -1}\n", 3, "baseline.batch_size", "greater than or equal to 1"),
-        (GOOD + "data_kwargs: !include other.yaml\n", 3, None, "tags are not taken: say it once with an anchor"),
-        (GOOD + "data_kwargs: &a {a: *a}\n", 1, None, "aliases unfold to more than"),
+        (GOOD + "data_kwargs: !include other.yaml\n", 3, None, "tags are not supported"),
+        (GOOD + "data_kwargs: &a {a: *a}\n", 1, None, "aliases expand to more than"),
         (GOOD + "---\nmax_trials: 3\n", 3, None, "is not YAML: but found another document"),
         (GOOD + "data_kwargs: {? [1, 2] : 3}\n", 3, None, "found unhashable key"),
         (GOOD + "data_kwargs: {when: 2026-13-45}\n", 3, None, "2026-13-45 is not allowed: month must be in 1..12"),
@@ -129,7 +129,7 @@ def test_the_column_is_that_of_the_key_or_of_the_item(write):
         (b"a: " + b"[" * 5_000, "tune.yaml: is nested too deeply"),
         (b"a: &a [1,1,1,1,1,1,1,1,1]\n" + b"".join(
             b"%c: &%c [%s]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 9)) for n in range(97, 110)
-        ), "tune.yaml:1:1: its aliases unfold to more than 100,000 values"),
+        ), "tune.yaml:1:1: its aliases expand to more than 100,000 values"),
     ],
     ids=["picture", "latin", "null", "huge", "deep", "bomb"],
 )  # fmt: skip
@@ -192,3 +192,19 @@ def test_a_value_that_aliases_share_is_expanded_once(write):
 def test_a_file_that_is_not_there_is_said(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load.load(tmp_path / "nothing.yaml")
+
+
+def test_an_error_with_a_key_gets_its_place_in_the_file(write):
+    path = write(GOOD + "space: {workers: [1], batch_size: [8]}\n")
+    error = load.placed(path, UsageError("is wrong", key="space.batch_size"))
+    assert isinstance(error, ConfigError)
+    assert (error.line, error.column, error.key, error.problem) == (3, 23, "space.batch_size", "is wrong")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UsageError("device: a text alone names no key"), UsageError("x", key="jobs"), UsageError("x", key="device"),
+     ConfigError("other.yaml", 1, 1, "space", "has its place already")],
+)  # fmt: skip
+def test_an_error_without_a_key_of_the_file_stays_as_it_is(write, error):
+    assert load.placed(write(GOOD), error, overrides={"device": "cpu"}) is error

@@ -1,5 +1,6 @@
-"""Each check of `autofit doctor` in its good case and in every bad one, told by readings of the test's own."""
+"""Each check of `autofit doctor`, good and bad: status, subject, numbers and the command of the remedy."""
 
+import importlib.metadata
 import io
 import json
 import os
@@ -13,11 +14,12 @@ import pytest
 from rich.console import Console
 
 from autofit.backends.tensorflow.probe import BackendReport, Probe, ProbeFailure, VisibleGpu
-from autofit.cli.doctor import diagnose, folders, gpus, memory, processes, show, smoke_trial, software
+from autofit.cli.doctor import diagnose, folders, gpus, memory_checks, printing, processes, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine import host
 from autofit.machine.gpus import UnreadDevice
+from autofit.records.distribution import DISTRIBUTION, install_command
 from autofit.records.events import Activity
 from autofit.records.machine import Device, Machine
 from autofit.records.trial import Evidence, Measurement, Outcome
@@ -32,7 +34,7 @@ SEEN = BackendReport("2.21.0", "3.15.1", 2.0, True, KERNELS, (SEEN_GPU,))
 BLIND = BackendReport("2.21.0", "3.15.1", 2.0, True, KERNELS, ())
 
 WANTED = {
-    "autofit": [
+    DISTRIBUTION: [
         "keras<4,>=3.8",
         "tensorflow<3,>=2.18",
         "numpy<3,>=1.26",
@@ -41,13 +43,21 @@ WANTED = {
     ],
     "tensorflow": ["protobuf<8.0.0,>=6.31.1", "nvidia-cublas-cu12; extra == 'and-cuda'"],
 }
-INSTALLED = {"keras": "3.15.1", "tensorflow": "2.21.0", "numpy": "2.4.6", "protobuf": "7.36.2", "optuna": "5.0.0"}
+INSTALLED = {
+    DISTRIBUTION: "0.1.0",
+    "keras": "3.15.1",
+    "tensorflow": "2.21.0",
+    "numpy": "2.4.6",
+    "protobuf": "7.36.2",
+    "optuna": "5.0.0",
+}
 
 
-def expect(finding, status, detail, remedy=""):
-    """A finding of that status whose detail and remedy hold these texts; a remedy is there if and only if it is needed."""
+def expect(finding, status, facts="", remedy=""):
+    """A finding of that status, with these facts (split at |) in its detail, and a remedy if and only if it needs one."""
     assert finding.status is status, finding
-    assert detail in finding.detail
+    for fact in facts.split("|"):
+        assert fact in finding.detail, finding
     assert (finding.remedy is None) == (status is OK), finding
     assert remedy in (finding.remedy or "")
     if finding.remedy:
@@ -62,10 +72,10 @@ def libraries(changed=None, wanted=WANTED, providers=None):
 @pytest.mark.parametrize(
     ("system", "release", "status", "detail", "remedy"),
     [
-        ("Linux", "6.1", OK, "Linux 6.1, x86_64", ""),
-        ("Linux", "5.15-microsoft-standard-WSL2", OK, "on WSL", ""),
-        ("Darwin", "24", OK, "an interpreter of its own", ""),
-        ("Windows", "11", PROBLEM, "not supported", "wsl --install"),
+        ("Linux", "6.1", OK, "Linux 6.1|x86_64", ""),
+        ("Linux", "5.15-microsoft-standard-WSL2", OK, "WSL", ""),
+        ("Darwin", "24", OK, "Darwin 24", ""),
+        ("Windows", "11", PROBLEM, "Windows 11", f"wsl --install, then {install_command()}"),
     ],
 )
 def test_the_platform(system, release, status, detail, remedy):
@@ -74,23 +84,22 @@ def test_the_platform(system, release, status, detail, remedy):
 
 def test_python():
     expect(software.python("3.11.7", ">=3.10,<3.14"), OK, "3.11.7")
-    expect(software.python("3.14.0", ">=3.10,<3.14"), PROBLEM, "3.14.0 is outside", "a Python in that range")
-    assert software.python_wanted()
+    expect(software.python("3.14.0", ">=3.10,<3.14"), PROBLEM, "3.14.0|>=3.10,<3.14")
 
 
 def test_good_libraries_are_one_finding():
     (found,) = libraries()
-    expect(found, OK, "tensorflow 2.21.0, keras 3.15.1, numpy 2.4.6")
+    expect(found, OK, "tensorflow 2.21.0|keras 3.15.1|numpy 2.4.6")
 
 
 @pytest.mark.parametrize(
     ("changed", "status", "detail", "remedy"),
     [
-        ({"keras": "3.6.0"}, PROBLEM, "before 3.7 an epoch hangs", "pip install 'keras<4,>=3.8'"),
-        ({"keras": "4.0"}, PROBLEM, "4.0 is outside what autofit supports (<4,>=3.8)", "pip install 'keras<4,>=3.8'"),
-        ({"tensorflow": "2.17.1"}, PROBLEM, "before 2.18 it is built for NumPy 1", "'tensorflow<3,>=2.18'"),
-        ({"numpy": None}, PROBLEM, "not installed; autofit needs it", "'numpy<3,>=1.26'"),
-        ({"protobuf": "5.29"}, WARNING, "5.29 is outside what tensorflow supports", "pip install 'protobuf"),
+        ({"keras": "3.6.0"}, PROBLEM, "3.6.0|hangs", "pip install 'keras<4,>=3.8'"),
+        ({"keras": "4.0"}, PROBLEM, f"4.0|{DISTRIBUTION}|<4,>=3.8", "pip install 'keras<4,>=3.8'"),
+        ({"tensorflow": "2.17.1"}, PROBLEM, "2.17.1|NumPy 1", "'tensorflow<3,>=2.18'"),
+        ({"numpy": None}, PROBLEM, f"not installed|{DISTRIBUTION}", "'numpy<3,>=1.26'"),
+        ({"protobuf": "5.29"}, WARNING, "5.29|tensorflow|>=6.31.1", "pip install 'protobuf"),
     ],
 )
 def test_versions_that_misbehave(changed, status, detail, remedy):
@@ -106,16 +115,51 @@ def test_a_version_that_is_too_new_is_not_told_the_reason_of_an_old_one():
 
 def test_two_distributions_that_overwrite_one_another():
     _, found = libraries(providers={"tensorflow": ["tensorflow", "tensorflow-cpu"], "keras": ["keras", "keras"]})
-    expect(found, WARNING, "tensorflow and by tensorflow-cpu", "pip uninstall -y tensorflow tensorflow-cpu")
+    assert found.subject == "tensorflow"
+    expect(found, WARNING, "tensorflow-cpu", "pip uninstall -y tensorflow tensorflow-cpu, then pip install tensorflow")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Install a distribution that has nothing but metadata and a package `autofit`: installed(name, version)."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install(name, version):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: >=3.9\n"
+        )
+        (folder / "RECORD").write_text("autofit/__init__.py,,\n")
+
+    return install
+
+
+def test_the_other_project_with_the_same_import_name_is_reported(installed):
+    installed(DISTRIBUTION, "9.9")
+    assert (software.version_of(DISTRIBUTION), software.supported_python()) == ("9.9", ">=3.9")
+    installed("autofit", "2026.1")
+    providers = importlib.metadata.packages_distributions()
+    assert {DISTRIBUTION, "autofit"} <= set(providers["autofit"])
+    (finding,) = (f for f in software.libraries(software.version_of, lambda _: [], providers) if f.subject == "autofit")
+    remedy = f"pip uninstall -y autofit {DISTRIBUTION}, then {install_command()}."
+    expect(finding, WARNING, f"autofit|{DISTRIBUTION}", remedy)
+
+
+def test_autofit_alone_is_not_reported():
+    for providers in ({}, {"autofit": [DISTRIBUTION]}, {"autofit": [DISTRIBUTION, DISTRIBUTION]}):
+        assert [finding.subject for finding in libraries(providers=providers)] == ["libraries"]
+    assert [finding.subject for finding in libraries({"autofit": "2026.1"})] == ["libraries", "autofit"]
+    assert [finding.subject for finding in libraries(providers={"autofit": ["a-fork"]})] == ["libraries", "autofit"]
 
 
 @pytest.mark.parametrize(
     ("asked", "tf_keras", "status", "detail"),
     [
         ("1", None, PROBLEM, "not installed"),
-        ("1", "2.19.0", PROBLEM, "2.19.0 belongs to TensorFlow 2.19"),
-        ("0", "2.19.0", WARNING, "2.19.0 belongs to TensorFlow 2.19"),
-        ("true", "2.21.1", OK, "tf.keras is Keras 2"),
+        ("1", "2.19.0", PROBLEM, "2.19.0|2.21.0"),
+        ("0", "2.19.0", WARNING, "2.19.0|2.21.0"),
+        ("true", "2.21.1", OK, "Keras 2"),
     ],
 )
 def test_tf_keras(asked, tf_keras, status, detail):
@@ -131,10 +175,9 @@ def test_tf_keras_that_nobody_asks_for():
 def test_the_backend_of_keras():
     expect(software.keras_backend({}, "tensorflow"), OK, "tensorflow")
     expect(software.keras_backend({}, None), OK, "tensorflow")
-    expect(
-        software.keras_backend({"KERAS_BACKEND": "jax"}, "jax"), PROBLEM, "jax, by KERAS_BACKEND", "export KERAS_BACKEND"
-    )
-    expect(software.keras_backend({}, "torch"), PROBLEM, "torch, by the file keras.json", "export KERAS_BACKEND=tensorflow")
+    remedy = "export KERAS_BACKEND=tensorflow"
+    expect(software.keras_backend({"KERAS_BACKEND": "jax"}, "jax"), PROBLEM, "jax|KERAS_BACKEND", remedy)
+    expect(software.keras_backend({}, "torch"), PROBLEM, "torch|keras.json", remedy)
     expect(software.keras_backend({"KERAS_BACKEND": "tensorflow"}, "torch"), OK, "tensorflow")
 
 
@@ -150,10 +193,10 @@ def test_the_file_that_names_the_backend(text, backend, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "status", "detail", "remedy"),
     [
-        ("TF_FORCE_GPU_ALLOW_GROWTH", "1", WARNING, "neither true nor false", "unset TF_FORCE_GPU_ALLOW_GROWTH"),
-        ("XLA_FLAGS", "--xla_dump_to=/d", WARNING, "slows every trial", "unset XLA_FLAGS"),
-        ("XLA_FLAGS", "--xla_gpu_autotune_level=0", OK, "passed on to every trial", ""),
-        ("TF_ENABLE_ONEDNN_OPTS", "0", OK, "changes rate and memory on a CPU", ""),
+        ("TF_FORCE_GPU_ALLOW_GROWTH", "1", WARNING, "true|false", "unset TF_FORCE_GPU_ALLOW_GROWTH"),
+        ("XLA_FLAGS", "--xla_dump_to=/d", WARNING, "--xla_dump_to=/d", "unset XLA_FLAGS"),
+        ("XLA_FLAGS", "--xla_gpu_autotune_level=0", OK, "--xla_gpu_autotune_level=0", ""),
+        ("TF_ENABLE_ONEDNN_OPTS", "0", OK, "CPU", ""),
     ],
 )
 def test_environment_variables(name, value, status, detail, remedy):
@@ -168,21 +211,21 @@ def test_an_environment_that_says_nothing_is_not_spoken_of():
 
 def reported(visible=(), everything=(), named=None, plugged_in=False):
     environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
-    return list(gpus.reported(visible, everything, environment, plugged_in=plugged_in))
+    return list(gpus.driver(visible, everything, environment, plugged_in=plugged_in))
 
 
 def test_gpus_that_are_not_to_be_had():
     (none,) = reported()
-    expect(none, OK, "trials run on the CPU")
+    expect(none, OK, "CPU")
     (undriven,) = reported(plugged_in=True)
-    expect(undriven, WARNING, "its driver does not answer", "nvidia-smi")
+    expect(undriven, WARNING, "driver", "nvidia-smi")
     (hidden,) = reported((), (GPU,), "")
-    expect(hidden, WARNING, "hides all 1", "unset CUDA_VISIBLE_DEVICES")
+    expect(hidden, WARNING, "CUDA_VISIBLE_DEVICES| 1 ", "unset CUDA_VISIBLE_DEVICES")
     (sliced,) = reported((), (GPU,), "MIG-4d2e")
-    expect(sliced, PROBLEM, "names MIG-4d2e: MIG slices are not supported yet", "device: cpu")
-    assert [found.status for found in gpus.seen(SEEN, (), {"CUDA_VISIBLE_DEVICES": "MIG-4d2e"})] == [OK]
+    expect(sliced, PROBLEM, "MIG-4d2e", "device: cpu")
+    assert [found.status for found in gpus.tensorflow(SEEN, (), {"CUDA_VISIBLE_DEVICES": "MIG-4d2e"})] == [OK]
     some, _ = reported((GPU,), (GPU, GPU), "0")
-    expect(some, OK, "leaves 1 of 2")
+    expect(some, OK, "1 of 2")
 
 
 @pytest.mark.parametrize(
@@ -199,15 +242,14 @@ def test_memory_of_a_gpu_and_who_holds_it(free, status, remedy, holder):
 
 @pytest.mark.parametrize(
     ("code", "remedy"),
-    [(3, "shares the host's memory"), (4, "Give the container a whole"), (15, "Restart the machine"), (999, "nvidia-smi")],
+    [(3, "device: gpu:N"), (4, "MIG"), (15, "Restart"), (999, "nvidia-smi")],
 )
 def test_a_gpu_that_the_driver_does_not_tell_of(code, remedy):
     unread = UnreadDevice(0, "NVIDIA GB10", "GPU-1", str(pynvml.NVMLError(code)), code)
     (found,) = reported((unread,), (unread,))
     assert found.subject == "gpu:0"
-    expect(found, WARNING, f"NVIDIA GB10, left out of every tune: asked for its memory, the driver says '{unread.problem}'")
-    assert remedy in found.remedy
-    assert "no NVIDIA driver reports" not in str(list(gpus.seen(SEEN, (unread,), {})))
+    expect(found, WARNING, f"NVIDIA GB10|{unread.problem}", remedy)
+    assert WARNING not in [finding.status for finding in gpus.tensorflow(SEEN, (unread,), {})]
 
 
 def test_a_gpu_that_the_driver_does_not_tell_of_keeps_nothing_from_being_looked_at(monkeypatch):
@@ -222,8 +264,8 @@ def test_numbers_of_gpus_that_are_not_alike_are_ambiguous():
     other = replace(GPU, index=1, name="an older GPU", uuid="GPU-2")
 
     def warned(everything, **environment):
-        found = gpus.reported((GPU,), everything, environment, plugged_in=True)
-        return [finding.remedy for finding in found if "counts the fastest first" in finding.detail]
+        found = gpus.driver((GPU,), everything, environment, plugged_in=True)
+        return [finding.remedy for finding in found if finding.status is WARNING]
 
     assert "PCI_BUS_ID" in warned((GPU, other), CUDA_VISIBLE_DEVICES="0")[0]
     assert warned((GPU, other), CUDA_VISIBLE_DEVICES="0", CUDA_DEVICE_ORDER="PCI_BUS_ID") == []
@@ -245,53 +287,53 @@ def test_a_card_on_the_bus(tmp_path):
 
 
 def test_what_tensorflow_sees():
-    (on_cpu,) = gpus.seen(BLIND, (), {})
-    expect(on_cpu, OK, "2.21.0 with Keras 3.15.1, imported in 2.0 s; built with CUDA; sees no GPU")
-    first, growth = gpus.seen(SEEN, (GPU,), {})
-    expect(first, OK, "sees 1 GPU")
+    (on_cpu,) = gpus.tensorflow(BLIND, (), {})
+    expect(on_cpu, OK, "2.21.0|3.15.1|2.0 s|with CUDA|no GPU")
+    first, growth = gpus.tensorflow(SEEN, (GPU,), {})
+    expect(first, OK, "1 GPU")
     assert growth.subject == "memory growth"
-    expect(growth, OK, "off: ")
-    *_, growth = gpus.seen(SEEN, (GPU,), {"TF_FORCE_GPU_ALLOW_GROWTH": "true"})
-    expect(growth, OK, "on, by TF_FORCE_GPU_ALLOW_GROWTH")
-    _, other = gpus.seen(SEEN, (), {})
-    expect(other, WARNING, "which no NVIDIA driver reports", "device: cpu")
+    expect(growth, OK, "off")
+    *_, growth = gpus.tensorflow(SEEN, (GPU,), {"TF_FORCE_GPU_ALLOW_GROWTH": "true"})
+    expect(growth, OK, "on|TF_FORCE_GPU_ALLOW_GROWTH")
+    _, other = gpus.tensorflow(SEEN, (), {})
+    expect(other, WARNING, "Tesla T4", "device: cpu")
 
 
 @pytest.mark.parametrize(
     ("built_with_cuda", "log", "detail", "remedy"),
     [
-        (False, "", "this build has no CUDA", "pip uninstall tensorflow-cpu. Run pip install 'autofit[gpu]'"),
-        (True, "W gpu_device.cc] Cannot dlopen some GPU libraries. …", "for want of CUDA's libraries", "'autofit[gpu]'"),
+        (False, "", "no CUDA", f"pip uninstall tensorflow-cpu. Run {install_command('gpu')}"),
+        (True, "W gpu_device.cc] Cannot dlopen some GPU libraries. …", "Cannot dlopen", install_command("gpu")),
         (
             True,
-            "E x.cc:1] CUDA driver version is insufficient for …",
+            "E x.cc:1] CUDA driver version is insufficient …",
             "driver version is insufficient",
-            "Update the NVIDIA",
+            "Update the NVIDIA driver",
         ),
         (True, "failed call to cuInit: CUDA_ERROR_UNKNOWN: x", "CUDA_ERROR_UNKNOWN", "Update the NVIDIA driver"),
-        (True, "nothing to the point", "does not say why", "'autofit[gpu]'"),
+        (True, "another line", "no GPU", install_command("gpu")),
     ],
 )
 def test_a_gpu_that_tensorflow_does_not_see(built_with_cuda, log, detail, remedy):
     blind = BackendReport("2.21.0", "3.15.1", 2.0, built_with_cuda, KERNELS, (), log)
-    _, found = gpus.seen(blind, (GPU,), {})
+    _, found = gpus.tensorflow(blind, (GPU,), {})
     expect(found, PROBLEM, detail, remedy)
 
 
 @pytest.mark.parametrize(("capability", "told"), [((7, 5), False), ((9, 0), False), ((12, 0), True), (None, False)])
 def test_a_gpu_that_is_newer_than_tensorflow(capability, told):
     newer = BackendReport("2.21.0", "3", 2.0, True, KERNELS, (VisibleGpu("RTX 5090", capability, None),))
-    found = [finding for finding in gpus.seen(newer, (GPU,), {}) if finding.status is not OK]
+    found = [finding for finding in gpus.tensorflow(newer, (GPU,), {}) if finding.status is not OK]
     assert len(found) == told
     if told:
-        expect(found[0], WARNING, "no kernels for RTX 5090 (compute capability 12.0)", "a newer one")
+        expect(found[0], WARNING, "RTX 5090|12.0")
 
 
 def test_tensorflow_that_cannot_be_imported():
-    (found,) = gpus.seen(ProbeFailure("died by SIGSEGV", "SIGSEGV", ("one", "two")), (), {})
-    expect(found, PROBLEM, "cannot be imported, died by SIGSEGV: one / two", "pip install autofit")
-    (found,) = gpus.seen(ProbeFailure("died by SIGILL", "SIGILL", ()), (), {})
-    expect(found, PROBLEM, "died by SIGILL", "AVX")
+    (found,) = gpus.tensorflow(ProbeFailure("died by SIGSEGV", "SIGSEGV", ("one", "two")), (), {})
+    expect(found, PROBLEM, "SIGSEGV|one / two", install_command())
+    (found,) = gpus.tensorflow(ProbeFailure("died by SIGILL", "SIGILL", ()), (), {})
+    expect(found, PROBLEM, "SIGILL", "AVX")
 
 
 def looked(program, seconds=20.0):
@@ -308,8 +350,9 @@ def test_a_look_that_crashes_hangs_or_babbles_is_said():
         ('File "<string>", line 1, in <module>', "ImportError: no such symbol"),
     )
     hung = looked("import sys, time; print('waiting', file=sys.stderr, flush=True); time.sleep(60)", 1.0)
-    assert hung.how == "it did not come to its end in 1 s"
-    assert looked("print('hello')").how == "told nothing that can be read"
+    assert (hung.signal, hung.last_lines) == (None, ("waiting",))
+    assert "1 s" in hung.how
+    assert isinstance(looked("print('hello')"), ProbeFailure)
 
 
 def test_a_look_left_early_is_ended():
@@ -328,73 +371,73 @@ def test_what_is_printed_on_the_way_does_not_spoil_a_sight():
 
 def host_finding(available, total=16 * GIB, holders=()):
     here = Machine("Linux", "3.11", "some CPU", 4, 16 * GIB, available)
-    return memory.host(here, total, lambda: holders)
+    return memory_checks.host(here, total, lambda: holders)
 
 
 def test_host_memory():
-    holders = [memory.Holder("chrome", 7, 9 * GIB)]
-    expect(host_finding(12 * GIB), OK, "12.0 GiB of 16.0 GiB available")
-    expect(host_finding(12 * GIB, 64 * GIB), OK, "limit of the cgroup; the machine has 64.0 GiB")
-    expect(host_finding(5 * GIB, holders=holders), WARNING, "held most by chrome (pid 7) 9.00 GiB", "End what holds it:")
-    expect(host_finding(5 * GIB, 64 * GIB), WARNING, "limit of the cgroup", "docker run --memory")
-    expect(host_finding(GIB // 2, holders=holders), PROBLEM, "chrome (pid 7)", "half a GiB")
+    holders = [memory_checks.Holder("chrome", 7, 9 * GIB)]
+    expect(host_finding(12 * GIB), OK, "12.0 GiB of 16.0 GiB")
+    expect(host_finding(12 * GIB, 64 * GIB), OK, "12.0 GiB of 16.0 GiB|cgroup|64.0 GiB")
+    expect(host_finding(5 * GIB, holders=holders), WARNING, "5.00 GiB|chrome (pid 7) 9.00 GiB")
+    expect(host_finding(5 * GIB, 64 * GIB), WARNING, "cgroup", "docker run --memory")
+    expect(host_finding(GIB // 2, holders=holders), PROBLEM, "512 MiB|chrome (pid 7)")
 
 
 def test_who_holds_the_most_memory_here():
-    found = memory.holders()
+    found = memory_checks.holders()
     assert 1 <= len(found) <= 3
     assert [holder.size_bytes for holder in found] == sorted((holder.size_bytes for holder in found), reverse=True)
     assert all(holder.name for holder in found)
 
 
 def test_swap():
-    expect(memory.swap(0, 0, 16 * GIB), OK, "none")
-    expect(memory.swap(100 * MIB, 8 * GIB, 16 * GIB), OK, "in use")
-    expect(memory.swap(2 * GIB, 8 * GIB, 16 * GIB), WARNING, "2.00 GiB of 8.00 GiB in use", "swapoff")
-    used, there = memory.swap_use()
+    expect(memory_checks.swap(0, 0, 16 * GIB), OK)
+    expect(memory_checks.swap(100 * MIB, 8 * GIB, 16 * GIB), OK, "100 MiB of 8.00 GiB")
+    expect(memory_checks.swap(2 * GIB, 8 * GIB, 16 * GIB), WARNING, "2.00 GiB of 8.00 GiB", "swapoff")
+    used, there = memory_checks.swap_use()
     assert 0 <= used <= there
 
 
 @pytest.mark.parametrize(
     ("size", "free", "status", "detail"),
     [
-        (8 * GIB, 8 * GIB, OK, "8.00 GiB of 8.00 GiB free"),
-        (64 * MIB, 64 * MIB, OK, "too little only for data that shares memory itself"),
-        (8 * GIB, 4096, PROBLEM, "worker processes die"),
-        (0, 0, PROBLEM, "there is none"),
+        (8 * GIB, 8 * GIB, OK, "8.00 GiB of 8.00 GiB"),
+        (64 * MIB, 64 * MIB, OK, "64.0 MiB of 64.0 MiB|container"),
+        (8 * GIB, 4096, PROBLEM, "4.00 KiB of 8.00 GiB"),
+        (0, 0, PROBLEM, "missing"),
     ],
 )
 def test_shared_memory(size, free, status, detail):
-    expect(memory.shared(size, free, expected=True), status, detail, "" if status is OK else "--shm-size")
-    assert memory.shared(size, free, expected=False) is None
+    expect(memory_checks.shared(size, free, expected=True), status, detail, "" if status is OK else "--shm-size")
+    assert memory_checks.shared(size, free, expected=False) is None
 
 
 def test_cores():
     expect(processes.cores(8, 8, None), OK, "8")
-    expect(processes.cores(16, 4, 4.0), OK, "4 of 16, by affinity")
-    expect(processes.cores(16, 16, 2.5), WARNING, "quota is 2.5", "TF_NUM_INTRAOP_THREADS=2")
-    expect(processes.cores(16, 1, None), WARNING, "take turns", "taskset")
+    expect(processes.cores(16, 4, 4.0), OK, "4 of 16")
+    expect(processes.cores(16, 16, 2.5), WARNING, "16|2.5", "TF_NUM_INTRAOP_THREADS=2")
+    expect(processes.cores(16, 1, None), WARNING, "1 of 16", "taskset")
 
 
 def test_whether_the_kernels_kills_are_seen():
-    expect(processes.oom_kills(visible=True, system="linux"), OK, "are seen")
-    expect(processes.oom_kills(visible=False, system="linux"), WARNING, "not seen", "systemd-run")
+    expect(processes.oom_kills(visible=True, system="linux"), OK)
+    expect(processes.oom_kills(visible=False, system="linux"), WARNING, "not visible", "systemd-run")
     assert processes.oom_kills(visible=False, system="darwin") is None
 
 
 @pytest.mark.parametrize(
-    ("limits", "subject", "remedy"),
+    ("limits", "subject", "facts", "remedy"),
     [
-        ((256, None, None, None), "open files", "ulimit -n"),
-        ((None, 100, None, None), "processes", "ulimit -u"),
-        ((None, None, 8 * GIB, None), "address space", "ulimit -v unlimited"),
-        ((None, None, None, (90, 100)), "processes", "--pids-limit"),
+        ((256, None, None, None), "open files", "256", "ulimit -n"),
+        ((None, 100, None, None), "processes", "100", "ulimit -u"),
+        ((None, None, 8 * GIB, None), "address space", "8.00 GiB", "ulimit -v unlimited"),
+        ((None, None, None, (90, 100)), "processes", "90|100", "--pids-limit"),
     ],
 )
-def test_low_limits(limits, subject, remedy):
+def test_low_limits(limits, subject, facts, remedy):
     (found,) = processes.limits(*limits)
     assert found.subject == subject
-    expect(found, WARNING, "", remedy)
+    expect(found, WARNING, facts, remedy)
 
 
 def test_ample_limits_are_not_spoken_of():
@@ -407,19 +450,18 @@ def folder(writable=True, free=GIB * 50, kind="ext4"):
 
 
 def test_the_temporary_folder():
-    expect(folders.check_temporary(folder()), OK, "50.0 GiB free in /some/where")
-    expect(folders.check_temporary(None), PROBLEM, "no folder cannot be written", "TMPDIR")
-    expect(folders.check_temporary(folder(writable=False)), PROBLEM, "/some/where cannot be written", "TMPDIR")
-    expect(folders.check_temporary(folder(free=MIB)), WARNING, "arrays are written there", "TMPDIR")
-    expect(folders.check_temporary(folder(kind="tmpfs")), WARNING, "which is in RAM", "/var/tmp")
+    expect(folders.temporary_files(folder()), OK, "50.0 GiB|/some/where")
+    expect(folders.temporary_files(None), PROBLEM, "no folder", "TMPDIR")
+    expect(folders.temporary_files(folder(writable=False)), PROBLEM, "/some/where", "TMPDIR")
+    expect(folders.temporary_files(folder(free=MIB)), WARNING, "1.00 MiB", "TMPDIR")
+    expect(folders.temporary_files(folder(kind="tmpfs")), WARNING, "RAM", "/var/tmp")
 
 
 def test_the_folder_of_the_trials():
-    expect(folders.check_storage(folder()), OK, "50.0 GiB free in /some/where")
-    expect(folders.check_storage(folder(writable=False)), PROBLEM, "no trial can be stored", "--storage")
-    expect(folders.check_storage(folder(free=MIB)), WARNING, "1.00 MiB free", "--storage")
-    expect(folders.check_storage(folder(kind="nfs4")), WARNING, "on nfs4: SQLite's locks", "--storage")
-    assert folders.folder_of("sqlite:////home/me/trials.sqlite3") == Path("/home/me")
+    expect(folders.storage(folder()), OK, "50.0 GiB|/some/where")
+    expect(folders.storage(folder(writable=False)), PROBLEM, "/some/where", "--storage")
+    expect(folders.storage(folder(free=MIB)), WARNING, "1.00 MiB", "--storage")
+    expect(folders.storage(folder(kind="nfs4")), WARNING, "nfs4", "--storage")
 
 
 def test_a_folder_that_is_not_there_yet_is_that_above_it(tmp_path, monkeypatch):
@@ -438,7 +480,7 @@ def test_no_temporary_folder_at_all(monkeypatch):
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(folders.tempfile, "gettempdir", none)
-    assert folders.temporary() is None
+    assert folders.read_temporary() is None
 
 
 class Served:
@@ -460,13 +502,13 @@ class Served:
 @pytest.mark.parametrize(
     ("ended", "forks", "status", "detail", "remedy"),
     [
-        (Outcome.OK, True, OK, "fork server ready in 0.0 s; a fork ran a tiny model on the CPU", ""),
-        (Outcome.OK, False, OK, "an interpreter of its own ran a tiny model on the CPU", ""),
-        (Outcome.TIMEOUT, True, PROBLEM, "forking is not safe here: a forked trial of a tiny model hung", "--launch plain"),
-        (Outcome.CRASHED, True, PROBLEM, "a forked trial of a tiny model died", "--launch plain"),
-        (Outcome.CRASHED, False, PROBLEM, "a tiny model failed: made to be crashed", "--force-reinstall"),
-        (Outcome.ERROR, True, PROBLEM, "a tiny model failed", "--force-reinstall"),
-        (Outcome.HOST_OOM, True, PROBLEM, "ran out of memory", "Make room"),
+        (Outcome.OK, True, OK, "fork|the CPU|0.0 s", ""),
+        (Outcome.OK, False, OK, "interpreter|the CPU|0.0 s", ""),
+        (Outcome.TIMEOUT, True, PROBLEM, "hung|made to be timeout", "--launch plain"),
+        (Outcome.CRASHED, True, PROBLEM, "died|made to be crashed", "--launch plain"),
+        (Outcome.CRASHED, False, PROBLEM, "made to be crashed", "--force-reinstall"),
+        (Outcome.ERROR, True, PROBLEM, "made to be error", "--force-reinstall"),
+        (Outcome.HOST_OOM, True, PROBLEM, "out of memory|made to be host_oom", "End "),
         (TrialProcessError("could not be:\n\nTraceback\nboom"), True, PROBLEM, "could not be: boom", "--launch plain"),
         (UsageError("one line"), True, PROBLEM, "one line", "--launch plain"),
     ],
@@ -477,13 +519,13 @@ def test_a_real_try(ended, forks, status, detail, remedy):
 
 def test_a_try_on_a_gpu_takes_little_of_it():
     launcher = Served(Outcome.OK)
-    expect(smoke_trial.attempt(launcher, HERE, Device(0, "T4", "u", 16 * GIB, GIB), forks=True), OK, "on T4")
+    expect(smoke_trial.attempt(launcher, HERE, Device(0, "T4", "u", 16 * GIB, GIB), forks=True), OK, "T4")
     assert launcher.spec.limits.device_bytes == GIB // 2
 
 
 def test_a_try_that_hangs_on_a_gpu_may_be_compiling():
     found = smoke_trial.attempt(Served(Outcome.TIMEOUT), HERE, GPU, forks=True)
-    expect(found, PROBLEM, "did not come to its end on NVIDIA T4", "CUDA compiles kernels once")
+    expect(found, PROBLEM, "NVIDIA T4|made to be timeout", "autofit doctor")
 
 
 def test_the_tiny_workload_can_be_handed_over(tmp_path):
@@ -589,7 +631,9 @@ FINDINGS = (
 
 def drawn(events, **console):
     written = io.StringIO()
-    found = show.show(events, Console(file=written, width=80, highlight=False, **console), Console(file=io.StringIO()))
+    found = printing.print_findings(
+        events, Console(file=written, width=80, highlight=False, **console), Console(file=io.StringIO())
+    )
     return written.getvalue(), found
 
 
@@ -608,19 +652,19 @@ def test_findings_are_drawn_within_80_columns_with_their_remedies():
 def test_what_is_being_done_is_said_on_a_terminal_only():
     for terminal in (True, False):
         written = io.StringIO()
-        show.show([Activity("importing"), FINDINGS[0]], None, Console(file=written, force_terminal=terminal))
+        printing.print_findings([Activity("importing"), FINDINGS[0]], None, Console(file=written, force_terminal=terminal))
         assert ("importing" in written.getvalue()) == terminal
 
 
 def test_problems_and_warnings_are_counted():
-    assert show.summarise(FINDINGS) == "1 problem, 1 warning."
-    assert show.summarise(FINDINGS[:1]) == "No problems, no warnings."
-    assert show.has_problem(FINDINGS)
-    assert not show.has_problem(FINDINGS[:2])
+    assert printing.summary(FINDINGS) == "1 problem, 1 warning."
+    assert printing.summary(FINDINGS[:1]) == "No problems, no warnings."
+    assert printing.has_problem(FINDINGS)
+    assert not printing.has_problem(FINDINGS[:2])
 
 
 def test_findings_as_json():
-    told = json.loads(show.as_json(FINDINGS))
+    told = json.loads(printing.as_json(FINDINGS))
     assert (told["version"], told["problems"], told["warnings"]) == (1, 1, 1)
     assert told["findings"][0] == {"subject": "cores", "status": "ok", "detail": "2", "remedy": None}
     assert told["findings"][2]["remedy"] == "Make it work."

@@ -1,0 +1,27 @@
+from .api.estimate import estimate as estimate, estimate_file as estimate_file
+from .api.measure import measure as measure
+from .api.result import Result as Result, SweepResult as SweepResult
+from .api.sweep import sweep as sweep, sweep_file as sweep_file
+from .api.tune import tune as tune, tune_file as tune_file
+from .errors import (
+    AutofitError as AutofitError,
+    ConfigError as ConfigError,
+    DeviceBusyError as DeviceBusyError,
+    NothingFitsError as NothingFitsError,
+    NoTrialFinishedError as NoTrialFinishedError,
+    StorageError as StorageError,
+    TrialProcessError as TrialProcessError,
+    UnsupportedInputError as UnsupportedInputError,
+    UsageError as UsageError,
+    UserCodeError as UserCodeError,
+)
+from .records.distribution import __version__ as __version__
+from .records.result import Cell as Cell, Estimate as Estimate
+from .records.trial import (
+    FitConfig as FitConfig,
+    Limits as Limits,
+    Measurement as Measurement,
+    Outcome as Outcome,
+    Trial as Trial,
+)
+from .search.sampler import FrontierSampler as FrontierSampler
