@@ -67,7 +67,7 @@ def build_request(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> 
     here = host.detect(gpus.nvidia_devices())
     device = gpus.choose_device(here, checked.pop("device"))
     if device is not None:
-        gpus.check_free(device)
+        gpus.require_free(device)
     amounts = checked.pop("device_memory"), checked.pop("host_memory")
     launch = checked.pop("launch")
     known = fingerprint.identify(workload)

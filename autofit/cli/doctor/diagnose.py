@@ -83,7 +83,7 @@ def _memory() -> Iterator[Finding]:
 def _processes() -> Iterator[Finding]:
     yield processes.cores(os.cpu_count() or 1, host.visible_cores(), host.cpu_quota())
     yield from processes.limits(*processes.resource_limits(), host.process_limit())
-    kills = processes.oom_kills(visible=host.tells_oom_kills(), system=sys.platform)
+    kills = processes.oom_kills(visible=host.counts_oom_kills(), system=sys.platform)
     if kills is not None:
         yield kills
 

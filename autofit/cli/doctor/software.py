@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from autofit.backends.tensorflow.backend import keras_file
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 
 _SHOWN = ("tensorflow", "keras", "tf_keras", "numpy", "optuna", "protobuf")
@@ -134,12 +133,7 @@ def keras_backend(environment: Mapping[str, str], configured: str | None) -> Fin
 
 def configured_backend(environment: Mapping[str, str]) -> str | None:
     """The backend that Keras's file names, where Keras looks for it; None where there is none."""
-    folder = Path(environment.get("KERAS_HOME") or Path.home() / ".keras")
-    try:
-        told = json.loads((folder / "keras.json").read_text())
-    except (OSError, ValueError):
-        return None
-    named = told.get("backend") if isinstance(told, dict) else None
+    named = keras_file(environment).get("backend")
     return named if isinstance(named, str) else None
 
 
