@@ -9,7 +9,7 @@ What each part is worth (measured: error of the estimate, median / 90 % within; 
 on 2 threads and 24 on 8; tests/benchmarks/memory.txt has the details):
 
     complete                                            4.8 % / 12 %      on 8 threads   9 % / 23 %
-    without the allocator (rounded sizes, x 1.12)       5.5 % / 15 %
+    rounded sizes for the allocator's chunks           11   % / 20 %
     operations one after another                       15   % / 36 %
     fixed durations, one step                           3.6 % / 14 %      on 8 threads  13 % / 30 %
     without the workspaces of kernels                  17   % / 72 %
