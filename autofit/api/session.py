@@ -90,7 +90,7 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
     machine = host.detect(gpus.nvidia_devices())
     device = gpus.choose_device(machine, settings.device)
     if device is not None:
-        gpus.check_free(device)
+        gpus.require_free(device)
     identity = fingerprint.identify(workload)
     return TuneRequest(
         workload_fingerprint=identity.fingerprint,

@@ -1,6 +1,6 @@
-"""One file per Keras backend: set the device limit, read the peak, recognise an OOM.
+"""One folder per Keras backend: device limits, memory peaks, signs of OOM, memory estimates.
 
-A backend is chosen by `KERAS_BACKEND` as Keras itself does; so far TensorFlow is the one that is known.
+`KERAS_BACKEND` selects the backend, as in Keras itself. TensorFlow is the only one so far.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["Backend", "current"]
 
 
 def current() -> Backend:
-    """The backend that Keras will use in this environment.
+    """Return the backend that Keras uses in this environment.
 
     Raises:
-        UsageError: it is one that autofit does not know.
+        UsageError: autofit does not support it.
     """
     name = os.environ.get("KERAS_BACKEND", "tensorflow")
     if name != "tensorflow":
-        raise UsageError(f"KERAS_BACKEND={name} is not supported yet; autofit takes tensorflow")
+        raise UsageError(f"KERAS_BACKEND={name} is not supported yet; set KERAS_BACKEND=tensorflow")
     return TensorFlow()

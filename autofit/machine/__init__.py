@@ -1,1 +1,1 @@
-"""What this host has, and what a trial may use of it."""
+"""The host's resources and the limits of a trial."""

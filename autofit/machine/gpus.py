@@ -1,4 +1,4 @@
-"""The accelerators of this host, as the NVIDIA driver reports them, and who holds their memory."""
+"""GPUs of this host, as the NVIDIA driver reports them, and the processes that hold their memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from autofit.errors import DeviceBusyError, UsageError
 from autofit.records.machine import Device, Machine
 from autofit.records.units import format_bytes
 
-_CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process starts CUDA, not by asking the driver
+_CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
 class UnreadDevice:
-    """A GPU that the driver does not tell enough about to tune on it; `problem` is its text, `code` its number."""
+    """A GPU that NVML cannot describe well enough to tune on; `problem` is NVML's message, `code` its error number."""
 
     index: int
     name: str
@@ -32,16 +32,16 @@ class UnreadDevice:
 
 
 def choose_device(machine: Machine, device: str) -> Device | None:
-    """The accelerator meant by `device` (auto, cpu, gpu or gpu:N); None for the CPU.
+    """Return the accelerator that `device` (auto, cpu, gpu or gpu:N) selects; None for the CPU.
 
     Raises:
-        UsageError: the name is unknown, there is no such GPU, or only a slice of one is visible.
+        UsageError: the name is unknown, there is no such GPU, or only a MIG slice is visible.
     """
     if device == "cpu":
         return None
     if not machine.devices and (part := mig_slice(os.environ)) is not None:
         raise UsageError(
-            f"{device!r}: {_VISIBLE} names {part}: MIG slices are not supported yet; say device: cpu, or name the "
+            f"{device!r}: {_VISIBLE} names {part}: MIG slices are not supported yet; set device: cpu, or name the "
             "whole GPU in it",
             key="device",
         )
@@ -53,79 +53,78 @@ def choose_device(machine: Machine, device: str) -> Device | None:
         index = int(device[4:])
     else:
         raise UsageError(f"{device!r} is not one of auto, cpu, gpu, gpu:0, gpu:1, …", key="device")
-    for found in machine.devices:
-        if found.index == index:
-            return found
-    told = [f"gpu:{d.index} ({d.name})" for d in machine.devices]
-    told += [f"gpu:{d.index} ({d.name}, not usable: {d.problem})" for d in survey() if isinstance(d, UnreadDevice)]
-    there = ", ".join(told) or "none that the NVIDIA driver reports"
-    raise UsageError(f"{device!r} is not on this machine; GPUs here: {there}", key="device")
+    for candidate in machine.devices:
+        if candidate.index == index:
+            return candidate
+    choices = [f"gpu:{d.index} ({d.name})" for d in machine.devices]
+    choices += [f"gpu:{d.index} ({d.name}, not usable: {d.problem})" for d in survey() if isinstance(d, UnreadDevice)]
+    listed = ", ".join(choices) or "none that the NVIDIA driver reports"
+    raise UsageError(f"{device!r} is not on this machine; available GPUs: {listed}", key="device")
 
 
-def check_free(device: Device) -> None:
-    """See to it that the calling process does not hold the GPU itself: what it holds, the trials cannot have.
+def require_free(device: Device) -> None:
+    """Check that the calling process holds no memory of the GPU, which its trials could not use.
 
     Raises:
-        DeviceBusyError: it does.
+        DeviceBusyError: it holds some.
     """
-    with _driver() as there:
-        if not there:
+    with _driver() as available:
+        if not available:
             return
-        holding = _holding(device)
-    if os.getpid() in holding:
-        raise DeviceBusyError(device.name, holding[os.getpid()])
-    files = Path("/proc/self/fd")
-    opened = {str(file.readlink()) for file in _readable(files)}
-    if not holding and _CUDA_FILE in opened:  # in a container the driver names no process
+        held = _bytes_by_pid(device)
+    if os.getpid() in held:
+        raise DeviceBusyError(device.name, held[os.getpid()])
+    opened = {str(file.readlink()) for file in _links(Path("/proc/self/fd"))}
+    if not held and _CUDA_FILE in opened:  # in a container the driver lists no processes
         raise DeviceBusyError(device.name, None)
 
 
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:
-    """What the driver counts as used on the device: (by everybody, by these processes), in bytes.
+    """Return the device memory in use (by all processes, by the given ones), in bytes.
 
-    None is what it does not tell; in a container it does not tell processes apart.
+    A figure that the driver does not report is None; in a container it does not report single processes.
     """
-    with _driver() as there:
-        if not there:
+    with _driver() as available:
+        if not available:
             return None, None
-        own = [size for pid, size in _holding(device).items() if pid in pids]
+        own = [size for pid, size in _bytes_by_pid(device).items() if pid in pids]
         try:
-            everybody = int(pynvml.nvmlDeviceGetMemoryInfo(_handle(device)).used)
+            total = int(pynvml.nvmlDeviceGetMemoryInfo(_handle(device)).used)
         except pynvml.NVMLError:
-            everybody = None
-        return everybody, sum(own) if own else None
+            total = None
+        return total, sum(own) if own else None
 
 
 def nvidia_devices() -> tuple[Device, ...]:
-    """The NVIDIA GPUs to tune on: those of `survey` that the driver tells about."""
+    """Return the GPUs of `survey` that can be tuned on."""
     return tuple(device for device in survey() if isinstance(device, Device))
 
 
 def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
-    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible, in its order (with `hidden`, all, in the driver's)."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in its order (with `hidden`, all, in the driver's)."""
     named = None if hidden else os.environ.get(_VISIBLE)
-    with _driver() as there:
-        found = _all() if there else ()
-    return found if named is None else _visible(found, named)
+    with _driver() as available:
+        devices = _all() if available else ()
+    return devices if named is None else _visible(devices, named)
 
 
 def mig_slice(environment: Mapping[str, str]) -> str | None:
-    """The first slice of a GPU (MIG) that CUDA_VISIBLE_DEVICES names; None where it names none."""
+    """Return the first MIG slice that CUDA_VISIBLE_DEVICES names; None where it names none."""
     entries = (part.strip() for part in environment.get(_VISIBLE, "").split(","))
     return next((entry for entry in entries if entry.startswith("MIG-")), None)
 
 
-def _visible(found: tuple[Device | UnreadDevice, ...], named: str) -> tuple[Device | UnreadDevice, ...]:
-    """Those that the variable names, in its order, up to the first entry that names none.
+def _visible(devices: tuple[Device | UnreadDevice, ...], named: str) -> tuple[Device | UnreadDevice, ...]:
+    """Return the devices that the variable names, in its order, up to the first entry that names none.
 
-    A number counts in the order of the PCI bus, as for CUDA where CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are alike.
+    Numbers follow the PCI bus, as CUDA's do where CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model.
     """
     chosen: list[Device | UnreadDevice] = []
     for entry in (part.strip() for part in named.split(",")):
-        meant = [d for d in found if str(d.index) == entry or (entry.startswith("GPU-") and d.uuid.startswith(entry))]
-        if not meant:
+        matches = [d for d in devices if str(d.index) == entry or (entry.startswith("GPU-") and d.uuid.startswith(entry))]
+        if not matches:
             break
-        chosen.append(meant[0])
+        chosen.append(matches[0])
     return tuple(dict.fromkeys(chosen))
 
 
@@ -151,7 +150,7 @@ def _read(index: int, driver: str) -> Device | UnreadDevice:
 
 @contextlib.contextmanager
 def _driver() -> Iterator[bool]:
-    """Talk to the NVIDIA driver; False where there is none."""
+    """Open NVML, the driver's query library, for the block; yield False where there is none."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -168,7 +167,7 @@ def _handle(device: Device) -> Any:
     return pynvml.nvmlDeviceGetHandleByUUID(device.uuid)
 
 
-def _holding(device: Device) -> dict[int, int]:
+def _bytes_by_pid(device: Device) -> dict[int, int]:
     try:
         return _processes(_handle(device))
     except pynvml.NVMLError:
@@ -176,12 +175,12 @@ def _holding(device: Device) -> dict[int, int]:
 
 
 def _processes(handle: Any) -> dict[int, int]:
-    """Bytes that each process holds, by its number; empty where the driver does not tell."""
+    """Return the bytes that each process holds, by pid; empty where the driver reports none."""
     try:
-        found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except pynvml.NVMLError:
         return {}
-    return {int(process.pid): int(process.usedGpuMemory or 0) for process in found}
+    return {int(process.pid): int(process.usedGpuMemory or 0) for process in processes}
 
 
 def _name(pid: int) -> str:
@@ -191,7 +190,7 @@ def _name(pid: int) -> str:
         return f"pid {pid}"
 
 
-def _readable(folder: Path) -> list[Path]:
+def _links(folder: Path) -> list[Path]:
     try:
         return [file for file in folder.iterdir() if file.is_symlink()]
     except OSError:

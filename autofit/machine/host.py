@@ -1,4 +1,4 @@
-"""What this host has: memory, cores and cgroup limits, read without loading a Keras backend."""
+"""Memory, cores and cgroup limits of this host, read without loading a Keras backend."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from autofit.records.machine import Device, Machine
 _SHARED_MEMORY = "/dev/shm"
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
-_UNLIMITED_BYTES = 2**60  # cgroup v1 says "no limit" with a number just below 2**63
+_UNLIMITED_BYTES = 2**60  # cgroup v1 writes "no limit" as a number just below 2**63
 
 
 def detect(devices: tuple[Device, ...] = ()) -> Machine:
-    """Read what this host has and what of it this process may use; `devices` are its accelerators."""
+    """Read the host's resources and the cgroup limits of this process; `devices` are its accelerators."""
     memory = psutil.virtual_memory()
     total, available = memory.total, memory.available
     for group in _cgroups("memory"):
@@ -40,7 +40,7 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
 
 
 def shared_memory() -> tuple[int, int]:
-    """Size and free room of /dev/shm, bytes; zeros where there is none. A container's is often 64 MiB."""
+    """Return the size of /dev/shm and its free space, bytes; zeros where there is none. A container's is often 64 MiB."""
     try:
         room = os.statvfs(_SHARED_MEMORY)
     except OSError:
@@ -49,17 +49,17 @@ def shared_memory() -> tuple[int, int]:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for memory in this process's cgroups; 0 where it does not tell."""
+    """Return how many processes of this process's cgroups the kernel's OOM killer has killed; 0 where it keeps no count."""
     return max(_oom_kill_counts(), default=0)
 
 
-def tells_oom_kills() -> bool:
-    """Whether the kernel tells how many processes it has killed for memory in this process's cgroups."""
+def counts_oom_kills() -> bool:
+    """Return whether the kernel counts OOM kills in this process's cgroups."""
     return bool(_oom_kill_counts())
 
 
 def process_limit() -> tuple[int, int] | None:
-    """Processes and threads in this process's tightest cgroup that limits them, and its limit; None without one."""
+    """Return (processes and threads, their limit) of the cgroup with the least room for more; None without a limit."""
     limits = []
     for group in _cgroups("pids"):
         limit, count = _read_int(group / "pids.max"), _read_int(group / "pids.current")
@@ -69,14 +69,14 @@ def process_limit() -> tuple[int, int] | None:
 
 
 def cpu_quota() -> float | None:
-    """The cores' worth of time that this process's cgroups allow; None where they set no quota."""
+    """Return the CPU quota of this process's cgroups, in cores; None where they set none."""
     quotas = []
     for group in _cgroups("cpu"):
         quota, _, period = next(iter(_read_lines(group / "cpu.max")), "").partition(" ")
         if not quota:
             quota = next(iter(_read_lines(group / "cpu.cfs_quota_us")), "")
             period = next(iter(_read_lines(group / "cpu.cfs_period_us")), "")
-        if quota.isdigit() and period.isdigit():  # "max" and -1 say that there is none
+        if quota.isdigit() and period.isdigit():  # "max" and -1 mean no quota
             quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
 
@@ -93,7 +93,7 @@ def _oom_kill_counts() -> list[int]:
 
 
 def _cgroups(controller: str) -> list[Path]:
-    """The cgroups of this process with a controller, its own and those above it, of cgroup v2 or v1."""
+    """Return the cgroups of this process that have a controller, its own and their parents, of cgroup v2 or v1."""
     groups = []
     for line in _read_lines(_OWN_CGROUPS):
         _, controllers, path = line.split(":", 2)
@@ -106,24 +106,24 @@ def _cgroups(controller: str) -> list[Path]:
 
 
 def _page_cache_bytes(group: Path) -> int:
-    """What of a cgroup's use is file cache that the kernel gives back when memory is asked for."""
+    """Return the part of a cgroup's use that is file cache, which the kernel frees under memory pressure."""
     stat = dict(line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line)
     return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
 
 
 def usable_cores() -> int:
-    """The CPU cores that this process may use: affinity and the container's quota count."""
+    """Return how many CPU cores this process may use, by its affinity and its CPU quota."""
     quota = cpu_quota()
     return visible_cores() if quota is None else min(visible_cores(), max(1, math.ceil(quota)))
 
 
 def visible_cores() -> int:
-    """The CPU cores that the scheduler may put this process on, of which libraries start a thread each."""
+    """Return how many CPU cores are in this process's affinity mask; libraries start a thread for each."""
     return len(usable_core_numbers())
 
 
 def usable_core_numbers() -> tuple[int, ...]:
-    """The numbers of these cores."""
+    """Return the numbers of the cores in this process's affinity mask."""
     return tuple(sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 

@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them -> limits in bytes."""
+"""Memory limits in bytes, from amounts such as "80%" and "6GiB"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
 MemoryAmount = str | int
-"""A percentage of what is there ("80%"), a size with its unit ("6GiB") or a number of bytes."""
+"""A percentage ("80%"), a size with a unit ("6GiB") or a number of bytes."""
 
 _AMOUNTS = "write a percentage (80%), a size (6GiB) or bytes"
 
@@ -20,14 +20,14 @@ _AMOUNTS = "write a percentage (80%), a size (6GiB) or bytes"
 def resolve_limits(
     machine: Machine, device: Device | None, device_memory: MemoryAmount | None, host_memory: MemoryAmount
 ) -> Limits:
-    """Turn amounts as people write them into bytes.
+    """Convert memory amounts into limits in bytes.
 
-    A percentage of device memory is of what is free on the GPU now; a CPU has no device memory of its own, so that there
-    a percentage sets no device limit, while a size does. A percentage of host memory is of what the cgroup or the
-    machine allows; the limit is never above what is available now.
+    `device_memory` as a percentage refers to what is free on the GPU now; a CPU has no device memory of its own, so there a
+    percentage sets no device limit, while a size does. `host_memory` as a percentage refers to what the cgroup or the
+    machine allows; the limit never exceeds what is available now.
 
     Raises:
-        UsageError: an amount cannot be read, or is more than there is.
+        UsageError: an amount is malformed, or exceeds the memory of this machine or GPU.
     """
     host = _amount_bytes("host_memory", host_memory, machine.memory_bytes)
     if host > machine.memory_bytes:
@@ -42,20 +42,20 @@ def resolve_limits(
             others = f" ({', '.join(device.held_by)})" if device.held_by else ""
             raise UsageError(
                 f"{device_memory} is more than the {format_bytes(device.free_bytes)} of {format_bytes(device.total_bytes)} "
-                f"free on {device.name}{others}; ask for less, or end what holds it",
+                f"free on {device.name}{others}; lower device_memory, or end the processes that hold the rest",
                 key="device_memory",
             )
     elif device_memory is not None:
-        asked = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
-        device_bytes = None if _is_percentage(device_memory) else asked
+        requested = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
+        device_bytes = None if _is_percentage(device_memory) else requested
     return Limits(device_bytes=device_bytes, host_bytes=min(host, machine.available_bytes))
 
 
-def check_amount(amount: MemoryAmount) -> None:
-    """Look whether an amount can be read at all.
+def validate_amount(amount: MemoryAmount) -> None:
+    """Check that an amount is well formed.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it is not.
     """
     _amount_bytes(None, amount, 100)
 
@@ -79,5 +79,5 @@ def _amount_bytes(key: str | None, amount: MemoryAmount, whole_bytes: int) -> in
     except (ValidationError, OverflowError):
         raise UsageError(problem, key=key) from None
     if size <= 0:
-        raise UsageError(f"{amount!r} leaves nothing; {_AMOUNTS}", key=key)
+        raise UsageError(f"{amount!r} is not above zero; {_AMOUNTS}", key=key)
     return int(size)

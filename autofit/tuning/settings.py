@@ -24,7 +24,7 @@ def _share(value: Any) -> Any:
 
 def _memory(value: str | int) -> str | int:
     try:
-        limits.check_amount(value)
+        limits.validate_amount(value)
     except UsageError as error:
         raise ValueError(str(error)) from None
     return value

@@ -166,10 +166,12 @@ def save(frozen, file):
 
 def ran(config, device_bytes=None, host_bytes=None, queued=None):
     """A trial that ran to its end."""
-    told = Evidence("ran to its end")
+    evidence = Evidence("ran to its end")
     return Trial(
         config,
-        Measurement(Outcome.OK, told, device_peak_bytes=device_bytes, host_peak_bytes=host_bytes, queued_batches=queued),
+        Measurement(
+            Outcome.OK, evidence, device_peak_bytes=device_bytes, host_peak_bytes=host_bytes, queued_batches=queued
+        ),
     )
 
 
@@ -297,8 +299,8 @@ def main():
     file = FROZEN_ONEDNN if arguments.onednn else FROZEN
     frozen = json.loads(file.read_text()) if file.exists() else {"device": {}, "host": {}}
     if arguments.measure is not None:
-        here = detect()
-        frozen["machine"] = {"processor": here.processor, "cores": here.cores, "python": platform.python_version()}
+        machine = detect()
+        frozen["machine"] = {"processor": machine.processor, "cores": machine.cores, "python": platform.python_version()}
         if "host" in (arguments.measure or memories) and not arguments.onednn:
             measure_host(frozen)
         if "device" in (arguments.measure or memories):

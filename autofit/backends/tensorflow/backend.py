@@ -1,14 +1,13 @@
-"""TensorFlow: limits by logical device on a GPU, by the allocator's own cap on a CPU."""
+"""The TensorFlow backend: device limits, memory peaks, signs of OOM, and memory estimates."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from autofit.records.machine import Device
 from autofit.records.trial import Footprint
 
 _MIB = 2**20
-# what Keras takes where its file does not say otherwise, and writes into that file when it is first imported
+# Keras's own defaults, which it writes into its file when it is first imported
 _KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
 _SWITCHES = (
     "KERAS_BACKEND",
@@ -43,15 +42,14 @@ class TensorFlow:
     """The TensorFlow backend of Keras; TensorFlow is imported by the methods that need it, in a trial's process only."""
 
     name = "tensorflow"
-    # "… The caller indicates that this is not a failure" in the same line is a fallback to a slower algorithm
+    # a line with "… The caller indicates that this is not a failure" reports a fallback to a slower algorithm
     oom_lines = re.compile(
         r"OOM when allocating tensor|ran out of memory trying to allocate (?!.*not a failure)|RESOURCE_EXHAUSTED: "
     )
-
     fallback_lines = re.compile(r"ran out of memory trying to allocate .*not a failure")
 
     def environment(self, device: Device | None) -> dict[str, str]:
-        """The device by UUID, which does not depend on CUDA's order; and all logging, which is evidence of an OOM."""
+        """Select the device by UUID, which does not depend on CUDA's order, and turn on all logging, which reports OOMs."""
         return {"CUDA_VISIBLE_DEVICES": device.uuid if device else "-1", "TF_CPP_MIN_LOG_LEVEL": "0"}
 
     def preload(self) -> None:
@@ -67,11 +65,10 @@ class TensorFlow:
             raise UsageError(f"Keras is configured for {keras.backend.backend()}; set KERAS_BACKEND=tensorflow")
 
     def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
-        """A logical device of that size on a GPU; a capped allocator on a CPU.
+        """Configure a logical device of that size on a GPU, a capped allocator on a CPU.
 
-        On a CPU the allocator is asked to be BFC, which counts and can be capped whether or not oneDNN is in use
-        (measured: see tests/trial/test_keras_facts.py); without a limit the CPU's allocator is left as it is, since
-        another one is a little faster or slower.
+        On a CPU a limit selects the BFC allocator, which counts and can be capped with and without oneDNN (measured: see
+        tests/trial/test_keras_facts.py). Without a limit the allocator stays the default one, whose speed differs a little.
         """
         if limit_bytes is None:
             return
@@ -91,7 +88,7 @@ class TensorFlow:
         tf.config.set_logical_device_configuration(gpus[0], [limit])
 
     def peak_bytes(self, device: Device | None) -> int | None:
-        """The allocator's own peak; None for the CPU's plain allocator, which keeps no count."""
+        """Return the allocator's own peak; None for the CPU's default allocator, which keeps no count."""
         try:
             memory = _tensorflow().config.experimental.get_memory_info(_device_name(device))
         except ValueError:
@@ -99,25 +96,28 @@ class TensorFlow:
         return int(memory["peak"])
 
     def reset_peak(self, device: Device | None) -> None:
-        """Set the allocator's peak back to what is in use."""
+        """Reset the allocator's peak to what is in use."""
         _tensorflow().config.experimental.reset_memory_stats(_device_name(device))
 
     def estimator(
         self, model: Any, batch: Any, device: Device | None, limit_bytes: int | None
     ) -> Callable[[int], Footprint]:
-        """By XLA's buffer assignment where the step is compiled by XLA, by a liveness walk over its graph otherwise."""
+        """Return an estimator by XLA's buffer assignment where XLA compiles the step, by a liveness walk otherwise."""
         from autofit.backends.tensorflow.memory.estimate import (
             StepFootprint,  # loads Keras and TensorFlow: must stay out of the parent
         )
 
+        onednn = uses_onednn()
+        if device is None and onednn is None:
+            raise RuntimeError("this TensorFlow does not report whether it uses oneDNN's kernels")
         workers = _tensorflow().config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1
         footprint = StepFootprint(
-            model, batch, on_cpu=device is None, onednn=uses_onednn(), workers=workers, limit_bytes=limit_bytes
+            model, batch, on_cpu=device is None, onednn=bool(onednn), workers=workers, limit_bytes=limit_bytes
         )
         return footprint.estimate
 
     def is_oom(self, error: BaseException) -> bool:
-        """`ResourceExhaustedError`, wherever in the chain of causes it stands."""
+        """Return whether a `ResourceExhaustedError` is anywhere in the chain of causes."""
         exhausted = _tensorflow().errors.ResourceExhaustedError
         seen: set[int] = set()
         link: BaseException | None = error
@@ -131,39 +131,48 @@ class TensorFlow:
     def settings(self) -> dict[str, str]:
         """See `Backend.settings`."""
         distributions = ("tensorflow", "keras", "numpy", *(["tf_keras"] if _legacy() else []))
-        found = {name: importlib.metadata.version(name) for name in distributions}
-        found |= {name: os.environ[name] for name in _SWITCHES if name in os.environ}
-        found["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
-        found["keras.json"] = json.dumps(_keras_settings(), sort_keys=True)
-        return found
+        settings = {name: importlib.metadata.version(name) for name in distributions}
+        settings |= {name: os.environ[name] for name in _SWITCHES if name in os.environ}
+        settings["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
+        settings["keras.json"] = json.dumps({**_KERAS_DEFAULTS, **keras_file(os.environ)}, sort_keys=True)
+        return settings
 
     def versions(self) -> dict[str, str]:
-        """TensorFlow, Keras and NumPy, and whether TensorFlow uses oneDNN."""
+        """Return the versions of TensorFlow, Keras and NumPy, and whether TensorFlow uses oneDNN."""
         import keras  # heavy: must stay out of the parent
         import numpy as np  # only for its version
 
-        found = {"tensorflow": str(_tensorflow().__version__), "keras": str(keras.__version__), "numpy": np.__version__}
-        return {**found, "oneDNN": "on" if uses_onednn() else "off"}
+        return {
+            "tensorflow": str(_tensorflow().__version__),
+            "keras": str(keras.__version__),
+            "numpy": np.__version__,
+            "oneDNN": {True: "on", False: "off", None: "unknown"}[uses_onednn()],
+        }
 
 
-def uses_onednn() -> bool:
-    """Whether TensorFlow uses oneDNN's kernels on the CPU: by default it does where the processor has AVX-512 VNNI or more.
+def uses_onednn() -> bool | None:
+    """Return whether TensorFlow uses oneDNN's kernels on the CPU; None where this TensorFlow does not report it.
 
-    `TF_ENABLE_ONEDNN_OPTS` switches it by hand, on x86. TensorFlow has no public function that tells.
+    By default it does on processors with AVX-512 VNNI or newer extensions; `TF_ENABLE_ONEDNN_OPTS` overrides that on x86.
+    TensorFlow has no public function for it.
     """
-    from tensorflow.python.util import _pywrap_util_port  # heavy: must stay out of the parent
+    try:
+        from tensorflow.python.util import _pywrap_util_port  # heavy: must stay out of the parent
 
-    return bool(_pywrap_util_port.IsMklEnabled())
+        return bool(_pywrap_util_port.IsMklEnabled())
+    except (ImportError, AttributeError):
+        return None
 
 
-def _keras_settings() -> dict[str, Any]:
-    """The settings of Keras's file, where Keras looks for it, over Keras's defaults."""
+def keras_file(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings in Keras's file, where Keras looks for it; empty where there is none or Keras ignores it."""
     home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")  # as Keras does
-    file = Path(os.environ.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
-    told = None
-    with contextlib.suppress(OSError, ValueError):
-        told = json.loads(file.read_text())
-    return {**_KERAS_DEFAULTS, **(told if isinstance(told, dict) else {})}
+    file = Path(environment.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
+    try:
+        settings = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _legacy() -> bool:

@@ -1,4 +1,4 @@
-"""What TensorFlow sees on this machine, told by a process of its own: importing it takes seconds, and may crash or hang."""
+"""Import TensorFlow in a separate process and report what it sees: the import takes seconds, and may crash or hang."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRACEBACK_START = "Traceback (most recent call last):"
 
 @dataclass(frozen=True)
 class VisibleGpu:
-    """A GPU that TensorFlow sees; what it does not tell is None."""
+    """A GPU that TensorFlow sees; what it does not report is None."""
 
     name: str
     compute_capability: tuple[int, int] | None
@@ -31,9 +31,10 @@ class VisibleGpu:
 
 @dataclass(frozen=True)
 class BackendReport:
-    """What TensorFlow sees; `kernels` are the architectures that it was built for, as in "sm_80" and "compute_90".
+    """What TensorFlow sees on this machine.
 
-    `log` is what was written meanwhile.
+    `kernels` are the GPU architectures that it was built for, such as "sm_80" and "compute_90"; `log` is what it wrote to
+    standard error.
     """
 
     tensorflow: str
@@ -47,26 +48,26 @@ class BackendReport:
 
 @dataclass(frozen=True)
 class ProbeFailure:
-    """TensorFlow could not tell: how its process ended, the signal that ended it, and the last lines that it wrote."""
+    """The probe gave no report: how its process ended, the signal that ended it, and the last lines that it wrote."""
 
     how: str
     signal: str | None
     last_lines: tuple[str, ...]
 
 
-_SIGHTS = TypeAdapter(BackendReport)
+_REPORTS = TypeAdapter(BackendReport)
 
 
 class Probe:
-    """A process that imports TensorFlow and tells what it sees; started at once, ended with the context.
+    """A process that imports TensorFlow and reports what it sees; it starts at once and ends with the context.
 
     Args:
-        command: what to run; for tests.
+        command: the command to run instead; for tests.
     """
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
         root = str(Path(__file__).parents[3])
-        program = f"import sys; sys.path.append({root!r}); from autofit.backends.tensorflow.probe import tell; tell()"
+        program = f"import sys; sys.path.append({root!r}); from autofit.backends.tensorflow.probe import report; report()"
         self._process = subprocess.Popen(
             command or [sys.executable, "-c", program],
             stdin=subprocess.DEVNULL,
@@ -84,26 +85,26 @@ class Probe:
             self._process.communicate()
 
     def result(self, seconds: float) -> BackendReport | ProbeFailure:
-        """What it tells, waited for so long at the most."""
+        """Return the report, waiting for so long at most."""
         try:
-            told, written = self._process.communicate(timeout=seconds)
+            output, log = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            _, written = self._process.communicate()
-            return ProbeFailure(f"it did not come to its end in {seconds:.0f} s", None, _last_lines(written))
+            _, log = self._process.communicate()
+            return ProbeFailure(f"did not finish in {seconds:.0f} s", None, _last_lines(log))
         status = self._process.returncode
         if status:
             name = _signal_name(-status) if status < 0 else None
-            return ProbeFailure(f"died by {name}" if name else f"exited with status {status}", name, _last_lines(written))
+            return ProbeFailure(f"died by {name}" if name else f"exited with status {status}", name, _last_lines(log))
         try:
-            seen = _SIGHTS.validate_json(told.strip().rpartition(b"\n")[2])
+            parsed = _REPORTS.validate_json(output.strip().rpartition(b"\n")[2])
         except ValidationError:
-            return ProbeFailure("told nothing that can be read", None, _last_lines(written or told))
-        return replace(seen, log=written.decode(errors="replace"))
+            return ProbeFailure("wrote no valid report", None, _last_lines(log or output))
+        return replace(parsed, log=log.decode(errors="replace"))
 
 
-def tell() -> None:
-    """Import TensorFlow and Keras, and write what they see to the standard output, which what they print does not reach."""
+def report() -> None:
+    """Import TensorFlow and Keras, and write the report to standard output; what they print goes to standard error."""
     channel = os.dup(1)
     os.dup2(2, 1)
     started = time.perf_counter()
@@ -111,19 +112,19 @@ def tell() -> None:
     import tensorflow as tf  # heavy: in a process of its own
 
     seconds = time.perf_counter() - started
-    seen = {
+    fields = {
         "tensorflow": str(tf.__version__),
         "keras": str(keras.__version__),
         "import_seconds": seconds,
         "built_with_cuda": bool(tf.test.is_built_with_cuda()),
         "kernels": list(tf.sysconfig.get_build_info().get("cuda_compute_capabilities", [])),
-        "gpus": [_told(tf, gpu) for gpu in tf.config.list_physical_devices("GPU")],
+        "gpus": [_gpu_fields(tf, gpu) for gpu in tf.config.list_physical_devices("GPU")],
     }
     with os.fdopen(channel, "w") as pipe:
-        pipe.write(json.dumps(seen))
+        pipe.write(json.dumps(fields))
 
 
-def _told(tf: Any, gpu: Any) -> dict[str, Any]:
+def _gpu_fields(tf: Any, gpu: Any) -> dict[str, Any]:
     details = tf.config.experimental.get_device_details(gpu)
     return {
         "name": details.get("device_name", gpu.name),
@@ -132,9 +133,9 @@ def _told(tf: Any, gpu: Any) -> dict[str, Any]:
     }
 
 
-def _last_lines(written: bytes) -> tuple[str, ...]:
-    """The last lines; of a traceback, the place and the error."""
-    lines = [line.strip() for line in written.decode(errors="replace").splitlines() if line.strip()]
+def _last_lines(log: bytes) -> tuple[str, ...]:
+    """Return the last lines; of a traceback, the line of the error and its message."""
+    lines = [line.strip() for line in log.decode(errors="replace").splitlines() if line.strip()]
     if _TRACEBACK_START not in lines:
         return tuple(lines[-_TAIL_LINES:])
     places = [line for line in lines if line.startswith('File "')]

@@ -69,7 +69,7 @@ def _checks_of_the_host() -> Iterator[Finding | None]:
     yield memory_checks.shared(*host.shared_memory(), expected=sys.platform == "linux")
     yield processes.cores(os.cpu_count() or 1, host.visible_cores(), host.cpu_quota())
     yield from processes.limits(*processes.resource_limits(), host.process_limit())
-    yield processes.oom_kills(visible=host.tells_oom_kills(), system=sys.platform)
+    yield processes.oom_kills(visible=host.counts_oom_kills(), system=sys.platform)
     yield folders.temporary_files(folders.read_temporary())
     yield folders.storage(folders.read(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from autofit.backends.tensorflow.backend import keras_file
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.records.distribution import DISTRIBUTION, install_command
 
@@ -135,14 +134,9 @@ def keras_backend(environment: Mapping[str, str], configured: str | None) -> Fin
 
 
 def configured_backend(environment: Mapping[str, str]) -> str | None:
-    """The backend in Keras's configuration file; None if there is none."""
-    folder = Path(environment.get("KERAS_HOME") or Path.home() / ".keras")
-    try:
-        settings = json.loads((folder / "keras.json").read_text())
-    except (OSError, ValueError):
-        return None
-    backend = settings.get("backend") if isinstance(settings, dict) else None
-    return backend if isinstance(backend, str) else None
+    """The backend that Keras's file names, where Keras looks for it; None where there is none."""
+    named = keras_file(environment).get("backend")
+    return named if isinstance(named, str) else None
 
 
 def variables(environment: Mapping[str, str]) -> Iterator[Finding]:

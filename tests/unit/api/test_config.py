@@ -84,7 +84,7 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         (GOOD + "host_memory: 6GiBs\n", 3, "host_memory", "is not an amount of memory"),
         (GOOD + "host_memory: 120%\n", 3, "host_memory", "is not between 0% and 100%"),
         (GOOD + "device_memory: -2GiB\n", 3, "device_memory", "is not an amount of memory"),
-        (GOOD + "host_memory: 0\n", 3, "host_memory", "leaves nothing"),
+        (GOOD + "host_memory: 0\n", 3, "host_memory", "0 is not above zero"),
         (GOOD + "max_seconds: -5\n", 3, "max_seconds", "greater than 0"),
         (GOOD + "max_seconds: 5 min\n", 3, "max_seconds", "valid number"),
         (GOOD + "model_kwargs: 8\n", 3, "model_kwargs", "valid dictionary"),

@@ -1,14 +1,18 @@
 """The liveness walk and the allocator, on programs small enough to work out by hand."""
 
 import itertools
+import math
 import random
+import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autofit.backends.tensorflow.backend import uses_onednn
 from autofit.backends.tensorflow.memory.allocator import BestFitAllocator, rounded
-from autofit.backends.tensorflow.memory.kernels import workspace_bytes
+from autofit.backends.tensorflow.memory.kernels import onednn_takes, workspace_bytes
 from autofit.backends.tensorflow.memory.liveness import peak
 from autofit.backends.tensorflow.memory.program import Operation, Program, Value
 from autofit.records.trial import FitConfig
@@ -76,7 +80,7 @@ def test_every_operation_runs_and_everything_is_given_back(seed, workers):
         )
         for n in range(count)
     )
-    found = peak(Program(values, operations, frozenset({count - 1})), workers=workers, steps=3, region_bytes=REGION)
+    found = peak(Program(values, operations, frozenset({count - 1})), workers=workers, region_bytes=REGION)
     assert max(rounded(v.size_bytes) for v in values) <= found.total_bytes <= sum(2 * rounded(v.size_bytes) for v in values)
     assert sum(found.bytes_by_part.values()) == found.total_bytes
 
@@ -103,6 +107,40 @@ def test_a_chunk_less_than_twice_as_large_is_handed_out_whole():
 def test_half_precision_is_multiplied_in_single():
     assert workspace_bytes("MatMul", [(8, 4), (4, 2)], [(8, 2)], 2) == (128, 32, 64)
     assert workspace_bytes("MatMul", [(8, 4), (4, 2)], [(8, 2)], 4) == ()
+
+
+NONE, AVX512, SAPPHIRE = frozenset(), frozenset({"avx512f", "avx512bw"}), frozenset({"avx512f", "avx512bw", "avx512_fp16"})
+GRANITE = frozenset({"avx512f", "avx512bw", "amx_fp16"})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "taken_with"),
+    [
+        ("float32", {NONE, AVX512, SAPPHIRE, GRANITE}),
+        ("bfloat16", {AVX512, SAPPHIRE, GRANITE}),
+        ("float16", {SAPPHIRE, GRANITE}),
+        ("float64", set()),
+        ("int32", set()),
+    ],
+)
+def test_onednn_takes_the_dtypes_that_the_processor_supports(dtype, taken_with):
+    for flags in (NONE, AVX512, SAPPHIRE, GRANITE):
+        assert onednn_takes(dtype, flags, onednn=True) == (flags in taken_with)
+        assert not onednn_takes(dtype, flags, onednn=False)
+
+
+def test_kernels_of_onednn_have_no_workspace():
+    gradient = ("Conv2DBackpropFilter", [(8, 32, 32, 3), (4,), (8, 32, 32, 16)], [(3, 3, 3, 16)])
+    assert workspace_bytes(*gradient, 2, onednn=True) == ()
+    patches, image, kernel = 32 * 32 * 27, 32 * 32 * 16, 27 * 16
+    images = math.ceil(30 * MIB // 2 / (patches + image + kernel))  # as many as fill 30 MiB
+    assert workspace_bytes(*gradient, 2, onednn=False) == (2 * images * patches,)
+
+
+@pytest.mark.parametrize("module", [{}, {"_pywrap_util_port": object()}])
+def test_a_tensorflow_that_does_not_report_onednn_is_described_as_unknown(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, "tensorflow.python.util", SimpleNamespace(**module))
+    assert uses_onednn() is None
 
 
 def test_host_memory_is_that_of_process_queue_and_workers():

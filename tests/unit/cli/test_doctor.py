@@ -550,7 +550,7 @@ def test_cgroups_of_version_2(cgroup):
     cgroup("own", "0::/a/b\n")
     cgroup("a/b/cpu.max", "max 100000\n")
     assert host.cpu_quota() is None
-    assert not host.tells_oom_kills()
+    assert not host.counts_oom_kills()
     assert host.process_limit() is None
     cgroup("a/cpu.max", "150000 100000\n")
     cgroup("a/b/memory.events", "oom 1\noom_kill 3\n")
@@ -559,7 +559,7 @@ def test_cgroups_of_version_2(cgroup):
     cgroup("a/b/pids.max", "max\n")
     assert host.cpu_quota() == 1.5
     assert host.usable_cores() == min(2, host.visible_cores())
-    assert host.tells_oom_kills()
+    assert host.counts_oom_kills()
     assert host.oom_kills() == 3
     assert host.process_limit() == (7, 100)
 
@@ -570,7 +570,7 @@ def test_cgroups_of_version_1(cgroup):
     cgroup("cpu,cpuacct/a/cpu.cfs_period_us", "100000\n")
     cgroup("memory/a/memory.oom_control", "oom_kill 0\n")
     assert host.cpu_quota() is None
-    assert host.tells_oom_kills()
+    assert host.counts_oom_kills()
     assert host.oom_kills() == 0
     cgroup("cpu,cpuacct/a/cpu.cfs_quota_us", "50000\n")
     assert host.cpu_quota() == 0.5

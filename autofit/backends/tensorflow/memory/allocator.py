@@ -1,8 +1,8 @@
-"""A best-fit allocator with coalescing, as TensorFlow's BFC allocator is one: what is in use is more than was asked for.
+"""Model of TensorFlow's BFC allocator (best fit with coalescing), whose chunks are often larger than requested.
 
 The rules and constants are those of `tensorflow/core/common_runtime/bfc_allocator.cc` (TensorFlow 2.21): sizes are rounded
-up to 256 B; the smallest free chunk that is large enough is taken, and split only when twice as large as needed or
-128 MiB larger; neighbours that are free are joined; a new region is at least twice as large as the one before.
+up to 256 B; an allocation takes the smallest free chunk that is large enough and splits it only if it is twice as large as
+needed or 128 MiB larger; adjacent free chunks are merged; a new region is at least twice as large as the one before.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class _Chunk:
 
 
 class BestFitAllocator:
-    """Hands out addresses and counts what is in use, in bytes; memory itself is not touched.
+    """Assigns addresses and counts the bytes in use, without any real memory.
 
     Args:
-        region_bytes: the first region: all that may be used where the allocator takes it at once, as on a GPU.
+        region_bytes: size of the first region; on a GPU, where the allocator reserves its limit at once, the limit.
     """
 
     def __init__(self, region_bytes: int = FIRST_REGION_BYTES) -> None:
@@ -38,7 +38,7 @@ class BestFitAllocator:
         self.in_use_bytes = 0
 
     def allocate(self, size_bytes: int) -> int:
-        """The address of a chunk of at least so many bytes."""
+        """Return the address of a new chunk of at least `size_bytes`."""
         size = rounded(max(1, size_bytes))
         index = bisect.bisect_left(self._free, (size, -1))
         if index == len(self._free):
@@ -53,7 +53,7 @@ class BestFitAllocator:
         return address
 
     def release(self, address: int) -> None:
-        """Give a chunk back."""
+        """Free a chunk."""
         chunk = self._chunks[address]
         chunk.in_use = False
         self.in_use_bytes -= chunk.size
@@ -67,7 +67,7 @@ class BestFitAllocator:
         bisect.insort(self._free, (self._chunks[address].size, address))
 
     def size_of(self, address: int) -> int:
-        """The bytes of the chunk at an address."""
+        """Return the size of the chunk at an address, bytes."""
         return self._chunks[address].size
 
     def _extend(self, size: int) -> None:
@@ -78,7 +78,7 @@ class BestFitAllocator:
         region = self._next_region
         if not grown:
             self._next_region *= 2
-        self._end += region  # a gap as long as the region keeps chunks of different regions from being joined
+        self._end += region  # a gap between regions keeps their chunks from being merged
         self._chunks[self._end] = _Chunk(region, None, None)
         bisect.insort(self._free, (region, self._end))
         self._end += region
@@ -104,5 +104,5 @@ class BestFitAllocator:
 
 
 def rounded(size_bytes: int) -> int:
-    """What the allocator counts for a request, in bytes."""
+    """Round a requested size up to the allocator's alignment, bytes."""
     return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -1,4 +1,4 @@
-"""The traced train step of a Keras model on TensorFlow -> a `Program` (loads TensorFlow, runs no operation)."""
+"""Read the traced train step of a Keras model as a `Program` (loads TensorFlow, runs no operation)."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ import numpy as np
 import tensorflow as tf
 
 from autofit.backends.tensorflow.memory import loops
-from autofit.backends.tensorflow.memory.kernels import OVERWRITES, VIEWS, workspace_bytes
+from autofit.backends.tensorflow.memory.kernels import OVERWRITES, VIEWS, onednn_takes, processor_flags, workspace_bytes
 from autofit.backends.tensorflow.memory.liveness import peak
 from autofit.backends.tensorflow.memory.program import OUTSIDE, Operation, Program, Value
-from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, forms
+from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, batch_specs
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
-_OVERHEAD_SECONDS = 5e-6
+_OVERHEAD_SECONDS = 5e-6  # rough rates of two cores: they decide only which operations overlap
 _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
-_BATCHES_ON_CPU = 2  # the one that is trained on and the next, both in the allocator's memory
+_BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
 class TracedStep:
-    """A model's train step, traced once, read as a `Program` for any batch size.
+    """A model's train step, traced once and read as a `Program` for any batch size.
 
-    It is traced with a prime number of samples that divides no dimension of a sample or a weight: a dimension that it
-    divides counts samples.
+    The traced batch size is a prime number that divides no dimension of a sample or a weight, so that every dimension which
+    it divides counts samples.
 
     Args:
         model: built and compiled, its optimizer built.
         batch: arrays, (x, y) or (x, y, sample_weight), first axis the samples.
-        on_cpu: whether the kernels are those of the CPU.
-        onednn: whether these are oneDNN's.
+        on_cpu: whether the step runs on the CPU.
+        onednn: whether TensorFlow uses oneDNN's kernels.
 
     Raises:
-        Exception: what the model's own code raises while it is traced.
+        Exception: the model's own code fails while it is traced.
     """
 
     def __init__(self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool) -> None:
@@ -46,24 +46,24 @@ class TracedStep:
         sizes = [leaf.shape[1:] for leaf in keras.tree.flatten(batch)] + [v.shape for v in model.variables]
         dimensions = {d for shape in sizes for d in shape if d}
         self._prime = next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
-        self._form = batch
-        self._graph = tf.function(model.train_step).get_concrete_function(forms(batch, self._prime)).graph
+        self._batch = batch
+        self._graph = tf.function(model.train_step).get_concrete_function(batch_specs(batch, self._prime)).graph
 
     def program(self, batch_size: int) -> Program:
-        """The step for so many samples."""
+        """Return the step for a batch size."""
         scale = Scale(self._prime, batch_size)
         reader = _Reader(self._model.optimizer.name, scale, on_cpu=self._on_cpu, onednn=self._onednn)
         reader.read(self._graph, {})
         held = {
-            **held_bytes(self._model, self._form, batch_size, on_cpu=self._on_cpu),
+            **held_bytes(self._model, self._batch, batch_size, on_cpu=self._on_cpu),
             "temporaries": tuple(reader.constants),
         }
-        results = frozenset(reader.known(self._graph.outputs))
+        results = frozenset(reader.inside(self._graph.outputs))
         return Program(tuple(reader.values), tuple(reader.operations), results, held)
 
 
 def held_bytes(model: Any, batch: Any, batch_size: int, *, on_cpu: bool) -> dict[str, tuple[int, ...]]:
-    """The bytes of each buffer that lives before and after a step: variables of model and optimizer, and the batches."""
+    """Return the sizes of the buffers that outlive a step, bytes: variables of model and optimizer, and the batches."""
     weights = {id(v): v for v in model.variables}
     others = {id(v): v for v in model.optimizer.variables if id(v) not in weights}
     return {
@@ -79,23 +79,23 @@ def _variable_bytes(variable: Any) -> int:
 
 
 class _Reader:
-    """Takes graphs in, function calls inlined; loops and branches become one operation with their body's peak."""
+    """Reads graphs: inlines function calls, and turns loops and branches into one operation with their body's peak."""
 
     def __init__(self, optimizer_name: str, scale: Scale, *, on_cpu: bool, onednn: bool) -> None:
         self._optimizer_name, self._scale, self._on_cpu, self._onednn = optimizer_name, scale, on_cpu, onednn
         self.values: list[Value] = []
         self.operations: list[Operation] = []
         self.constants: list[int] = []
-        self._index: dict[int, int] = {}  # of the value of a tensor, by the tensor's id
-        self._number: dict[int, tuple[int, ...]] = {}  # of the operations that stand for a graph's operation
-        self._keep: list[Any] = []  # what is looked up by id must not go away
+        self._index: dict[int, int] = {}  # the value of a tensor, by the tensor's id
+        self._number: dict[int, tuple[int, ...]] = {}  # the operations that represent a graph's operation, by its id
+        self._keep: list[Any] = []  # keeps the objects alive whose ids are keys
 
-    def known(self, tensors: Sequence[Any]) -> tuple[int, ...]:
-        """The values of those tensors that are not outside the step."""
+    def inside(self, tensors: Sequence[Any]) -> tuple[int, ...]:
+        """Return the values of the tensors that the step itself holds."""
         return tuple(v for v in (self._index[id(t)] for t in tensors) if v != OUTSIDE)
 
     def read(self, graph: Any, given: dict[int, int], prefix: str = "") -> None:
-        """Append the graph's operations; `given` maps its input tensors to values that exist already."""
+        """Append the graph's operations; `given` maps the ids of its input tensors to existing values."""
         self._keep.append(graph)
         self._index.update(given)
         for op in _in_order(graph):
@@ -112,8 +112,8 @@ class _Reader:
             self.operations.append(
                 Operation(
                     name=prefix + op.name,
-                    inputs=self.known(op.inputs),
-                    outputs=self.known(op.outputs),
+                    inputs=self.inside(op.inputs),
+                    outputs=self.inside(op.outputs),
                     after=after,
                     workspace_bytes=self._workspace(op),
                     may_overwrite=self._may_overwrite(op),
@@ -131,7 +131,7 @@ class _Reader:
         return tuple(range(first, len(self.operations)))
 
     def _value(self, op: Any, tensor: Any, prefix: str) -> int:
-        """A new value for a tensor, or `OUTSIDE` for one that the step does not hold itself."""
+        """Return a new value for a tensor, or `OUTSIDE` where the step does not hold it itself."""
         alias, size = None, self._scale.tensor_bytes(tensor)
         if op.type == "Const":
             self.constants.append(size)
@@ -158,17 +158,18 @@ class _Reader:
         if op.type in _BRANCHES:
             return (max(self._body_bytes(branch) for branch in loops.branches_of(op)),)
         inputs, outputs = ([self._scale.shape(t) for t in side] for side in (op.inputs, op.outputs))
-        known = [shape for shape in (*inputs, *outputs) if shape is not None]
-        if not self._on_cpu or not outputs or len(known) < len(inputs) + len(outputs):
+        shapes = [shape for shape in (*inputs, *outputs) if shape is not None]
+        if not self._on_cpu or not outputs or len(shapes) < len(inputs) + len(outputs):
             return ()
-        item_bytes = op.outputs[0].dtype.size
-        return workspace_bytes(op.type, known[: len(inputs)], known[len(inputs) :], item_bytes, onednn=self._onednn)
+        dtype = op.outputs[0].dtype
+        onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._onednn)
+        return workspace_bytes(op.type, shapes[: len(inputs)], shapes[len(inputs) :], dtype.size, onednn=onednn)
 
     def _body_bytes(self, body: Any) -> int:
         reader = _Reader(self._optimizer_name, self._scale, on_cpu=self._on_cpu, onednn=self._onednn)
         reader.read(body, {id(t): OUTSIDE for t in body.inputs})
-        results = frozenset(reader.known(body.outputs))
-        return peak(Program(tuple(reader.values), tuple(reader.operations), results), steps=1).total_bytes
+        results = frozenset(reader.inside(body.outputs))
+        return peak(Program(tuple(reader.values), tuple(reader.operations), results)).total_bytes
 
     def _may_overwrite(self, op: Any) -> tuple[int, ...]:
         if op.type not in OVERWRITES or not op.outputs:
@@ -176,15 +177,15 @@ class _Reader:
         output = op.outputs[0]
         size = self._scale.tensor_bytes(output)
         same = [t for t in op.inputs if t.dtype.size == output.dtype.size and self._scale.tensor_bytes(t) == size]
-        return self.known(same)
+        return self.inside(same)
 
     def _seconds(self, op: Any) -> float:
-        """A rough duration on two cores."""
+        """Return a rough duration on two cores."""
         moved = sum(self._scale.tensor_bytes(t) for t in (*op.inputs, *op.outputs))
         return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + self._arithmetic(op) / _OPERATIONS_PER_SECOND
 
     def _arithmetic(self, op: Any) -> float:
-        """Floating-point operations of what multiplies matrices; nothing for the rest, which moves bytes."""
+        """Return the floating-point operations of convolutions and matrix products; 0 for kernels that only move bytes."""
         shapes = [self._scale.shape(t) or () for t in (*op.inputs, *op.outputs)]
         if op.type.startswith(("Conv2D", "Conv3D")):
             images = [shape for shape in shapes if len(shape) > 3]
@@ -195,10 +196,10 @@ class _Reader:
 
 
 def _in_order(graph: Any) -> list[Any]:
-    """The operations that a result or a side effect needs, each after those it needs itself.
+    """Return the operations that a result or a side effect depends on, in topological order.
 
-    The others TensorFlow prunes, such as the gradient of the data. A loop is given inputs that were made after it, so that
-    the graph's own order will not do.
+    TensorFlow prunes the others, such as the gradient of the data. A loop may have inputs that were added to the graph
+    after it, so the graph's own order is not topological.
     """
     needed: dict[Any, set[Any]] = {}
     wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]

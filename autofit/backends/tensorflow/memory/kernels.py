@@ -1,62 +1,91 @@
-"""What TensorFlow's kernels hold while they run, beside inputs and outputs, and which of them write over an input.
+"""Workspaces of TensorFlow's CPU kernels, and the kernels that reuse an input's buffer.
 
-Read in the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and checked against the allocations that
-TensorFlow's profiler records on a CPU without oneDNN. oneDNN brings kernels of its own for convolutions, pooling and matrix
-products, which do not gather patches; they are taken to need nothing, like every kernel that is not named here.
+The rules come from the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and agree with the allocations that
+TensorFlow's profiler records on a CPU without oneDNN. oneDNN's kernels for convolutions, pooling and matrix products gather
+no patches; they count as needing no workspace, like every kernel without a rule.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 Shape = Sequence[int]
 
-_CACHE_BYTES = 30 * 2**20  # conv_grad_*_ops.cc: images are gathered until the matrices reach this,
-_THIRD_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")  # conv_grad_ops_3d.cc: or the processor's own,
-_PROCESSORS = Path("/proc/cpuinfo")
-_COMPLEXES = 8
-_MOST_OVERHEAD = 25  # unless they would take so many times what the inputs take
-_INDEX_BYTES = 8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit places
+_CACHE_BYTES = 30 * 2**20  # conv_grad_*_ops.cc: patches are gathered until the matrices reach this size,
+_THIRD_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")  # or, in conv_grad_ops_3d.cc, the L3 cache's,
+_MOST_OVERHEAD = 25  # unless they would exceed this multiple of the operation's tensors
+_COMPLEXES = 8  # an EPYC processor's L3 caches; the system shows the size of one
+_INDEX_BYTES = 8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit indices
 _SINGLE_BYTES = 4
 
-OVERWRITES = frozenset(  # one line a dozen names, not one a name
+OVERWRITES = frozenset(  # a literal would take a line for each name
     """Abs Add AddN AddV2 BiasAdd ClipByValue DivNoNan Elu EluGrad Erf Erfc Exp Expm1 Floor FusedBatchNormV3 LeakyRelu
     LeakyReluGrad Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul MulNoNan Neg Pow RealDiv
     Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rsqrt RsqrtGrad Selu SeluGrad Sigmoid SigmoidGrad Softmax
     Softplus SoftplusGrad Sqrt SqrtGrad Square SquaredDifference Sub Tanh TanhGrad""".split()  # noqa: SIM905
 )
-"""Kernels that put their output into the buffer of an input of the same size that nobody else reads."""
+"""Kernels that write their output into the buffer of an input of the same size without other readers."""
 
 VIEWS = frozenset(
     """CheckNumerics EnsureShape Enter Exit ExpandDims Identity IdentityN PreventGradient ReadVariableOp Reshape Snapshot
     Squeeze StopGradient""".split()  # noqa: SIM905
 )
-"""Kernels whose output shares the buffer of the input."""
+"""Kernels whose output shares the buffer of their input."""
+
+
+def onednn_takes(dtype: str, flags: Collection[str], *, onednn: bool) -> bool:
+    """Return whether oneDNN's kernels run the convolutions, poolings and matrix products of a dtype.
+
+    The rule is that of `IsDataTypeSupportedByOneDNNOnThisCPU` (TensorFlow 2.21, tensorflow/core/util/util.cc), except that
+    Linux does not list AVX-NE-CONVERT, which also allows half precision; its workspaces are then overestimated.
+
+    Args:
+        dtype: the name of the operation's dtype, such as "float16".
+        flags: the processor's features, as /proc/cpuinfo names them.
+        onednn: whether TensorFlow uses oneDNN at all.
+    """
+    if dtype == "float16":
+        return onednn and "avx512bw" in flags and ("avx512_fp16" in flags or "amx_fp16" in flags)
+    return onednn and (dtype == "float32" or (dtype == "bfloat16" and "avx512f" in flags))
+
+
+@functools.cache
+def processor_flags() -> frozenset[str]:
+    """Return the features of this processor, as /proc/cpuinfo names them; empty where it names none."""
+    lines = (line.partition(":") for line in _cpuinfo().splitlines())
+    return next((frozenset(value.split()) for key, _, value in lines if key.strip() == "flags"), frozenset())
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
 
 
 def workspace_bytes(
     kind: str, inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int, *, onednn: bool = False
 ) -> tuple[int, ...]:
-    """The buffers a kernel holds while it runs on a CPU, in bytes.
+    """Return the sizes of the buffers that a kernel allocates and frees while it runs on a CPU, in bytes.
 
     Args:
         kind: the operation's type.
         inputs: shapes of the inputs.
         outputs: shapes of the outputs.
         item_bytes: bytes of one element of the output.
-        onednn: whether TensorFlow uses oneDNN's kernels.
+        onednn: whether the kernel is oneDNN's.
     """
     rule = None if onednn else _RULES.get(kind)
     return rule(inputs, outputs, item_bytes) if rule else ()
 
 
 def _gathered_images(image: int, kernel: Shape, item_bytes: int, cache_bytes: int) -> int:
-    """The matrix of patches (im2col) of as many images as fill the cache, bytes."""
+    """Return the size of the matrix of patches (im2col) of as many images as fill the cache, bytes."""
     taps, depth = math.prod(kernel[:-1]), kernel[-1]
     one = image * taps + image * depth + taps * depth
     return -(-(cache_bytes // item_bytes) // one) * image * taps * item_bytes
@@ -79,20 +108,20 @@ def _input_gradient_3d(inputs: Sequence[Shape], outputs: Sequence[Shape], item_b
 
 
 def _worthwhile(tensors: tuple[Shape, Shape, Shape], kernel: Shape, item_bytes: int) -> tuple[int, ...]:
-    """The gathered volumes, or nothing where they would be far larger than images, kernel and gradient together."""
+    """Return the size of the gathered volumes, or nothing where it would far exceed the operation's tensors."""
     gathered = _gathered_images(math.prod(tensors[2][1:-1]), kernel, item_bytes, _third_cache_bytes())
     return (gathered,) if gathered <= _MOST_OVERHEAD * item_bytes * sum(math.prod(t) for t in tensors) else ()
 
 
 @functools.cache
 def _third_cache_bytes() -> int:
-    """The size of the third-level cache as Eigen takes it, as far as the system tells.
+    """Return the size of the L3 cache as Eigen reads it, bytes.
 
-    Eigen asks the processor, and an EPYC answers for the whole package, where the system shows one of its eight complexes.
+    Eigen asks the processor itself, and an EPYC reports the whole package where the system shows one of its eight caches.
     """
     try:
-        shown = int(TypeAdapter(ByteSize).validate_python(_THIRD_CACHE.read_text().strip() + "iB"))
-        return shown * (_COMPLEXES if "EPYC" in _PROCESSORS.read_text() else 1)
+        size = int(TypeAdapter(ByteSize).validate_python(_THIRD_CACHE.read_text().strip() + "iB"))
+        return size * (_COMPLEXES if "EPYC" in _cpuinfo() else 1)
     except (OSError, ValidationError):
         return _CACHE_BYTES
 
@@ -107,7 +136,7 @@ def _filter_gradient_of_depthwise(inputs: Sequence[Shape], outputs: Sequence[Sha
 
 
 def _product(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    """Half precision is multiplied in single precision: both factors and the product are held in it."""
+    """Return the single-precision copies of both factors and the product that a half-precision product holds."""
     return tuple(_SINGLE_BYTES * math.prod(s) for s in (*inputs[:2], outputs[0])) if item_bytes < _SINGLE_BYTES else ()
 
 

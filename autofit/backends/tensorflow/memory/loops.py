@@ -1,4 +1,4 @@
-"""Loops of a traced graph: how often they run, and what the lists of tensors hold that they fill (loads TensorFlow)."""
+"""Loops of a traced graph: their iterations, and the bytes in the lists of tensors that they fill (loads TensorFlow)."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from autofit.backends.tensorflow.memory.shapes import Scale
 
 LOOPS = ("While", "StatelessWhile")
 BORROWED = ("ReadVariableOp", "TensorListGetItem", "TensorListPopBack")
-"""Operations that give what is held elsewhere."""
+"""Operations whose output is held elsewhere."""
 
-_ITERATIONS_AHEAD = 16  # TensorFlow lets 32 run at once; half as many were seen (measured: tests/benchmarks/memory.py)
+_ITERATIONS_AHEAD = 16  # TensorFlow allows 32 parallel iterations; about half run (measured: tests/benchmarks/memory.py)
 
 
 def body_of(loop: Any) -> Any:
-    """The graph of one iteration."""
+    """Return the graph of one iteration."""
     return while_v2._get_graph(loop, "body", "_body_graph")
 
 
 def branches_of(choice: Any) -> list[Any]:
-    """The graphs of the branches of an If or a Case."""
+    """Return the graphs of the branches of an If or a Case."""
     return list(cond_v2.get_func_graphs(choice))
 
 
 def list_bytes(listed: Any, scale: Scale) -> int:
-    """The bytes that a list of tensors holds when what makes it is done, 0 for one that is only begun.
+    """Return the bytes that a list of tensors holds when the operation that produces it has ended; 0 for an empty list.
 
     Args:
         listed: a variant tensor.
-        scale: the number of samples.
+        scale: the batch size to scale to.
     """
     op = listed.op
     if op.type in LOOPS:
@@ -42,7 +42,7 @@ def list_bytes(listed: Any, scale: Scale) -> int:
 
 
 def waiting_bytes(loop: Any, scale: Scale) -> int:
-    """What iterations that run ahead have made for a sum over all of them (a weight's gradient), and not yet added."""
+    """Return the bytes that iterations have produced ahead of a sum over all of them, such as a weight's gradient."""
     body = body_of(loop)
     sums = [t for t, carried in zip(body.outputs, body.inputs, strict=True) if _adds(_behind(t).op, carried)]
     return min(_iterations(loop), _ITERATIONS_AHEAD) * sum(scale.tensor_bytes(t) for t in sums)
@@ -53,7 +53,7 @@ def _adds(op: Any, carried: Any) -> bool:
 
 
 def _whole_bytes(listed: Any, scale: Scale) -> int:
-    """The bytes of a list's entries, those that it shares with another list included."""
+    """Return the bytes of a list's entries, including those that it shares with another list."""
     source = _behind(listed)
     if source.op.type not in LOOPS:
         return list_bytes(source, scale)
@@ -64,15 +64,15 @@ def _whole_bytes(listed: Any, scale: Scale) -> int:
 
 
 def _filled_bytes(loop: Any, scale: Scale, *, shared: bool) -> dict[int, int]:
-    """For each output of a loop that is a list of tensors: the bytes of what the iterations put into it.
+    """Return the bytes that the iterations add to each output of a loop that is a list of tensors.
 
-    A tensor that several lists take, or that comes in from the iteration before and is in a list already, counts once,
-    unless `shared`: then every list counts as a whole.
+    A tensor that several lists hold, or that the previous iteration has put into a list, counts once, unless `shared`: then
+    every list counts in full.
     """
     body = body_of(loop)
     inputs = {id(t): index for index, t in enumerate(body.inputs)}
     counted: set[int] = set()
-    found: dict[int, int] = {}
+    filled: dict[int, int] = {}
     for index, output in enumerate(body.outputs):
         op = _behind(output).op
         size = 0
@@ -86,8 +86,8 @@ def _filled_bytes(loop: Any, scale: Scale, *, shared: bool) -> dict[int, int]:
                 counted.add(id(element))
                 size += scale.tensor_bytes(element)
             op = _behind(op.inputs[0]).op
-        found[index] = size * _iterations(loop)
-    return found
+        filled[index] = size * _iterations(loop)
+    return filled
 
 
 def _behind(tensor: Any) -> Any:
@@ -97,17 +97,17 @@ def _behind(tensor: Any) -> Any:
 
 
 def _iterations(loop: Any) -> int:
-    """How often a loop runs: as often as its longest list of tensors has entries, or as the loop it is the gradient of.
+    """Return how often a loop runs: the length of its longest list of tensors, or that of the loop it is the gradient of.
 
-    1 where neither is known before the step runs.
+    The result is 1 where neither is known before the step runs.
     """
-    found = 1
+    count = 1
     for tensor in loop.inputs:
         source = _behind(tensor)
         if source.op.type in LOOPS:
-            found = max(found, _iterations(source.op))
+            count = max(count, _iterations(source.op))
         elif source.op.type == "TensorListReserve":
-            found = max(found, int(tensor_util.constant_value(source.op.inputs[1]) or 1))
+            count = max(count, int(tensor_util.constant_value(source.op.inputs[1]) or 1))
         elif source.op.type == "TensorListFromTensor":
-            found = max(found, source.op.inputs[0].shape[0] or 1)
-    return found
+            count = max(count, source.op.inputs[0].shape[0] or 1)
+    return count

@@ -1,4 +1,4 @@
-"""A train step as a program of operations on buffers: what the liveness walk runs, whatever traced it. Pure."""
+"""A train step as a program of operations on buffers, independent of the backend that traced it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PARTS = ("weights", "optimizer", "gradients", "activations", "temporaries", "input_batch")
-"""What a byte of device memory is held for."""
+"""The purposes that device memory is attributed to."""
 
 OUTSIDE = -1
 
@@ -16,7 +16,7 @@ class Value:
     """One tensor.
 
     `part` is one of `PARTS`. `alias_of` is the index of the value whose buffer it shares; None for a buffer of its own.
-    What lives outside the step (a variable, a constant) is no value of it: its index is `OUTSIDE`.
+    Tensors that live outside the step, such as variables and constants, have the index `OUTSIDE` instead.
     """
 
     size_bytes: int
@@ -26,10 +26,10 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation: it starts when `inputs` and `after` are done, and holds `workspace_bytes` while it makes `outputs`.
+    """One operation: it starts when `inputs` and `after` are done, and holds `workspace_bytes` while it runs.
 
-    `may_overwrite` are the inputs whose buffer the first output takes over when nobody else will read it. `seconds` is a
-    rough duration that decides only which operations overlap.
+    The first output takes over the buffer of an input in `may_overwrite` that has no other reader left. `seconds` is a
+    rough duration, which decides only which operations overlap.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Program:
-    """A traced step for one batch size; `held_bytes` are the buffers that live before and after it, by part."""
+    """A traced step for one batch size; `held_bytes` are the sizes of the buffers that outlive it, by part."""
 
     values: tuple[Value, ...]
     operations: tuple[Operation, ...]

@@ -14,13 +14,13 @@ _UNSIZED = ("resource", "variant", "string")
 
 @dataclass(frozen=True)
 class Scale:
-    """Puts `batch_size` samples in the place of the `traced` ones: in every dimension that `traced` divides."""
+    """Replaces the `traced` number of samples by `batch_size`, in every dimension that `traced` divides."""
 
     traced: int
     batch_size: int
 
     def shape(self, tensor: Any) -> tuple[int, ...] | None:
-        """The dimensions of a tensor (or TensorSpec); None when they are not known before the step runs."""
+        """Return the shape of a tensor or TensorSpec; None when it is not known before the step runs."""
         if not tensor.shape.is_fully_defined():
             return None
         return tuple(
@@ -28,17 +28,17 @@ class Scale:
         )
 
     def tensor_bytes(self, tensor: Any) -> int:
-        """The bytes of a tensor; 0 for handles, lists, and what is not known before the step runs."""
+        """Return the bytes of a tensor; 0 for handles, lists, and shapes that are not known before the step runs."""
         shape = self.shape(tensor)
         return 0 if shape is None or tensor.dtype.name in _UNSIZED else math.prod(shape) * int(tensor.dtype.size)
 
 
 def batch_bytes(batch: Any, batch_size: int) -> tuple[int, ...]:
-    """The bytes of each array of a batch of so many samples."""
-    leaves = keras.tree.flatten(forms(batch, batch_size))
+    """Return the bytes of each array of a batch."""
+    leaves = keras.tree.flatten(batch_specs(batch, batch_size))
     return tuple(math.prod(leaf.shape.as_list()) * int(leaf.dtype.size) for leaf in leaves)
 
 
-def forms(batch: Any, batch_size: int) -> Any:
-    """What a batch of so many samples looks like, as TensorSpecs."""
+def batch_specs(batch: Any, batch_size: int) -> Any:
+    """Return the TensorSpecs of a batch."""
     return keras.tree.map_structure(lambda leaf: tf.TensorSpec((batch_size, *leaf.shape[1:]), leaf.dtype), batch)

@@ -1,4 +1,4 @@
-"""XLA's own buffer assignment of a train step: compiled, not run (loads TensorFlow)."""
+"""XLA's own buffer assignment of a train step, which is compiled and not run (loads TensorFlow)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from autofit.backends.tensorflow.memory.shapes import forms
+from autofit.backends.tensorflow.memory.shapes import batch_specs
 
 _REPORT = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
 _FLAGS = "XLA_FLAGS"
 
 
 def step_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
-    """All buffers of the compiled train step, the model's and the optimizer's variables included, in bytes.
+    """Return the bytes of all buffers of the compiled train step, including the model's and the optimizer's variables.
 
-    XLA writes a report of each compilation when it is told to by its flags, which it reads at the first one in a process.
+    XLA writes a memory-usage report of each compilation if its flags, which it reads once per process, ask for one.
 
     Args:
         model: built and compiled, its optimizer built.
@@ -30,26 +30,26 @@ def step_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
         batch_size: samples to compile for.
 
     Returns:
-        None when XLA cannot compile the step, or leaves no report because it had compiled something before.
+        None when XLA cannot compile the step, or writes no report because it compiled something before the flags were set.
     """
-    reports, form = _reports(), forms(batch, batch_size)
+    reports, specs = _reports(), batch_specs(batch, batch_size)
 
     def step(*leaves: Any) -> Any:
-        return model.train_step(keras.tree.pack_sequence_as(form, leaves))
+        return model.train_step(keras.tree.pack_sequence_as(specs, leaves))
 
     try:
         compiled = tf.function(step, jit_compile=True)
-        compiled.experimental_get_compiler_ir(*keras.tree.flatten(form))("optimized_hlo")
+        compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))("optimized_hlo")
     except (tf.errors.OpError, ValueError, NotImplementedError):
         return None
     texts = [file.read_text() for file in reports.glob("*memory-usage-report.txt")]
-    shutil.rmtree(reports, ignore_errors=True)  # XLA makes it anew
-    return max((int(found[1]) for text in texts for found in _REPORT.finditer(text)), default=None)
+    shutil.rmtree(reports, ignore_errors=True)  # XLA creates it again
+    return max((int(match[1]) for text in texts for match in _REPORT.finditer(text)), default=None)
 
 
 @functools.cache
 def _reports() -> Path:
-    """The folder for XLA's reports."""
+    """Create the folder for XLA's reports and ask for them."""
     folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
     os.environ[_FLAGS] = f"{os.environ.get(_FLAGS, '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
     return folder

@@ -1,0 +1,126 @@
+"""What the memory estimate takes from TensorFlow's private parts, each pinned against the installed version."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MEMORY = "autofit/backends/tensorflow/memory/"
+
+PROGRAM = """
+import json, sys
+import keras, numpy as np, tensorflow as tf
+from autofit.backends.tensorflow.backend import uses_onednn
+from autofit.backends.tensorflow.memory import loops, xla
+from autofit.backends.tensorflow.memory.graph import TracedStep
+from autofit.backends.tensorflow.memory.liveness import peak
+
+inputs = keras.Input((6,))
+model = keras.Model(inputs, keras.layers.Dense(3)(keras.layers.Dense(4, activation="relu")(inputs)))
+model.compile("adam", "mse")
+model.optimizer.build(model.trainable_variables)
+batch = np.ones((2, 6), "float32"), np.ones((2, 3), "float32")
+variables = sum(v.numpy().nbytes for v in model.optimizer.variables + model.variables)
+
+@tf.function
+def called(x):
+    return x + 1.0
+
+@tf.function
+def step(x):
+    count = tf.constant(0)
+    _, x = tf.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, x * 2.0), (count, x))
+    x = called(x)
+    return tf.cond(tf.reduce_sum(x) > 0.0, lambda: x, lambda: -x)
+
+graph = step.get_concrete_function(tf.TensorSpec((5,))).graph
+op = {op.type: op for op in graph.get_operations()}
+
+def onednn():
+    assert uses_onednn() is False, uses_onednn()
+
+def loop():
+    (loop,) = (op[kind] for kind in loops.LOOPS if kind in op)
+    body = loops.body_of(loop)
+    assert len(body.inputs) == len(loop.inputs) and len(body.outputs) == len(loop.outputs)
+    assert any(inner.type == "Mul" for inner in body.get_operations())
+
+def branches():
+    (choice,) = (op[kind] for kind in ("If", "StatelessIf") if kind in op)
+    kinds = [{inner.type for inner in branch.get_operations()} for branch in loops.branches_of(choice)]
+    assert ["Neg" in kind for kind in kinds] == [False, True], kinds
+
+def call():
+    (call,) = (op[kind] for kind in ("PartitionedCall", "StatefulPartitionedCall") if kind in op)
+    body = call.graph._get_function(call.get_attr("f").name).graph
+    assert len(body.inputs) == len(call.inputs) and len(body.outputs) == len(call.outputs)
+
+def operations_of_step():
+    program = TracedStep(model, batch, on_cpu=True, onednn=False).program(8)
+    return program, program.operations
+
+def gradients():
+    program, operations = operations_of_step()
+    parts = {program.values[o.outputs[0]].part for o in operations if "MatMul" in o.name}
+    assert parts == {"activations", "gradients"}, sorted(o.name for o in operations)
+
+def optimizer():
+    program, operations = operations_of_step()
+    updates = [o for o in operations if f"{model.optimizer.name}/" in o.name]
+    assert any("Sqrt" in o.name for o in updates), sorted(o.name for o in operations)
+    assert all(program.values[v].part == "temporaries" for o in updates for v in o.outputs)
+
+def parts():
+    found = peak(operations_of_step()[0]).bytes_by_part
+    assert min(found["weights"], found["optimizer"], found["input_batch"]) > 0, found
+
+def report():
+    total = xla.step_bytes(model, batch, 8)
+    assert total is not None, "no report, or no total in it"
+    assert total >= variables, (total, variables)
+
+problems = {}
+for check in (onednn, loop, branches, call, gradients, optimizer, parts, report):
+    try:
+        check()
+    except Exception as error:
+        problems[check.__name__] = f"{type(error).__name__}: {error}"
+print(json.dumps(problems))
+"""
+
+FACTS = {
+    "onednn": ("_pywrap_util_port.IsMklEnabled() does not follow TF_ENABLE_ONEDNN_OPTS", "backends/tensorflow/backend.py"),
+    "loop": ("while_v2._get_graph does not return the body of a loop", MEMORY + "loops.py"),
+    "branches": ("cond_v2.get_func_graphs does not return the branches of an If", MEMORY + "loops.py"),
+    "call": ("Graph._get_function does not return the body of a call", MEMORY + "graph.py"),
+    "gradients": ("operations of the backward pass are not named gradient_tape/…", MEMORY + "graph.py"),
+    "optimizer": ("operations of an update are not named after the optimizer", MEMORY + "graph.py"),
+    "parts": ("a traced step has no weights, optimizer variables or batch", MEMORY + "graph.py"),
+    "report": ("XLA's memory-usage report is missing, or its total is not where it was", MEMORY + "xla.py"),
+}
+
+
+@pytest.fixture(scope="module")
+def problems():
+    """What the checks in a process of their own complain of, by the fact's key."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        check=False,  # the assertion below shows what it wrote
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_the_memory_estimate_can_rest_on(problems, fact):
+    meaning, file = FACTS[fact]
+    assert fact not in problems, f"{meaning}; {file} rests on it: {problems[fact]}"
