@@ -63,7 +63,7 @@ def build_request(workload: Workload, *, fresh: bool, asked: dict[str, Any]) -> 
     checked = settings.check(dtype_policy=workload.dtype_policy, jit_compile=workload.jit_compile, **asked)
     del checked["dtype_policy"], checked["jit_compile"]
     for given in (workload.data, workload.validation):
-        prebuilt.check(given)
+        prebuilt.refuse_unsupported(given)
     here = host.detect(gpus.nvidia_devices())
     device = gpus.choose_device(here, checked.pop("device"))
     if device is not None:

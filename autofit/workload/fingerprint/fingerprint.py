@@ -15,7 +15,7 @@ from typing import Any
 from autofit.workload.fingerprint.modules import Modules
 from autofit.workload.fingerprint.values import Values
 from autofit.workload.reference import Reference
-from autofit.workload.workload import Workload, handing_over
+from autofit.workload.workload import Workload, explained_pickling_errors
 
 _DEEPER = 4  # times Python's recursion limit: a pickler, written in C, goes deeper than the functions here
 
@@ -43,7 +43,7 @@ def identify(workload: Workload) -> Identity:
     modules = Modules([str(part.path.parent) for part in parts if isinstance(part, Reference) and part.path])
     limit = sys.getrecursionlimit()
     try:
-        with handing_over():
+        with explained_pickling_errors():
             sys.setrecursionlimit(_DEEPER * limit)
             texts = [_text(part, modules) for part in parts]
             arguments = [dict(workload.model_kwargs), dict(workload.data_kwargs), dict(workload.validation_kwargs)]
