@@ -61,12 +61,12 @@ class Modules:
     def follow(self, imports: Iterable[str], file: Path) -> None:
         """Add the own modules that imports lead to, in a file or, if it does not exist, in a notebook."""
         importing = file if file.is_file() else Path("notebook").absolute()
-        self.add(*(found for name in imports for found in self._files_of(name, importing)))
+        self.add(*(imported for name in imports for imported in self._files_of(name, importing)))
 
     def text(self) -> str:
         """The modules' names and digests, the same in whichever folder they lie."""
-        files = sorted(self._digests, key=lambda file: (file.name, file))
-        return "\n".join(f"{file.name} {self._digests[file]}" for file in files)
+        digests = {file.resolve(): digest for file, digest in self._digests.items()}  # once, whatever links lead to it
+        return "\n".join(f"{file.name} {digests[file]}" for file in sorted(digests, key=lambda file: (file.name, file)))
 
     def _files_of(self, name: str, file: Path) -> Iterator[Path]:
         """The own files that an import in a file runs: a module's, and those of the packages that it is in."""
@@ -76,13 +76,13 @@ class Modules:
         folders = [*self._folders, *sys.path, *map(str, file.parents)]
         if level:
             folders = [str(file.parents[min(level, len(file.parents)) - 1])]
-        elif parts[0] == "*":
+        elif parts[:1] == ["*"]:
             folders = [str(file.parent), *self._folders]
         for place, part in enumerate(parts):
             if part.endswith("*"):
-                for found in pkgutil.iter_modules(folders):
-                    if found.name.startswith(part[:-1]):
-                        yield from _locate(found.name, folders)[0]
+                for module in pkgutil.iter_modules(folders):
+                    if module.name.startswith(part[:-1]):
+                        yield from _locate(module.name, folders)[0]
                 return
             files, folders = _locate(part, folders)
             yield from files

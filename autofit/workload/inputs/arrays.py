@@ -15,7 +15,7 @@ from autofit.workload.inputs.protocol import FitInput
 
 
 class Arrays(FitInput):
-    """Arrays (x, y) or (x, y, sample_weight) in memory, nested in lists and dicts or not; the first axis counts the samples.
+    """Arrays (x, y) or (x, y, sample_weight) in memory, nested or not; the first axis counts the samples.
 
     Raises:
         UsageError: the arrays do not agree on the number of samples, or there are none.

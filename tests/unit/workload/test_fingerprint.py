@@ -162,6 +162,7 @@ def test_comments_layout_docstrings_main_blocks_and_other_modules_do_not(project
         ("block = list(map(importlib.import_module, NAMES))", "layers.py", "f = SIZE\n"),
         ("block = __import__('nets', fromlist=['resnet'])", "nets/resnet.py", "f = SIZE\n"),
         ("block = import_module('.resnet', package='nets')", "nets/resnet.py", "f = SIZE\n"),
+        ("block = import_module(''), import_module('layers')", "layers.py", "f = SIZE\n"),
         ("block = import_module(f'{package}.{kind}')", "layers.py", "f = SIZE\n"),
         ("block = import_module(kind + '.model')", "layers.py", "f = SIZE\n"),
         ("from gathered import *", "gathered/one.py", "f = SIZE\n"),
@@ -278,6 +279,22 @@ def test_a_file_beside_the_model_comes_before_an_installed_one(tmp_path):
         after = identify(Workload(Reference("model.py:build", str(tmp_path)), None))
         assert after.fingerprint != before.fingerprint
         before = after
+
+
+def test_a_link_to_the_folder_changes_nothing(tmp_path, monkeypatch):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "project")
+    (tmp_path / "project" / "model.py").write_text("import linked_layers, model\n\ndef build():\n    return 1\n")
+    (tmp_path / "project" / "linked_layers.py").write_text("import model\n")
+    before = fingerprint(Reference("project/model.py:build", str(tmp_path)), None)
+    monkeypatch.syspath_prepend(tmp_path / "link")
+    assert fingerprint(Reference("project/model.py:build", str(tmp_path)), None) == before
+    module = importlib.import_module("linked_layers").model
+    by_link = fingerprint(module.build, None)
+    monkeypatch.syspath_prepend(tmp_path / "project")
+    assert fingerprint(module.build, None) == by_link
+    for name in ("linked_layers", "model"):
+        del sys.modules[name]
 
 
 def test_a_module_written_a_moment_ago_is_found(tmp_path):
@@ -678,9 +695,10 @@ def test_folders_beside_the_model_are_not_looked_into(tmp_path):
     (tmp_path / "model.py").write_text("from importlib import import_module\n\ndef build():\n    import_module('layers')\n")
     (tmp_path / "layers.py").write_text("SIZE = 1\n")
     (tmp_path / "photos").mkdir()
-    listed = []
-    sys.addaudithook(lambda event, details: listed.append(str(details[0])) if event == "os.listdir" else None)
+    listed, watching = [], [True]  # an audit hook stays until Python ends
+    sys.addaudithook(lambda event, details: listed.append(details[0]) if watching and event == "os.listdir" else None)
     before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
+    watching.clear()
     assert str(tmp_path) in listed
     assert str(tmp_path / "photos") not in listed
     (tmp_path / "layers.py").write_text("SIZE = 2\n")
