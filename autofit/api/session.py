@@ -86,7 +86,7 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
     if not callable(build_model) and not isinstance(build_model, Reference):
         raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
     for data in (workload.data, workload.validation):
-        prebuilt.check(data)
+        prebuilt.refuse_unsupported(data)
     machine = host.detect(gpus.nvidia_devices())
     device = gpus.choose_device(machine, settings.device)
     if device is not None:

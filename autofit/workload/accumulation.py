@@ -1,4 +1,4 @@
-"""Gradient accumulation: how many batches make one update of the weights, and where Keras is told."""
+"""Gradient accumulation: how many batches make one update of the weights, and where that number is set."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from autofit.errors import UsageError
 
 NAME = "gradient_accumulation_steps"
-"""What Keras's optimizers call it; a `build_model` that has a parameter of that name is given it."""
+"""The argument of Keras's optimizers; a `build_model` that has a parameter of this name receives it."""
 
 
 def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
-    """Batches that make one update; 1 where nothing is accumulated."""
+    """Batches per update; 1 without accumulation."""
     if effective_batch_size is None or not batch_size:
         return 1
     return max(1, round(effective_batch_size / batch_size))
 
 
 def optimizer_kwargs(batch_size: int | None, effective_batch_size: int | None) -> dict[str, int]:
-    """The optimizer's arguments; Keras takes no 1."""
+    """The optimizer's arguments; none for one batch per update, which Keras rejects."""
     steps = steps_of(batch_size, effective_batch_size)
     return {NAME: steps} if steps > 1 else {}
 
@@ -34,14 +34,14 @@ def is_argument_of(build_model: Callable[..., Any]) -> bool:
 
 
 def place_of(model: Any, build_model: Callable[..., Any]) -> str:
-    """Where the steps are told: "build_model", "optimizer", or "optimizer.inner_optimizer" where losses are scaled."""
+    """Where to set the steps: "build_model", "optimizer", or "optimizer.inner_optimizer" if losses are scaled."""
     if is_argument_of(build_model):
         return "build_model"
     return "optimizer.inner_optimizer" if hasattr(model.optimizer, "inner_optimizer") else "optimizer"
 
 
 def accumulate(model: Any, steps: int) -> None:
-    """Let the optimizer of a compiled model accumulate so many batches.
+    """Make the optimizer of a compiled model accumulate over `steps` batches.
 
     Raises:
         UsageError: the optimizer has variables already, or cannot accumulate.

@@ -23,9 +23,9 @@ class Reference:
 
     @property
     def path(self) -> Path | None:
-        """The Python file that is meant, or None where a module is."""
-        place = self.text.rpartition(":")[0]
-        return (Path(self.folder) / place).resolve() if place.endswith(".py") else None
+        """The Python file; None if a module is named."""
+        file = self.text.rpartition(":")[0]
+        return (Path(self.folder) / file).resolve() if file.endswith(".py") else None
 
     @property
     def module(self) -> str:
@@ -37,14 +37,14 @@ class Reference:
         """The function's name."""
         return self.text.rpartition(":")[2]
 
-    def check(self) -> None:
-        """Look for what can be missed without importing anything.
+    def validate(self) -> None:
+        """Check statically that the function exists; nothing is imported.
 
         Raises:
-            UsageError: the text is no reference, the file is not there, or the file does not define the name.
+            UsageError: the text is no reference, the file does not exist, or it does not define the name.
         """
-        place, _, name = self.text.rpartition(":")
-        if not place or not name.isidentifier():
+        module, _, name = self.text.rpartition(":")
+        if not module or not name.isidentifier():
             raise UsageError(f"{self.text!r} is neither path/to/file.py:function nor package.module:function")
         if self.path is None:
             return
@@ -76,16 +76,15 @@ class Reference:
             raise UsageError(
                 f"{self.text!r}: another module named {self.module} is in use ({module.__file__}); rename the file"
             )
-        found = getattr(module, self.name, None)
-        if not callable(found):
+        function = getattr(module, self.name, None)
+        if not callable(function):
             raise UsageError(f"{self.text!r}: {self.module} has no function {self.name}")
-        return found  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
+        return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
 
 
 def _may_define_otherwise(body: list[ast.stmt], name: str) -> bool:
-    """Whether the name is assigned or imported at the top of a file, in which case only importing it can tell."""
-    names = {n.id for stmt in body for n in ast.walk(stmt) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    imports = [a for stmt in body for a in getattr(stmt, "names", [])]
-    return name in names or any(
-        getattr(a, "asname", None) == name or getattr(a, "name", "") in (name, "*") for a in imports
-    )
+    """Whether a file may assign or import the name, in which case only importing the file can tell."""
+    nodes = [node for statement in body for node in ast.walk(statement)]
+    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    return bool({name, "*"} & (assigned | imported))

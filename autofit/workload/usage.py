@@ -1,4 +1,4 @@
-"""How the user's functions are written in code."""
+"""How to call the user's functions in code: for the snippet that a report shows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 
 
 def usage_of(workload: Workload) -> Usage:
-    """How the user would write the workload's functions in code."""
+    """Write the workload's functions as the user would in code."""
     imports: list[str] = []
     build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
     data, data_kwargs = _unwrapped(workload.data, workload.data_kwargs)
-    held_back, validation_kwargs = _unwrapped(workload.validation, workload.validation_kwargs)
+    make_validation, validation_kwargs = _unwrapped(workload.validation, workload.validation_kwargs)
     arguments = ", ".join(f"{key}={value!r}" for key, value in model_kwargs.items())
     validation = None
     if workload.validation is not None:
-        otherwise = "make_validation" if _form(workload.validation) is DataForm.FACTORY else "validation"
-        validation = _name(held_back, otherwise, imports)
+        unnamed = "make_validation" if _form(workload.validation) is DataForm.FACTORY else "validation"
+        validation = _name(make_validation, unnamed, imports)
     return Usage(
         model=f"{_name(build, 'build_model', imports)}({arguments})",
         data=_name(data, "make_data" if _form(workload.data) is DataForm.FACTORY else "data", imports),
@@ -41,15 +41,15 @@ def usage_of(workload: Workload) -> Usage:
 
 
 def _form(data: Any) -> DataForm:
-    """What the user hands over: a "factory", an "object" that takes the knobs as attributes, or "arrays"."""
+    """The form of the data."""
     if callable(data) or isinstance(data, Reference):
         return DataForm.FACTORY
     return DataForm.OBJECT if prebuilt.is_pydataset(data) else DataForm.ARRAYS
 
 
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """What a `functools.partial` calls, and all the arguments that it is given by name; anything else is itself, and so is
-    a partial some of whose arguments have no name.
+    """The function and keyword arguments of a `functools.partial`; anything else, and a partial with arguments that cannot
+    be passed by keyword, stays as it is.
     """
     if not isinstance(part, functools.partial):
         return part, dict(kwargs)
@@ -63,8 +63,8 @@ def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any
     return part.func, {**given, **part.keywords, **kwargs}
 
 
-def _name(function: Any, otherwise: str, imports: list[str]) -> str:
-    """The function's name in code, its import added to `imports`; `otherwise` where it has none that can be imported."""
+def _name(function: Any, unnamed: str, imports: list[str]) -> str:
+    """The function's name in code, its import added to `imports`; `unnamed` if no name of it can be imported."""
     if isinstance(function, Reference):
         if function.path is not None:
             folder = f"sys.path.insert(0, {str(function.path.parent)!r})"
@@ -73,7 +73,7 @@ def _name(function: Any, otherwise: str, imports: list[str]) -> str:
         return function.name
     name = getattr(function, "__qualname__", "")
     if isinstance(function, functools.partial) or not name.isidentifier():
-        return otherwise
+        return unnamed
     if function.__module__ != "__main__":
         _import(function.__module__, name, imports)
     return str(name)

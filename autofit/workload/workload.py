@@ -1,8 +1,8 @@
-"""The user's model and data, in a form that crosses a process wall.
+"""The user's model and data, in a form that can be passed to another process.
 
-Callables cross as references (from YAML) or by cloudpickle (from Python, so that functions of `__main__` and of notebooks
-work). NumPy arrays, wherever they hang, cross as `.npy` files that each trial maps into memory: written once a tune,
-never pickled.
+Callables are passed as references (from YAML) or by cloudpickle (from Python, so that functions of `__main__` and of
+notebooks work). Large NumPy arrays, also those inside other objects, are written once per tune to `.npy` files that each
+trial maps into memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SMALL_ARRAY_BYTES = 64 * 1024  # below this a file of its own costs more than i
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and its data: `build_model(**model_kwargs)` gives a compiled model; `data` is (x, y) arrays, or a factory.
+    """A model and its data: `build_model(**model_kwargs)` returns a compiled model; `data` is (x, y) arrays, or a factory.
 
-    The model is built under `dtype_policy`, and compiled by XLA or not as `jit_compile` says; None leaves either to it.
+    `dtype_policy` is set while the model is built, `jit_compile` turns XLA on or off; None leaves both to the model.
     """
 
     build_model: Callable[..., Any] | Reference
@@ -45,15 +45,15 @@ class Workload:
         """Write the workload to a folder: one pickle, and a file for each large array.
 
         Raises:
-            UsageError: something in it cannot be pickled, or there is no room for the arrays.
+            UsageError: something in it cannot be pickled, or the arrays do not fit on the disk.
         """
-        with handing_over(), open(folder / _PICKLE_FILE, "wb") as file:
+        with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump(list(sys.path), file)
             _ArrayPickler(file, folder).dump(self)
 
 
 def load(folder: Path) -> Workload:
-    """Read back a workload, its arrays mapped into memory; the saver's module search path is taken over first."""
+    """Read a saved workload, its arrays mapped into memory, under the module search path of the process that saved it."""
     with open(folder / _PICKLE_FILE, "rb") as file:
         path = pickle.load(file)
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
@@ -63,8 +63,8 @@ def load(folder: Path) -> Workload:
 
 
 @contextlib.contextmanager
-def handing_over() -> Iterator[None]:
-    """Say what cannot be handed to another process, and why."""
+def explained_pickling_errors() -> Iterator[None]:
+    """Turn what pickling raises into a `UsageError` with a remedy."""
     try:
         yield
     except UsageError:
@@ -73,7 +73,7 @@ def handing_over() -> Iterator[None]:
         raise UsageError(
             f"the arrays cannot be written for the trials to map: {error}. Point TMPDIR to a folder with more room"
         ) from None
-    except Exception as error:  # what the methods raise by which the user's objects are pickled
+    except Exception as error:  # raised by the methods that pickle the user's objects
         raise UsageError(
             f"the model or the data cannot be handed to another process: {str(error) or type(error).__name__}. "
             "Pass functions that open files and build objects when they are called"
@@ -81,7 +81,7 @@ def handing_over() -> Iterator[None]:
 
 
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
-    """Pickles by cloudpickle, large arrays to files beside the pickle."""
+    """A cloudpickle pickler that writes large arrays to files beside the pickle."""
 
     def __init__(self, file: IO[bytes], folder: Path) -> None:
         super().__init__(file)
@@ -108,5 +108,5 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def is_plain_array(obj: Any) -> bool:
-    """Whether it is a NumPy array without Python objects in it."""
+    """Whether an object is a NumPy array that holds no Python objects."""
     return isinstance(obj, np.ndarray) and not obj.dtype.hasobject

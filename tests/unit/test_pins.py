@@ -36,7 +36,7 @@ def test_the_fingerprint_of_a_workload():
     found = fingerprint_of(
         DATA / "pinned", "model.py:build", "model.py:Photos", model_kwargs={"depth": 3}, data_kwargs={"folder": "photos"}
     )
-    assert found == "ebdb41e400144c9f"
+    assert found == "8264a9da05a630fb"
 
 
 def test_the_names_under_which_a_tune_is_stored(tmp_path):

@@ -17,7 +17,7 @@ from autofit.search.space import build_space
 from autofit.trial.launcher import ProcessLauncher
 from autofit.tuning import record as records
 from autofit.workload import usage as usages
-from autofit.workload.inputs.prebuilt import check
+from autofit.workload.inputs.prebuilt import refuse_unsupported
 from autofit.workload.workload import Workload
 from tests.fakes import MIB, drain, make_request
 from tests.workload import witness as w
@@ -233,9 +233,9 @@ def test_an_effective_batch_size_is_kept_by_accumulating(tuned, build):
 
 def test_ready_made_data_whose_batch_size_cannot_be_set_is_refused_at_once():
     with pytest.raises(UnsupportedInputError, match=r"def make_data\(batch_size, \*\*knobs\):"):
-        check(ReadOnly())
+        refuse_unsupported(ReadOnly())
     with pytest.raises(UnsupportedInputError, match=r"\.batch\(batch_size\)"):
-        check(w.make_tfdata(8, 1, 1))
+        refuse_unsupported(w.make_tfdata(8, 1, 1))
 
 
 class ReadOnly(w.Dataset):

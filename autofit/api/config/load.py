@@ -96,7 +96,7 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
         if arguments[key] is not None:
             arguments[key] = Reference(arguments[key], folder)
             try:
-                arguments[key].check()
+                arguments[key].validate()
             except UsageError as caught:
                 raise error((key,), str(caught)) from None
     return {**arguments, "space": file.space.values(), "baseline": file.baseline.model_dump(exclude_none=True)}

@@ -1,138 +1,149 @@
-"""Where a module of the user's lies: beside the files that import it, or where Python looks for it."""
+"""The user's own modules, reached by following imports from file to file; nothing is imported and nothing runs.
+
+A module counts as a whole, except for comments, layout, docstrings and its `if __name__ == "__main__":` block. One that
+imports by a name put together at run time counts with the modules beside it, and with those whose names begin like a text
+in the call. An import is written as a dotted name: leading dots make it relative, `*` at the end matches any rest.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import ast
 import functools
-import importlib.util
+import hashlib
+import pkgutil
+import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_INSTALLED = (
-    *{Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "purelib", "platlib")},
-    Path(__file__).resolve().parents[2],  # autofit itself, which may be installed from a checkout
-)
+_INSTALLED = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[2])  # and autofit itself
 _INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
-_SUFFIXES = (*EXTENSION_SUFFIXES, ".py")  # in the order in which Python looks for them
+_IMPORTERS = {"import_module", "__import__"}
+_MAX_CACHED_SOURCES = 1_000  # parsed files kept for the next tune of a sweep
 
 
 @functools.cache
 def is_own(path: Path) -> bool:
-    """Whether a file or folder is neither of the standard library nor of an installed package."""
-    whole = path.resolve()
-    return not any(whole.is_relative_to(folder) for folder in _INSTALLED) and not _INSTALLED_FOLDERS & set(whole.parts)
+    """Whether a file or folder belongs neither to the standard library nor to an installed package."""
+    path = path.resolve()
+    return not any(path.is_relative_to(folder) for folder in _INSTALLED) and not _INSTALLED_FOLDERS & set(path.parts)
 
 
-@dataclass(frozen=True)
-class Module:
-    """Where a module lies: its file (None: a package without `__init__.py`), and the folders of what is below it."""
+class Modules:
+    """The own modules that functions come from, and what these import.
 
-    file: Path | None
-    folders: tuple[Path, ...] = ()
-    above: tuple[Path, ...] = ()
-    """The files of the packages that it is in."""
+    Args:
+        folders: where to look for modules before Python's search path.
 
+    Attributes:
+        packages: top-level names of the imported modules that are not the user's own.
+    """
 
-class Finder:
-    """Finds modules by their dotted names; a folder is listed once."""
+    def __init__(self, folders: Iterable[str] = ()) -> None:
+        self.packages: set[str] = set()
+        self._folders = list(dict.fromkeys(folders))
+        self._digests: dict[Path, str] = {}
 
-    def __init__(self) -> None:
-        self._specs: dict[str, ModuleSpec | None] = {}
-        self._listed: dict[Path, frozenset[str]] = {}
-        self._known: dict[tuple[Path, str], Module | None] = {}
+    def add(self, *files: Path) -> None:
+        """Add files, the packages that they are in, and every own module that they import."""
+        pending = list(files)
+        while pending:
+            file = pending.pop()
+            if file in self._digests or not file.is_file():  # the trial reports a missing file
+                continue
+            self._digests[file], imports = read(file.read_bytes())
+            pending.append(file.parents[file.name == "__init__.py"] / "__init__.py")
+            for name in imports:
+                pending += self._files_of(name, file)
 
-    def find(self, parts: Sequence[str], roots: Iterable[Path]) -> Module | None:
-        """A module of the user's, by its dotted name in parts; None where there is none, or it is installed.
+    def follow(self, imports: Iterable[str], file: Path) -> None:
+        """Add the own modules that imports lead to, in a file or, if it does not exist, in a notebook."""
+        importing = file if file.is_file() else Path("notebook").absolute()
+        self.add(*(imported for name in imports for imported in self._files_of(name, importing)))
 
-        Args:
-            parts: of the name, at least one.
-            roots: folders to look in before Python's own search path.
-        """
-        found = self._top(parts[0], roots)
-        return found and self.inside(found, parts[1:])
+    def text(self) -> str:
+        """The modules' names and digests, the same in whichever folder they lie."""
+        digests = {file.resolve(): digest for file, digest in self._digests.items()}  # once, whatever links lead to it
+        return "\n".join(f"{file.name} {digests[file]}" for file in sorted(digests, key=lambda file: (file.name, file)))
 
-    def inside(self, module: Module, parts: Iterable[str]) -> Module | None:
-        """A module below another."""
-        for part in parts:
-            below = self.below(part, module.folders)
-            if below is None:
-                return None
-            above = module.above if module.file is None else (*module.above, module.file)
-            module = Module(below.file, below.folders, above)
-        return module
-
-    def below(self, name: str, folders: Iterable[Path]) -> Module | None:
-        """A module in the first of the folders that has its file, or else all folders of its name."""
-        spaces: list[Path] = []
-        for folder in folders:
-            if (folder, name) not in self._known:
-                self._known[folder, name] = self._in(folder, name)
-            found = self._known[folder, name]
-            if found is not None and found.file is not None:
-                return found
-            spaces += found.folders if found is not None else ()
-        return Module(None, tuple(spaces)) if spaces else None
-
-    def _in(self, folder: Path, name: str) -> Module | None:
-        """A module in a folder, or the folder of that name in it."""
-        names, inner = self.names_in(folder), folder / name
-        if name in names and (inner / "__init__.py").is_file():
-            return Module((inner / "__init__.py").resolve(), (inner,))
-        file = next((f"{name}{suffix}" for suffix in _SUFFIXES if f"{name}{suffix}" in names), None)
-        if file is not None:
-            return Module((folder / file).resolve())
-        return Module(None, (inner,)) if name in names and inner.is_dir() else None
-
-    def names_in(self, folder: Path) -> frozenset[str]:
-        """What lies in a folder; nothing where it cannot be read."""
-        if folder not in self._listed:
-            with contextlib.suppress(OSError):
-                self._listed[folder] = frozenset(path.name for path in folder.iterdir())
-        return self._listed.setdefault(folder, frozenset())
-
-    def _top(self, name: str, roots: Iterable[Path]) -> Module | None:
-        """A module that is in no package: beside the files that were entered, or where Python looks for it."""
-        found = self.below(name, roots)
-        if found is not None and found.file is not None:
-            return found if is_own(found.file) else None
-        if name not in self._specs:
-            self._specs[name] = None if name in sys.stdlib_module_names else _spec(name)
-        spec = self._specs[name]
-        folders = [Path(folder).resolve() for folder in (spec.submodule_search_locations if spec else None) or ()]
-        if spec is not None and spec.has_location and spec.origin:
-            origin = Path(spec.origin).resolve()
-            return Module(origin, tuple(folders)) if is_own(origin) else None
-        folders = [*(found.folders if found else ()), *filter(is_own, folders)]
-        return Module(None, tuple(dict.fromkeys(folders))) if folders else None
+    def _files_of(self, name: str, file: Path) -> Iterator[Path]:
+        """The own files that an import in a file runs: a module's, and those of the packages that it is in."""
+        level = len(name) - len(name.lstrip("."))
+        parts = [part for part in name[level:].split(".") if part]
+        # a folder above the file comes last: programs add such ones to the search path
+        folders = [*self._folders, *sys.path, *map(str, file.parents)]
+        if level:
+            folders = [str(file.parents[min(level, len(file.parents)) - 1])]
+        elif parts[:1] == ["*"]:
+            folders = [str(file.parent), *self._folders]
+        for place, part in enumerate(parts):
+            if part.endswith("*"):
+                for module in pkgutil.iter_modules(folders):
+                    if module.name.startswith(part[:-1]):
+                        yield from _locate(module.name, folders)[0]
+                return
+            files, folders = _locate(part, folders)
+            yield from files
+            if not files and not folders:
+                self.packages |= set() if level or place else {part}
+                return
 
 
-def file_of(module: str) -> Path | None:
-    """The file of a module that is not installed, by its dotted name; None where there is none, or it is installed."""
-    found = Finder().find(module.split("."), ())
-    return found.file if found is not None else None
+def _locate(name: str, folders: list[str]) -> tuple[list[Path], list[str]]:
+    """The file of an own module (none for a package without `__init__.py`) and the folders of what is below it."""
+    finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    spec = next(filter(None, (finder.find_spec(name, folders) for finder in finders)), None)
+    files = [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
+    below = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return [file for file in files if is_own(file)], [folder for folder in below if is_own(Path(folder))]
 
 
-def package_of(path: Path) -> list[str]:
-    """The dotted name of the package that a file belongs to, in parts; by the `__init__.py` beside and above it."""
-    parts: list[str] = []
-    folder = path.parent
-    while (folder / "__init__.py").is_file():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return parts
-
-
-def tops_of(path: Path) -> tuple[Path, Path]:
-    """The folders from which a file may import: the one that its package is in, and its own."""
-    return path.parents[len(package_of(path))], path.parent
-
-
-def _spec(name: str) -> ModuleSpec | None:
+@functools.lru_cache(_MAX_CACHED_SOURCES)
+def read(content: bytes) -> tuple[str, frozenset[str]]:
+    """A digest of Python code, and its imports; of what is not Python, or too deeply nested, the bytes count."""
+    text, imports = content, frozenset[str]()
     try:
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # ValueError: a module without a spec, as __main__ is
-        return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(content)
+        tree.body = [kept for statement in tree.body for kept in _imported(statement)]
+        imports = frozenset(_imports_of(tree))
+        for node in ast.walk(tree):
+            if isinstance(body := getattr(node, "body", None), list):  # docstrings are constants that stand alone
+                body[:] = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+        text = ast.dump(tree).encode(errors="surrogatepass")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass
+    return hashlib.sha256(text).hexdigest(), imports
+
+
+def _imported(statement: ast.stmt) -> list[ast.stmt]:
+    """What runs of a module's statement when it is imported."""
+    if isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'":
+        return statement.orelse
+    return [statement]
+
+
+def _imports_of(tree: ast.Module) -> Iterator[str]:
+    """The imports anywhere in a file, those by `import_module` and `__import__` too."""
+    unnamed = 0  # importing functions that are called with a name put together at run time, or passed on
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module, names, level):
+                yield from ("." * (level or 0) + (f"{module}." if module else "") + alias.name for alias in names)
+                unnamed += sum(alias.name in _IMPORTERS and alias.asname is not None for alias in names)
+            case ast.Name(name) | ast.Attribute(attr=name) if name in _IMPORTERS:
+                unnamed += 1
+            case ast.Call(ast.Name(name) | ast.Attribute(attr=name), [ast.Constant(str(text))], []) if name in _IMPORTERS:
+                unnamed -= 1
+                yield text
+            case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in _IMPORTERS:
+                constants = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                for beginning in {re.split(r"[^\w.]", text)[0] for text in constants if isinstance(text, str)} - {""}:
+                    yield from (f"{beginning}*", f"{beginning.rstrip('.')}.*")
+    if unnamed:
+        yield "*"

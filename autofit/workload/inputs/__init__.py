@@ -1,1 +1,1 @@
-"""One file per kind of input: the knobs it takes, how a config is applied to it, which kwargs to render."""
+"""The kinds of input, one file each: the knobs it takes, how a config is applied to it, which kwargs to render."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,16 +11,11 @@ import numpy as np
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import leaves, mapped
+from autofit.workload.inputs.protocol import FitInput
 
 
-class Arrays:
-    """Arrays in memory; x, y and sample_weight may be nested in lists and dicts, the first axis counts the samples.
-
-    Args:
-        data: (x, y) or (x, y, sample_weight).
-        config: only `batch_size` applies.
-        report_error: not used; arrays run no code of the user's.
-        again: not used.
+class Arrays(FitInput):
+    """Arrays (x, y) or (x, y, sample_weight) in memory, nested or not; the first axis counts the samples.
 
     Raises:
         UsageError: the arrays do not agree on the number of samples, or there are none.
@@ -31,7 +26,7 @@ class Arrays:
     ends_by_itself: ClassVar[bool] = False
 
     def __init__(
-        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], again: Callable[[], Any] | None
+        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None
     ) -> None:
         lengths = sorted({len(leaf) for leaf in leaves(data)})
         if len(lengths) != 1 or lengths[0] == 0:
@@ -40,7 +35,6 @@ class Arrays:
             )
         self._data = tuple(data)
         self._count = lengths[0]
-        self.batch_seconds = 0.0
         self.batch_samples = min(config.batch_size or 32, self._count)
         self.applied = FitConfig(batch_size=self.batch_samples)
 
@@ -58,7 +52,7 @@ class Arrays:
         return {knob: knob for knob in self.fit_knobs}
 
     def batch(self) -> tuple[Any, ...]:
-        """The first full batch, copied out of the file."""
+        """The first full batch, copied from the mapped file."""
         return tuple(mapped(part, lambda a: np.array(a[: self.batch_samples])) for part in self._data)
 
     def sample_count(self) -> int | None:
@@ -66,7 +60,7 @@ class Arrays:
         return self._count
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """All full batches, as many epochs as the steps take: a part would not fill memory as the whole does."""
+        """All full batches, for as many epochs as the steps take: a part of them would take less memory."""
         per_epoch = self._count // self.batch_samples
         whole = tuple(mapped(part, lambda a: a[: per_epoch * self.batch_samples]) for part in self._data)
         names = ("x", "y", "sample_weight")
@@ -83,11 +77,3 @@ class Arrays:
             "validation_steps": min(steps, math.ceil(self._count / self.batch_samples)),
             "validation_batch_size": self.batch_samples,
         }
-
-    def look(self) -> Iterator[tuple[Any, ...]]:
-        """Nothing: arrays have one shape."""
-        return iter(())
-
-    def batches_made(self) -> int | None:
-        """None: nothing of ours stands between the arrays and Keras."""
-        return None

@@ -1,13 +1,13 @@
-"""A batch as the user's data gives it: checked, and measured."""
+"""Batches as the user's data gives them: nests of arrays, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from autofit.errors import UnsupportedInputError
+from autofit.errors import UnsupportedInputError, UsageError
 
 
 def checked(batch: Any, source: str) -> tuple[Any, ...]:
@@ -30,8 +30,20 @@ def checked(batch: Any, source: str) -> tuple[Any, ...]:
     return parts
 
 
+def first_of(batches: Iterator[Any], source: str) -> Any:
+    """The first batch of an iterator.
+
+    Raises:
+        UsageError: there is none.
+    """
+    batch = next(batches, None)
+    if batch is None:
+        raise UsageError(f"{source} is empty: there is no batch to train on")
+    return batch
+
+
 def first_leaf(nest: Any) -> Any:
-    """The first array of a nest of dicts, lists and tuples; what is no nest is its own leaf."""
+    """The first array of a nest of dicts, lists and tuples; anything else is its own leaf."""
     while isinstance(nest, dict | tuple | list) and nest:
         nest = next(iter(nest.values())) if isinstance(nest, dict) else nest[0]
     return nest

@@ -1,4 +1,4 @@
-"""PyDatasets of our own, for a trial's process (this module loads Keras)."""
+"""PyDatasets that wrap the user's or repeat its batches, for a trial's process (this module loads Keras)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autofit.workload.inputs.wrappers import DatasetProxy, RepeatedBatches
 
 
 class KerasProxy(DatasetProxy, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
-    """A PyDataset with another length, with the workers and the queue of the one behind it."""
+    """A PyDataset with another length, with the workers and the queue of the one that it wraps."""
 
     def __init__(self, dataset: Any, length: int, report_error: Callable[[BaseException], None]) -> None:
         super().__init__(
@@ -19,11 +19,11 @@ class KerasProxy(DatasetProxy, keras.utils.PyDataset):  # type: ignore[misc]  # 
             use_multiprocessing=dataset.use_multiprocessing,
             max_queue_size=dataset.max_queue_size,
         )
-        self.pass_on(dataset, dataset.num_batches, length, report_error)
+        self.wrap(dataset, dataset.num_batches, length, report_error)
 
 
 class Repeated(RepeatedBatches, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
-    """The same batches again and again; takes what `repeat` does."""
+    """The same batches over and over; the arguments are those of `repeat`."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which knobs the data takes, and under which names."""
+"""The knobs that the data takes, and their names there."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ NAMES: dict[str, tuple[str, ...]] = {
     "max_queue_size": ("max_queue_size", "prefetch"),
     "use_multiprocessing": ("use_multiprocessing",),
 }
-"""Under which names a factory may take each knob: Keras's own, and tf.data's."""
+"""The parameter names of each knob in a factory: Keras's own, and those of tf.data."""
 
-_LEAST_AHEAD = 1  # batches that tf.data prefetches where the config has no queue: what Keras itself keeps in passing
+_MIN_PREFETCH_BATCHES = 1  # for tf.data if the config has no queue: Keras itself keeps one batch ready
 
 
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
-    """The knobs that the data takes and that are not fixed by the user, each with the name under which it takes it.
+    """The knobs that the data takes and that the user does not fix, each with its name there.
 
-    A factory takes a knob when it has a parameter of one of the knob's `NAMES`, or `**kwargs`. A knob is fixed by `fixed`
-    (the `data_kwargs`) or as a keyword of a `functools.partial`. A ready-made PyDataset takes those that it has as
+    A factory takes a knob if it has a parameter of one of the knob's `NAMES`, or `**kwargs`. `fixed` (the `data_kwargs`)
+    and the keywords of a `functools.partial` fix a knob. A ready-made PyDataset takes the knobs that it has as
     attributes; arrays take none.
     """
     if not callable(data):
@@ -40,16 +40,16 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     named = {
         p.name for p in parameters if p.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     }
-    found = {}
+    knobs = {}
     for knob, names in NAMES.items():
         taken = next((name for name in names if name in named), knob if takes_any else None)
         if taken is not None and not given & set(names):
-            found[knob] = taken
-    return found
+            knobs[knob] = taken
+    return knobs
 
 
 def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of a factory's parameters that have no default."""
+    """Those of the names that are parameters of a factory without a default."""
     if not callable(data):
         return ()
     parameters = inspect.signature(data).parameters
@@ -61,9 +61,9 @@ def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
 
     Args:
         names: the knobs that it takes, each with its name there.
-        config: the values; of a config without a queue (`FitConfig.has_queue`) tf.data keeps one batch ready.
+        config: the values; without a queue (`FitConfig.has_queue`) tf.data prefetches one batch.
     """
     values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}
     if "max_queue_size" in values and not config.has_queue:
-        values["max_queue_size"] = _LEAST_AHEAD
+        values["max_queue_size"] = _MIN_PREFETCH_BATCHES
     return {names[knob]: value for knob, value in values.items()}

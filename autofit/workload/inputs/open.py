@@ -1,6 +1,6 @@
-"""One file per kind of input: which knobs it takes, how a `FitConfig` is applied to it, which kwargs to render.
+"""The kinds of input, and how the user's data is opened as one of them.
 
-A new kind is a new file with a class like those here, and a line in `KINDS`. The classes load Keras only in the methods
+A new kind is a new file with a subclass of `FitInput`, and its name in `KINDS`. The classes load Keras only in methods
 that a trial's process calls.
 """
 
@@ -21,9 +21,7 @@ from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.sequence import SequenceInput
 from autofit.workload.inputs.tfdata import TfData
 
-KINDS: dict[str, type[Arrays] | type[PyDatasetInput] | type[SequenceInput] | type[TfData] | type[Generator]] = {
-    kind.kind: kind for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, Generator)
-}
+KINDS: dict[str, type[FitInput]] = {kind.kind: kind for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, Generator)}
 
 
 def open_input(
@@ -43,18 +41,17 @@ def open_input(
     """
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
-    again = None
+    reopen = None
     if callable(data):
-        again = functools.partial(data, **kwargs, **given)
+        reopen = functools.partial(data, **kwargs, **given)
     elif names:
-        again = functools.partial(prebuilt.applier(data), **given)
-    made = data if again is None else again()
+        reopen = functools.partial(prebuilt.copy_with, data, **given)
+    made = data if reopen is None else reopen()
     applied = {knob: given[name] for knob, name in names.items() if name in given}
     for kind in KINDS.values():
         if kind.recognises(made):
             at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
-            opened: FitInput = kind(made, FitConfig.of({**applied, **at_fit}), report_error, again)
-            return opened
+            return kind(made, FitConfig.of({**applied, **at_fit}), report_error, reopen)
     raise UnsupportedInputError(
         f"the data is a {type(made).__module__}.{type(made).__qualname__}; autofit takes arrays (x, y) and factories that "
         "return a keras.utils.PyDataset, a tf_keras.utils.Sequence, a tf.data.Dataset or a generator. Wrap others in one"

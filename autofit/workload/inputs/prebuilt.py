@@ -1,9 +1,9 @@
-"""Data that is handed over as an object rather than as a factory: which can be, and how a config is applied to it."""
+"""Data that is an object rather than a factory: which objects are supported, and how a config is applied to them."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autofit.errors import UnsupportedInputError
@@ -17,7 +17,7 @@ _FACTORY = """pass a function that builds it instead; the knobs among its parame
 
 
 def has_base(value: Any, package: str, name: str) -> bool:
-    """Whether a value's class has such a base, by name, so that nothing heavy is imported to find out."""
+    """Whether a value's class has a base of that name; nothing heavy is imported to find out."""
     return any(base.__name__ == name and base.__module__.startswith(package) for base in type(value).__mro__)
 
 
@@ -31,8 +31,8 @@ def is_tfdata(value: Any) -> bool:
     return has_base(value, "tensorflow.python.data", "DatasetV2")
 
 
-def check(data: Any) -> None:
-    """Refuse at once what each trial would refuse.
+def refuse_unsupported(data: Any) -> None:
+    """Refuse, before any trial runs, data that every trial would refuse.
 
     Raises:
         UnsupportedInputError: the object's batch size cannot be set; says how to write the factory.
@@ -52,16 +52,12 @@ def check(data: Any) -> None:
         raise UnsupportedInputError(f"this {name} has no attribute batch_size that can be set; {how}")
 
 
-def applier(data: Any) -> Callable[..., Any]:
-    """A stand-in for the factory of a ready-made PyDataset: gives a copy with the knobs set as attributes."""
-
-    def make(**knobs: Any) -> Any:
-        made = copy.copy(data)
-        for name, value in knobs.items():
-            setattr(made, name, value)
-        return made
-
-    return make
+def copy_with(data: Any, **knobs: Any) -> Any:
+    """A copy of a ready-made PyDataset with the knobs set as attributes."""
+    made = copy.copy(data)
+    for name, value in knobs.items():
+        setattr(made, name, value)
+    return made
 
 
 def knobs_of(data: Any) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""tf_keras Sequences of our own, for a trial's process (this module loads tf_keras)."""
+"""tf_keras Sequences that wrap the user's or repeat its batches, for a trial's process (this module loads tf_keras)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class SequenceProxy(DatasetProxy, tf_keras.utils.Sequence):  # type: ignore[misc
     """A Sequence with another length."""
 
     def __init__(self, dataset: Any, length: int, report_error: Callable[[BaseException], None]) -> None:
-        self.pass_on(dataset, len(dataset), length, report_error)
+        self.wrap(dataset, len(dataset), length, report_error)
 
 
 class RepeatedSequence(RepeatedBatches, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
-    """The same batches again and again; takes what `repeat` does."""
+    """The same batches over and over; the arguments are those of `repeat`."""
 
     def __init__(self, *args: Any) -> None:
         self.repeat(*args)

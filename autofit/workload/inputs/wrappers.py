@@ -1,4 +1,4 @@
-"""What the datasets of our own do that stand around the user's, whichever Keras they are for. Pure Python."""
+"""Datasets that wrap the user's or repeat its batches, whichever Keras they are for; no Keras is loaded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class DatasetProxy:
-    """A dataset with another length: shorter or longer (it starts over), its full batches only.
+    """A dataset with another length, shorter or longer (it starts over), that has full batches only.
 
-    It counts the batches made, and reports what `__getitem__` raises. Ending an epoch by length rather than by
-    `stop_training` leaves no enqueuer behind.
+    It counts the batches made, and reports what `__getitem__` raises. An epoch that ends by its length, unlike one that
+    `stop_training` ends, leaves no enqueuer behind.
     """
 
     _dataset: Any
@@ -19,10 +19,10 @@ class DatasetProxy:
     _report_error: Callable[[BaseException], None]
     _full: int | None
 
-    def pass_on(self, dataset: Any, whole: int | None, length: int, report_error: Callable[[BaseException], None]) -> None:
-        """Stand before a dataset of so many batches (None: endless), as one of `length`."""
+    def wrap(self, dataset: Any, count: int | None, length: int, report_error: Callable[[BaseException], None]) -> None:
+        """Wrap a dataset of `count` batches (None: endless) as one of `length` batches."""
         self._dataset, self._length, self._report_error = dataset, length, report_error
-        self._full = None if whole is None else max(1, whole - 1)  # the last batch may be a part
+        self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
         self._made = multiprocessing.Value("q", 0)
 
     def __len__(self) -> int:
@@ -39,15 +39,15 @@ class DatasetProxy:
         return batch
 
     def on_epoch_begin(self) -> None:
-        """Pass it on, errors reported."""
+        """Forward the call; report what it raises."""
         self._call(getattr(self._dataset, "on_epoch_begin", lambda: None))
 
     def on_epoch_end(self) -> None:
-        """Pass it on, errors reported."""
+        """Forward the call; report what it raises."""
         self._call(self._dataset.on_epoch_end)
 
     def batches_made(self) -> int:
-        """How many batches came out of the dataset behind, in all threads and processes."""
+        """How many batches the wrapped dataset has made, in all threads and processes."""
         return int(self._made.value)
 
     def _call(self, method: Callable[[], None]) -> None:
@@ -59,10 +59,10 @@ class DatasetProxy:
 
 
 class RepeatedBatches:
-    """The same batches again and again: a pipeline that costs next to nothing.
+    """The same batches over and over: a pipeline at almost no cost.
 
-    Keras takes for fixed whatever dimension the first two batches have in common (Keras 3.15, `PyDatasetAdapter`): where
-    batches differ in shape, `opening` are two that do, and come first, once.
+    Keras treats every dimension that the first two batches share as fixed (Keras 3.15, `PyDatasetAdapter`). If shapes vary,
+    `opening` holds two batches that differ, which come first, once.
     """
 
     _opening: Sequence[tuple[Any, ...]]
@@ -70,7 +70,7 @@ class RepeatedBatches:
     _length: int
 
     def repeat(self, batches: Sequence[tuple[Any, ...]], length: int, opening: Sequence[tuple[Any, ...]]) -> None:
-        """Give the batches in turn, as a dataset of so many."""
+        """Repeat the batches as a dataset of `length` batches."""
         self._batches, self._length, self._opening = batches, length, opening
 
     def __len__(self) -> int:

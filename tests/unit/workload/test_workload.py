@@ -11,7 +11,7 @@ from autofit.errors import UnsupportedInputError, UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload import workload
 from autofit.workload.inputs.knobs import arguments_of, knobs_of, required_of
-from autofit.workload.inputs.prebuilt import check
+from autofit.workload.inputs.prebuilt import refuse_unsupported
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -74,10 +74,10 @@ def test_a_reference_is_a_path_or_a_module(tmp_path, monkeypatch):
 
 def test_a_name_that_only_importing_can_tell_is_let_through(tmp_path):
     (tmp_path / "m.py").write_text("from math import sqrt as f\ng = f\n")
-    Reference("m.py:f", str(tmp_path)).check()
-    Reference("m.py:g", str(tmp_path)).check()
+    Reference("m.py:f", str(tmp_path)).validate()
+    Reference("m.py:g", str(tmp_path)).validate()
     with pytest.raises(UsageError, match="does not define h"):
-        Reference("m.py:h", str(tmp_path)).check()
+        Reference("m.py:h", str(tmp_path)).validate()
 
 
 class Takes:
@@ -117,7 +117,7 @@ def test_tf_datas_names_stand_for_the_knobs():
 @pytest.mark.parametrize("data", [iter([1]), (n for n in range(3))])
 def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_factory(data):
     with pytest.raises(UnsupportedInputError, match=r"def make_data\(batch_size\):"):
-        check(data)
+        refuse_unsupported(data)
 
 
 def test_two_files_of_one_name_are_not_taken_for_each_other(tmp_path, monkeypatch):
