@@ -255,7 +255,7 @@ def test_a_module_is_found_by_its_name(tmp_path, monkeypatch):
 )
 def test_of_a_module_that_is_installed_the_version_counts(module, packages):
     found = identify(Workload(Reference(f"{module}:build"), None))
-    assert set(found.versions) == packages
+    assert set(found.versions) == {package for package in packages if version_of(package)}  # autofit may be a checkout
     assert identify(Workload(Reference(f"{module}:other"), None)).fingerprint != found.fingerprint
 
 
