@@ -31,7 +31,7 @@ class Tuned:
 
     def __init__(self, fresh, launcher, folder, workload, **asked):
         self._fresh, self.folder = fresh, folder
-        self.make_request = make_request(folder, usage=usages.usage_of(workload), host_bytes=8192 * MIB, **asked)
+        self._request = make_request(folder, usage=usages.usage_of(workload), host_bytes=8192 * MIB, **asked)
         self._effective = asked.get("effective_batch_size")
         launcher.change(workload)
         spec = TrialSpec(Role.DESCRIBE, FitConfig(16, 1, 10, False), LIMITS, 60, effective_batch_size=self._effective)
@@ -45,17 +45,17 @@ class Tuned:
     def snippet(self, config):
         """The lines to paste for a config."""
         chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
-        q = self.make_request
+        request = self._request
         seen = TuneLog(
-            limits=q.limits,
-            machine=q.machine,
-            device=q.device_name,
+            limits=request.limits,
+            machine=request.machine,
+            device=request.device_name,
             description=self.description,
             trials=(),
             seconds=1.0,
-            usage=q.usage,
+            usage=request.usage,
         )
-        return snippet.render(records.record(q, seen, self.description, chosen, "settled"))
+        return snippet.render(records.record(request, seen, self.description, chosen, "settled"))
 
     def run(self, config, before=""):
         """Run them in a fresh interpreter; returns what was written down."""
