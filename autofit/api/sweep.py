@@ -123,12 +123,12 @@ def _sweep(
         return tune(**{**told, "fresh": fresh, "progress": Stoppable(stop) if lanes else shown})
 
     for event in sweeping.sweep(title, cells, tune_cell, lanes):
-        where = f"cell {event.index + 1} of {len(cells)}: {wording.told(event.cell.values)}"
+        where = f"cell {event.index + 1} of {len(cells)}: {wording.cell_label(event.cell.values)}"
         if isinstance(event, sweeping.CellBegins):
             shown.title(where + (f", on {event.lane.device}" if event.lane else ""))
             continue
         swept = SweepResult.of(event.record)
-        came = wording.came_to(event.cell)
+        came = wording.cell_outcome(event.cell)
         shown.show(Notice(f"{where}: {came}" if lanes else came))
         if save is not None:
             save(swept)

@@ -24,6 +24,6 @@ def check(file: _File, storage: _Storage = None) -> None:
         cells = api.check_file(file, **_given(storage=storage))
         for number, (values, found) in enumerate(cells, 1):
             if values:
-                console.print(f"cell {number} of {len(cells)}: {wording.told(values)}", style="bold", markup=False)
+                console.print(f"cell {number} of {len(cells)}: {wording.cell_label(values)}", style="bold", markup=False)
             print_checked(found, console)
         console.print(f"\n{file} is in order; nothing was run", markup=False, soft_wrap=True)

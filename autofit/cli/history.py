@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from autofit.cli.exit import told
+from autofit.records.units import counted
 from autofit.report.console import history
 from autofit.storage import urls
 from autofit.tuning.request import PREFIX
@@ -32,7 +33,7 @@ def list_history(
         if prune is not None:
             names = history.matching(tunes, prune)
             past.forget(storage, names)
-            typer.echo(f"{len(names)} {'tune is' if len(names) == 1 else 'tunes are'} forgotten", err=as_json)
+            typer.echo(f"removed {counted(len(names), 'tune')}", err=as_json)
             tunes = tuple(tune for tune in tunes if tune.name not in names)
         if as_json:
             typer.echo(history.as_json(tunes))

@@ -14,6 +14,7 @@ from autofit.api.result import SweepResult
 from autofit.cli.exit import check_place, told
 from autofit.cli.options import _given, _Launch, _Quiet, _Storage
 from autofit.errors import UsageError
+from autofit.records.units import counted
 from autofit.report.console.progress import Progress
 from autofit.report.console.sweep import print_sweep
 from autofit.storage import sweep_files
@@ -53,10 +54,8 @@ def sweep(
     def kept() -> str:
         if not ended:
             return "every process is ended. Finished trials are kept: the same command, without --fresh, goes on."
-        return (
-            f"every process is ended. {ended} finished {'cell is' if ended == 1 else 'cells are'} in {output}: "
-            "the same command, without --fresh, goes on from there."
-        )
+        cells = counted(ended, "finished cell")
+        return f"every process is ended. {output} has {cells}; the same command, without --fresh, goes on from there."
 
     with told(kept):
         for path in (output, sweep_files.csv_path(output)):

@@ -14,6 +14,7 @@ from autofit.cli.exit import check_place, told
 from autofit.cli.options import _File, _given, _Launch, _Quiet, _Storage
 from autofit.errors import AutofitError
 from autofit.records.result import FailedTune
+from autofit.records.units import counted
 from autofit.report.console.progress import Progress
 from autofit.report.console.summary import summarise
 from autofit.storage import result_files
@@ -37,11 +38,8 @@ def tune(
     progress = Progress(console, quiet=quiet)
 
     def kept() -> str:
-        count = progress.trials_kept
-        return (
-            f"every process is ended. {count} finished {'trial is' if count == 1 else 'trials are'} kept: "
-            "the same command, without --fresh, goes on from there."
-        )
+        kept = counted(progress.trials_kept, "finished trial")
+        return f"every process is ended. Kept: {kept}; the same command, without --fresh, goes on from there."
 
     with told(kept):
         check_place("--output", output)

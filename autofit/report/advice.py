@@ -6,7 +6,7 @@ import math
 
 from autofit.records.result import TuneRecord
 from autofit.records.trial import FitConfig, Trial
-from autofit.records.units import format_rate
+from autofit.records.units import counted, format_rate
 
 _NOISY = 1.25  # times the slowest run: runs differ by 2 to 10 % where a machine does nothing else
 _PICKLING_SHARE = 0.6  # of what its workers could make: a pool below that, and heavy to hand over, is held back
@@ -96,7 +96,7 @@ def _is_held_back(trial: Trial, one: float, record: TuneRecord) -> bool:
 
 
 def _workers(config: FitConfig) -> str:
-    return f"{config.workers} {'processes' if config.use_multiprocessing else 'threads'}"
+    return counted(config.workers or 0, "process" if config.use_multiprocessing else "thread")
 
 
 def _learning_rate(record: TuneRecord) -> str:
@@ -122,7 +122,7 @@ def _epoch(record: TuneRecord) -> str:
     if record.description.input_kind != "arrays" or not count or not batch:
         return ""
     steps, last = math.ceil(count / batch), count % batch
-    text = f"{steps:,} {'step' if steps == 1 else 'steps'}"
+    text = counted(steps, "step")
     if not last or steps == 1:
         return text
     text += f", the last of {last} samples"

@@ -24,6 +24,7 @@ from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.events import Activity, Described, Event, Notice, TrialEnded
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.trial import Description, FitConfig, Measurement, Outcome, Trial, TrialSpec
+from autofit.records.units import counted
 from autofit.search.sampler import FrontierSampler
 from autofit.search.space import KERAS_DEFAULTS, SearchSpace, build_space
 from autofit.search.surrogate.memory import least_device_bytes
@@ -253,10 +254,9 @@ class _Tuning:
 def _notices(description: Description, warm_start: int, stale: int) -> Iterator[Notice]:
     """What is worth saying before the first trial: what the search begins with, and what was seen of the data."""
     if warm_start:
-        trials = "trial of a similar tune says" if warm_start == 1 else "trials of a similar tune say"
-        yield Notice(f"begins with what {warm_start} {trials} (other limits or versions); all of it is confirmed anew")
+        trials = counted(warm_start, "trial")
+        yield Notice(f"starts from {trials} of similar tunes (other limits or versions); the choice is confirmed anew")
     if stale:
-        trials = "1 trial" if stale == 1 else f"{stale} trials"
-        yield Notice(f"{trials} of an earlier run had less memory or time than there is now, and do not count")
+        yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run, with less memory or time than there is now")
     for text in description.notices:
         yield Notice(text)

@@ -210,11 +210,11 @@ def test_a_tune_that_is_ended_leaves_no_process_and_resumes(autofit, tmp_path, s
     _, told = process.communicate(timeout=10)
     if signal_number == signal.SIGINT:
         assert process.returncode == 130
-        assert "1 finished trial is kept" in told
+        assert "1 finished trial;" in told
     write(tmp_path, WORKLOAD + "Cases\n" + SMALL.replace("max_trials: 3", "max_trials: 1"))
     resumed = autofit("tune", "tune.yaml", "--output", "result.json")
     assert resumed.returncode == 0
-    assert "1 trial of an earlier run is kept" in resumed.stdout
+    assert "reusing 1 trial of an earlier run" in resumed.stdout
     assert resumed.stdout.count("chosen: batch 32") == 3
     assert len(json.loads((tmp_path / "result.json").read_text())["trials"]) == 1
 

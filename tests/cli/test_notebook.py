@@ -12,11 +12,11 @@ import pathlib, tempfile
 from autofit.report.console.progress import Progress
 from autofit.api.result import Result
 from autofit.tuning.tuner import tune
-from tests.fakes import FakeLauncher, MIB, question
+from tests.fakes import FakeLauncher, MIB, make_request
 
 def run():
     with Progress() as progress:
-        events = tune(question(pathlib.Path(tempfile.mkdtemp()), device_bytes=150 * MIB), FakeLauncher(cliff=64))
+        events = tune(make_request(pathlib.Path(tempfile.mkdtemp()), device_bytes=150 * MIB), FakeLauncher(cliff=64))
         while True:
             try:
                 progress.show(next(events))

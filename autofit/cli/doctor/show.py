@@ -14,6 +14,7 @@ from rich.text import Text
 
 from autofit.cli.doctor.findings import Finding, Status
 from autofit.records.events import Activity
+from autofit.records.units import counted
 
 _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
 _STATUS_CELLS, _SUBJECT_CELLS = 7, 15
@@ -46,7 +47,7 @@ def summarise(findings: Iterable[Finding]) -> str:
     """How many problems and warnings there are, in one line."""
     found = [finding.status for finding in findings]
     problems, warnings = found.count(Status.PROBLEM), found.count(Status.WARNING)
-    return f"{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}.".capitalize()
+    return f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}."
 
 
 def as_json(findings: Iterable[Finding]) -> str:
@@ -78,7 +79,3 @@ def _drawn(finding: Finding) -> Table:
     if finding.remedy is not None:
         grid.add_row("", "", Text(f"→ {finding.remedy}"))
     return grid
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

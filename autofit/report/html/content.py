@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autofit.records.machine import Machine
 from autofit.records.result import FailedTune, SweepRecord, TuneLog, TuneRecord
-from autofit.records.units import format_bytes, format_rate, format_seconds
+from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report import snippet
 from autofit.report.advice import advice
 from autofit.report.html import style, tradeoff_plots
@@ -57,10 +57,10 @@ def origin(record: TuneLog | SweepRecord) -> str:
         parts.append(f"on {record.machine.host}")
     if isinstance(record, TuneLog):
         parts.append(f"({record.device})")
-        text = f"{style.counted(len(record.searched), 'trial')} of the search"
-        text += f", {style.counted(len(record.runs), 'run')} after it" if record.runs else ""
+        text = f"{counted(len(record.searched), 'trial')} of the search"
+        text += f", {counted(len(record.runs), 'run')} after it" if record.runs else ""
     else:
-        text = style.counted(len(record.cells), "cell")
+        text = counted(len(record.cells), "cell")
     return f"{' '.join(parts)}. {text}, {format_seconds(record.seconds)} in all."
 
 
@@ -86,7 +86,7 @@ def machine(record: Machine, seen: TuneLog | None = None) -> dict[str, str]:
     told = {
         "host": record.host,
         "system": record.system,
-        "processor": f"{record.processor}, {style.counted(record.cores, 'core')}",
+        "processor": f"{record.processor}, {counted(record.cores, 'core')}",
         "memory": f"{format_bytes(record.memory_bytes)}, {format_bytes(record.available_bytes)} of it available",
         "shared memory": format_bytes(record.shared_memory_bytes) if record.shared_memory_bytes else "",
         **{

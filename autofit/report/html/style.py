@@ -191,8 +191,3 @@ def with_setting(config: FitConfig) -> str:
     """The knobs other than the batch, to stand behind a noun; nothing where there are none."""
     others = replace(config, batch_size=None)
     return f" with {others}" if others.values() else ""
-
-
-def counted(count: int, noun: str) -> str:
-    """A count and its noun: `1 trial`, `3 trials`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from autofit.records import result
 from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord
 from autofit.records.units import format_bytes, format_rate
 from autofit.report import wording
@@ -44,7 +43,7 @@ def rates(record: SweepRecord) -> Plot:
         })  # fmt: skip
     failed = [c for c in record.cells if c.outcome in ("failed", "does not fit")]
     if failed:
-        told = [style.hover(wording.told(c.values), [c.outcome, why(c)]) for c in failed]
+        told = [style.hover(wording.cell_label(c.values), [c.outcome, why(c)]) for c in failed]
         cross = style.marks(
             "no answer", [0.0] * len(failed), [labels[id(c)] for c in failed], told, symbol="x", color=VERMILION
         )
@@ -65,7 +64,7 @@ def rates(record: SweepRecord) -> Plot:
 def rows(record: SweepRecord) -> list[dict[str, Field]]:
     """The cells as rows of a table."""
     found = [_found(cell) for cell in record.cells]
-    names = {axis: axis if name in found[0] else name for axis, name in wording.short_names(result.axes_of(record)).items()}
+    names = {axis: axis if name in found[0] else name for axis, name in wording.short_names(record.axes).items()}
     return [
         {**{name: _value(cell.values.get(axis)) for axis, name in names.items()}, **row}
         for cell, row in zip(record.cells, found, strict=True)
@@ -74,7 +73,7 @@ def rows(record: SweepRecord) -> list[dict[str, Field]]:
 
 def _row_label(cell: Cell, number: int) -> str:
     """A cell's label as an axis of a plot takes it: without markup, and cut where it is long."""
-    text = wording.told(cell.values)
+    text = wording.cell_label(cell.values)
     return html.escape(text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 6]}… ({number})")
 
 
@@ -118,4 +117,4 @@ def _value(value: object) -> Field:
 
 def _told(cell: Cell, found: TuneRecord) -> str:
     rate = f"{format_rate(found.samples_per_second)} samples/s{style.spread_in_words(found.spread)}"
-    return style.hover(wording.told(cell.values), [str(found.config), rate, f"limited by: {found.bottleneck}"])
+    return style.hover(wording.cell_label(cell.values), [str(found.config), rate, f"limited by: {found.bottleneck}"])

@@ -246,7 +246,7 @@ def test_a_card_on_the_bus(tmp_path):
 
 def test_what_tensorflow_sees():
     (on_cpu,) = gpus.seen(BLIND, (), {})
-    expect(on_cpu, OK, "2.21.0 with Keras 3.15.1, imported in 2.0 s; built with CUDA; sees no GPU")
+    expect(on_cpu, OK, "2.21.0 with Keras 3.15.1, imported in 2.0 s; built with CUDA; sees 0 GPUs")
     first, growth = gpus.seen(SEEN, (GPU,), {})
     expect(first, OK, "sees 1 GPU")
     assert growth.subject == "memory growth"
@@ -614,7 +614,7 @@ def test_what_is_being_done_is_said_on_a_terminal_only():
 
 def test_problems_and_warnings_are_counted():
     assert show.summarise(FINDINGS) == "1 problem, 1 warning."
-    assert show.summarise(FINDINGS[:1]) == "No problems, no warnings."
+    assert show.summarise(FINDINGS[:1]) == "0 problems, 0 warnings."
     assert show.has_problem(FINDINGS)
     assert not show.has_problem(FINDINGS[:2])
 

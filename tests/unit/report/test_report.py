@@ -175,9 +175,9 @@ def show_trials(progress, tuned, *, trials, max_trials=12, max_seconds=None):
 def test_what_is_left_ends_with_the_seconds_or_the_trials_whichever_is_sooner(tuned, trials, max_seconds, left):
     progress = Progress(Console(width=80, file=io.StringIO()))
     show_trials(progress, tuned, trials=trials, max_seconds=max_seconds)
-    said = progress._left()
-    assert left in said
-    assert bool(left) == bool(said)
+    shown = progress._time_left()
+    assert left in shown
+    assert bool(left) == bool(shown)
 
 
 @pytest.mark.parametrize("width", [80, 60])
