@@ -13,7 +13,6 @@ from autofit import api
 from autofit.cli.exit import check_place, told
 from autofit.cli.options import _File
 from autofit.errors import UsageError
-from autofit.report import estimate_plot
 from autofit.report.console import estimate as estimates
 from autofit.report.console.progress import Progress
 
@@ -24,7 +23,7 @@ def estimate(
     file: _File,
     batch_size: Annotated[str, typer.Option(help="Batch sizes, with commas between.", metavar="N,N,…")] = _SIZES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw memory against batch size into this file, .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw memory against batch size as a page, memory.html.")] = None,
 ) -> None:
     """Estimate the memory that training will need, nothing trained: by part, for each batch size, against the limits.
 
@@ -33,8 +32,8 @@ def estimate(
     sys.path.insert(0, "")
     with told():
         sizes = _batch_sizes(batch_size)
-        if plot is not None and plot.suffix not in estimate_plot.PLOT_FORMATS:
-            raise UsageError(f"--plot: {plot} must end in {' or '.join(estimate_plot.PLOT_FORMATS)}")
+        if plot is not None and plot.suffix != ".html":
+            raise UsageError(f"--plot: {plot} must end in .html")
         check_place("--plot", plot)
         shown = Progress(Console(stderr=True, highlight=False), quiet=as_json)
         found = api.estimate_file(file, batch_size=sizes, progress=shown)
@@ -43,8 +42,10 @@ def estimate(
         else:
             estimates.print_estimate(found, Console(highlight=False))
         if plot is not None:
-            estimate_plot.plot(found, plot)
-            typer.echo(f"drawn to {plot}", err=True)
+            from autofit.report.html import page  # loads slowly, and only a plot needs it
+
+            page.save(found, plot)
+            typer.echo(f"written to {plot}", err=True)
 
 
 def _batch_sizes(text: str) -> list[int]:

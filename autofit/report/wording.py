@@ -1,12 +1,30 @@
-"""Labels of a sweep's axes and cells."""
+"""Labels that the console and the pages share: cells of a sweep, parts of an estimate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from autofit.records.result import Cell, TuneRecord
+from autofit.records.result import Cell, Estimate, TuneRecord
 from autofit.records.units import format_rate
+
+PART_NAMES = {
+    "weights": "weights",
+    "optimizer": "optimizer state",
+    "gradients": "gradients",
+    "activations": "activations",
+    "temporaries": "temporaries",
+    "input_batch": "input batch",
+    "process": "process, model, data",
+    "step": "train step",
+    "queue": "queue",
+    "worker_processes": "worker processes",
+}
+"""Labels of the parts of an estimate."""
+
+_PEAK_NOTE = "Parts are what the process holds at the moment of the peak; memory freed before does not show."
+_XLA_NOTE = "With XLA, gradients and activations are in its one buffer, under temporaries."
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:
@@ -27,3 +45,14 @@ def cell_outcome(cell: Cell) -> str:
     if isinstance(cell.found, TuneRecord):
         return f"fastest: {cell.found.config}, {format_rate(cell.found.samples_per_second)} samples/s"
     return f"{cell.outcome}: {cell.problem_line}"
+
+
+def estimate_facts(estimate: Estimate) -> dict[str, str]:
+    """The input and the method of an estimate, and how to read it."""
+    others = replace(estimate.config, batch_size=None)
+    notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if estimate.method.startswith("XLA") else _PEAK_NOTE
+    return {
+        "input": str(others) if others.values() else estimate.description.input_kind,
+        "method": f"{estimate.method}; 95 % of such estimates are within {estimate.relative_error:.0%}",
+        "parts": notes,
+    }

@@ -1,14 +1,23 @@
-"""Tunes of the made-up launcher that the tests of this folder draw."""
+"""Records that the tests of this folder draw."""
 
 from dataclasses import replace
 
 import pytest
 
-from autofit.errors import NothingFitsError
-from autofit.records.result import Usage
-from autofit.records.trial import Outcome
-from autofit.tuning.tuner import tune
-from tests.fakes import MIB, FakeLauncher, drain, make_request
+from autofit.records.result import (
+    Cell,
+    ConfirmingRun,
+    Estimate,
+    EstimateRow,
+    FailedTune,
+    Speedup,
+    SweepRecord,
+    TuneRecord,
+    Usage,
+)
+from autofit.records.trial import FitConfig, Footprint, Limits, Outcome, Trial, TrialSpec
+from autofit.search.frontier import frontier
+from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 
 USAGE = Usage(
     imports=("from photos import Photos, build_model",),
@@ -18,29 +27,95 @@ USAGE = Usage(
     validation="Photos",
     validation_kwargs={"part": "validation"},
 )
-TIMES = {"started_at": 1e9, "seconds": 125.0, "describing_seconds": 8.0}
-"""In place of what the clock says."""
+LIMITS = Limits(150 * MIB, 8192 * MIB)
+BASELINE, CHOSEN = FitConfig(32, 1, 10, False), FitConfig(64, 4, 32, False)
+TRIED = (
+    FitConfig(8, 1, 10, False), FitConfig(32, 2, 2, False), FitConfig(80, 4, 32, True), FitConfig(64, 4, 32, True),
+    FitConfig(72, 2, 32, True), FitConfig(64, 1, 10, False), CHOSEN,
+)  # fmt: skip
+
+
+def trial(config, why=""):
+    """What the made-up launcher measures; above a batch of 64 it runs out of device memory."""
+    return Trial(config, FakeLauncher(cliff=64).measure(TrialSpec("measure", config, LIMITS, 60.0)), why)
 
 
 @pytest.fixture(scope="package")
-def events_and_record(tmp_path_factory):
-    """A tune under a device limit, with trials that ran out of memory."""
-    request = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, max_trials=10, usage=USAGE)
-    events, record = drain(tune(request, FakeLauncher(cliff=64)))
-    assert any(trial.measurement.outcome is Outcome.DEVICE_OOM for trial in record.trials)
-    return events, replace(record, **TIMES)
+def record():
+    """A tune under a device limit, with trials that ran out of memory; the search itself has no part in it."""
+    trials = tuple(trial(config, "made up") for config in TRIED)
+    chosen = trials[-1].measurement
+    return TuneRecord(
+        limits=LIMITS,
+        machine=MACHINE,
+        device="GPU 0: Tesla T4",
+        description=DESCRIPTION,
+        trials=trials,
+        runs=tuple(ConfirmingRun(*run) for run in (("chosen", trial(CHOSEN)), ("baseline", trial(BASELINE)))),
+        seconds=125.0,
+        describing_seconds=8.0,
+        started_at=1e9,
+        usage=USAGE,
+        config=CHOSEN,
+        fit_kwargs={},
+        data_kwargs=CHOSEN.values(),
+        optimizer_kwargs={},
+        samples_per_second=chosen.samples_per_second,
+        spread=0.031,
+        speedup=Speedup(BASELINE, Outcome.OK, 2.22, 2.17, 2.28, 3),
+        confirmed=True,
+        device_peak_bytes=chosen.device_peak_bytes,
+        host_peak_bytes=chosen.host_peak_bytes,
+        bottleneck="compute",
+        compute_samples_per_second=chosen.compute_samples_per_second,
+        input_samples_per_second=chosen.input_samples_per_second,
+        stop_reason="all trials are spent",
+        frontier=frontier(trials, LIMITS),
+    )
 
 
 @pytest.fixture(scope="package")
-def record(events_and_record):
-    """The record of that tune."""
-    return events_and_record[1]
-
-
-@pytest.fixture(scope="package")
-def failed_tune(tmp_path_factory):
+def failed_tune(record):
     """A tune in which nothing fits."""
-    request = make_request(tmp_path_factory.mktemp("none"), device_bytes=10 * MIB)
-    with pytest.raises(NothingFitsError) as caught:
-        drain(tune(request, FakeLauncher()))
-    return replace(caught.value.seen, **TIMES)
+    limits = Limits(10 * MIB, 8192 * MIB)
+    spec = TrialSpec("measure", FitConfig(1, 1, 10, False), limits, 60.0)
+    return FailedTune(
+        limits=limits,
+        machine=MACHINE,
+        device=record.device,
+        description=DESCRIPTION,
+        trials=(Trial(spec.config, FakeLauncher().measure(spec), "made up"),),
+        seconds=125.0,
+        describing_seconds=8.0,
+        started_at=1e9,
+        usage=USAGE,
+        problem="nothing fits: a made-up sentence",
+        memory="device",
+        batch_size=1,
+        needed_bytes=11 * MIB,
+    )
+
+
+@pytest.fixture(scope="package")
+def sweep(record):
+    """A cell with a result, one that failed and one that waits."""
+    cells = (
+        Cell({"model_kwargs.width": 8, "data_kwargs.size": "s"}, record),
+        Cell({"model_kwargs.width": 16, "data_kwargs.size": "s"}, None, "ValueError: no\n  File x\nthe last line"),
+        Cell({"model_kwargs.width": 32, "data_kwargs.size": "s"}),
+    )
+    return SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=60.0, started_at=1e9)
+
+
+@pytest.fixture(scope="package")
+def estimate():
+    """Two batch sizes, the larger of which is above the device limit with its upper bound."""
+    rows = []
+    for batch in (8, 32):
+        device = {"weights": 20 * MIB, "activations": batch * MIB, "temporaries": 0}
+        host = {"process": 500 * MIB, "queue": 2 * batch * MIB}
+        rows.append(EstimateRow(batch, device, host, sum(device.values()) + 10 * MIB, 700 * MIB, fits=batch == 8))
+    footprint = Footprint(8, rows[0].device_bytes_by_part, "liveness of the traced step", 0.12)
+    description = replace(DESCRIPTION, footprints=(footprint,))
+    limits = Limits(60 * MIB, 8192 * MIB)
+    return Estimate(description, FitConfig(None, 4, 10, True), limits, MACHINE, "GPU 0: Tesla T4", tuple(rows), 8)

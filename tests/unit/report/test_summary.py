@@ -6,12 +6,10 @@ import pytest
 from rich.console import Console
 
 from autofit.api.result import Result, SweepResult
-from autofit.records.result import Cell, SweepRecord
 from autofit.records.units import format_bytes
 from autofit.report import snippet
 from autofit.report.console.progress import Progress
 from autofit.report.console.summary import print_trials, summarise
-from tests.fakes import MACHINE
 from tests.unit.report.snapshots import matches_snapshot
 
 
@@ -19,16 +17,6 @@ def printed(draw, width=80):
     console = Console(width=width, file=io.StringIO(), highlight=False)
     draw(console)
     return console.file.getvalue()
-
-
-@pytest.fixture
-def sweep(record):
-    cells = (
-        Cell({"model_kwargs.width": 8, "data_kwargs.size": "s"}, record),
-        Cell({"model_kwargs.width": 16, "data_kwargs.size": "s"}, None, "ValueError: no\n  File x\nthe last line"),
-        Cell({"model_kwargs.width": 32, "data_kwargs.size": "s"}),
-    )
-    return SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=60.0, started_at=1e9)
 
 
 def test_the_summary_of_a_tune(record):
