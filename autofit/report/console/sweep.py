@@ -41,7 +41,7 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
 
 
 def print_checked(checks: Mapping[str, str], console: Console) -> None:
-    """Print the result of each check by its subject."""
+    """Print the result of each check, by subject."""
     console.print(labelled(checks.items()))
 
 

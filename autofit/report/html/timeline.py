@@ -13,7 +13,7 @@ from autofit.records.units import format_seconds
 from autofit.report.html import style
 from autofit.report.html.style import BLUE, GREEN, ORANGE, PURPLE, SKY, SOFT, Plot
 
-_MAX_GAP_SECONDS = 30.0  # between two trials of one run; a longer gap means that the tune was interrupted and resumed
+_LONGEST_GAP_SECONDS = 30.0  # between two trials of one run; a longer gap means that the tune was interrupted and resumed
 _DESCRIBING = "describing"
 _STAGES = {
     _DESCRIBING: ("describing model and data", (SOFT, "x")),
@@ -62,7 +62,7 @@ def lay_out(seen: TuneLog) -> tuple[list[Bar], bool]:
     cursor, last_end, cut = 0.0, None, False
     for begun, bar in found:
         pause = 0.0 if begun is None or last_end is None else begun - last_end
-        if pause > _MAX_GAP_SECONDS:
+        if pause > _LONGEST_GAP_SECONDS:
             pause, cut = 0.0, True
         start = cursor + max(0.0, pause)
         bars.append(Bar(bar.label, bar.stage, start, bar.seconds, bar.trial))
@@ -70,9 +70,9 @@ def lay_out(seen: TuneLog) -> tuple[list[Bar], bool]:
     return bars, cut
 
 
-def timeline(seen: TuneLog) -> Plot:
+def timeline(log: TuneLog) -> Plot:
     """A bar for each trial from its start to its end."""
-    bars, cut = lay_out(seen)
+    bars, cut = lay_out(log)
     if not any(bar.trial for bar in bars):
         return Plot("timeline", "Timeline", "No trial was run.")
     traces = []
@@ -94,19 +94,19 @@ def _rows(traces: list[dict[str, Any]], labels: list[str], x_axis: dict[str, Any
     return style.figure(traces, height, xaxis=x_axis, yaxis=y_axis, barmode="overlay", bargap=0.25, **layout)
 
 
-def phases(seen: TuneLog) -> dict[str, float]:
+def phases(log: TuneLog) -> dict[str, float]:
     """Seconds in each phase, over all trials, the longest first."""
     spent: defaultdict[str, float] = defaultdict(float)
-    for _, trial in stages(seen):
+    for _, trial in stages(log):
         m = trial.measurement
         for phase, seconds in m.phase_seconds.items():
             spent[phase] += seconds
         spent["ending the process"] += max(0.0, m.seconds - sum(m.phase_seconds.values())) if m.phase_seconds else 0.0
         spent["trials without phases"] += 0.0 if m.phase_seconds else m.seconds
-    spent["describing model and data"] += seen.describing_seconds
-    begun = [t.measurement.started_at for _, t in stages(seen)]
-    if all(at is not None and at >= seen.started_at for at in begun):  # else some ran in an earlier run of the tune
-        spent["between trials: fitting, choosing"] += max(0.0, seen.seconds - sum(spent.values()))
+    spent["describing model and data"] += log.describing_seconds
+    begun = [t.measurement.started_at for _, t in stages(log)]
+    if all(at is not None and at >= log.started_at for at in begun):  # else some ran in an earlier run of the tune
+        spent["between trials: fitting, choosing"] += max(0.0, log.seconds - sum(spent.values()))
     total = sum(spent.values())
     longest_first = sorted(spent.items(), key=lambda part: -part[1])
     shown = {name: seconds for name, seconds in longest_first if seconds > _MIN_SHARE * total}
@@ -114,9 +114,9 @@ def phases(seen: TuneLog) -> dict[str, float]:
     return {**shown, "everything else": rest} if rest > _MIN_REST_SECONDS and shown else shown
 
 
-def where_it_went(seen: TuneLog) -> Plot:
+def where_it_went(log: TuneLog) -> Plot:
     """A bar for each phase."""
-    title, spent = "Where the tuning time went", phases(seen)
+    title, spent = "Where the tuning time went", phases(log)
     if not spent:
         return Plot("phases", title, "No time was spent on trials.")
     total, longest = sum(spent.values()), max(spent, key=spent.__getitem__)

@@ -122,14 +122,14 @@ def _cell_font(trial: Trial, highest: float) -> dict[str, Any]:
 def pareto(log: TuneLog) -> tuple[Plot, list[Alternative]]:
     """Throughput against the memory that governs, and the configs to choose instead."""
     name, title, device = "pareto", "Throughput against memory", governs_device(log)
-    known = [t for t in log.trials if t.fits(log.limits) and _rate(t) and _bytes(t, device)]
-    if not known:
+    candidates = [t for t in log.trials if t.fits(log.limits) and _rate(t) and _bytes(t, device)]
+    if not candidates:
         return Plot(name, title, "No trial within the limits has a reading of its memory."), []
-    if len({trial.config for trial in known}) == 1:
+    if len({trial.config for trial in candidates}) == 1:
         return Plot(name, title, "One configuration ran within the limits, so there is no other choice."), []
     chosen = _chosen_trial(log)
-    best = pareto_set(known, device, chosen)
-    unit, unit_bytes = style.memory_unit(max(_bytes(trial, device) for trial in known))
+    best = pareto_set(candidates, device, chosen)
+    unit, unit_bytes = style.memory_unit(max(_bytes(trial, device) for trial in candidates))
 
     def sizes(trials: Sequence[Trial]) -> list[float]:
         return [_bytes(trial, device) / unit_bytes for trial in trials]
@@ -140,9 +140,9 @@ def pareto(log: TuneLog) -> tuple[Plot, list[Alternative]]:
     steps = {"color": BLUE, "dash": "dot", "width": 2, "shape": "hv"}
     traces = [
         style.line("", sizes(best), [*map(_rate, best)], BLUE, showlegend=False) | {"line": steps},
-        marks("another is faster with less memory", [t for t in known if t not in best], "circle-open", SKY),
+        marks("another is faster with less memory", [t for t in candidates if t not in best], "circle-open", SKY),
         marks("Pareto set", best, "diamond", BLUE),
-        marks("chosen (its trial in the search)", [t for t in known if t is chosen], "star", VERMILION),
+        marks("chosen (its trial in the search)", [t for t in candidates if t is chosen], "star", VERMILION),
     ]
     memory = "device" if device else "host"
     caption = (
