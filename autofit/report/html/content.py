@@ -134,19 +134,15 @@ def needed(record: FailedTune) -> Tile | None:
 
 
 def _gain(record: TuneRecord) -> Tile:
-    speedup = record.speedup
+    label, speedup = "Against the baseline", record.speedup
     if record.config == speedup.baseline:
-        return Tile("Against the baseline", "the baseline itself", "is already the fastest that fits")
+        return Tile(label, "the baseline itself", "is already the fastest that fits")
     if speedup.ratio is None:
-        return Tile(
-            "Against the baseline",
-            NONE,
-            f"the baseline failed: {style.OUTCOMES[speedup.baseline_outcome]}",
-        )
+        return Tile(label, NONE, f"the baseline failed: {style.OUTCOMES[speedup.baseline_outcome]}")
     interval = ""
     if speedup.low is not None and speedup.high is not None:
         interval = f"{speedup.low:.2f} to {speedup.high:.2f} with 95 % probability; "
-    return Tile("Against the baseline", f"{speedup.ratio:.2f}×", f"{interval}baseline: {speedup.baseline}")
+    return Tile(label, f"{speedup.ratio:.2f}×", f"{interval}baseline: {speedup.baseline}")
 
 
 def _margin(label: str, peak: int | None, limit: int | None) -> Tile:
@@ -156,9 +152,8 @@ def _margin(label: str, peak: int | None, limit: int | None) -> Tile:
         )
     if limit is None:
         return Tile(label, format_bytes(peak), "no limit of its own")
-    return Tile(
-        label, f"{1 - peak / limit:.0%} free", f"peak {format_bytes(peak)} of {format_bytes(limit)}", share=peak / limit
-    )
+    share = peak / limit
+    return Tile(label, f"{1 - share:.0%} free", f"peak {format_bytes(peak)} of {format_bytes(limit)}", share=share)
 
 
 def _ceilings(record: TuneRecord) -> str:

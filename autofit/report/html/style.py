@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+import json
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, log2, log10
+from pathlib import Path
 from typing import Any
 
 from autofit.records.trial import FitConfig, Outcome, Trial
@@ -15,7 +17,7 @@ from autofit.records.units import format_bytes, format_rate, format_seconds
 # Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, BLACK = "#56B4E9", "#CC79A7", "#000000"
-INK, SOFT, GRID, PANEL = "#1f2933", "#616e7c", "#e4e7eb", "#f5f7fa"
+SOFT, PANEL = "#616e7c", "#f5f7fa"
 BAND = "rgba(0, 114, 178, 0.14)"
 
 BAR_LOOKS = ((BLUE, ""), (ORANGE, "/"), (GREEN, "\\"), (PURPLE, "."), (SKY, "-"), (VERMILION, "+"), (SOFT, "x"))
@@ -33,7 +35,7 @@ HEADROOM = 1.12
 _ROW_PIXELS, _FRAME_PIXELS = 34, 130  # of a plot with rows: each row; legend, axis and margins
 _HOVER_CHARACTERS = 58  # a line of hover text: readable, and no wider than a phone
 _HOVER_LINES = 6  # of each text, so that a long error does not cover the plot
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_LOOK = Path(__file__).parent / "templates" / "plot.json"
 _SYMBOL_PIXELS = {"star": 18, "line-ns": 14, "line-ew": 30, "x": 12}
 _OUTLINED = ("star", "x")
 
@@ -110,27 +112,8 @@ def figure(traces: Iterable[Mapping[str, Any]], height: int = HEIGHT, **layout: 
     """A plotly figure in the look of the report; traces without points are left out."""
     import plotly.graph_objects as go  # loads slowly: only when a report is drawn
 
-    hover_label = {"bgcolor": "white", "bordercolor": SOFT, "align": "left", "font": _font(12)}
-    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "itemwidth": 40}
-    return go.Figure(
-        data=[dict(trace) for trace in traces if trace["x"]],
-        layout={
-            "template": "none",
-            "height": height,
-            "font": _font(13),
-            "paper_bgcolor": "white",
-            "plot_bgcolor": "white",
-            "margin": {"l": 64, "r": 20, "t": 16, "b": 52},
-            "hovermode": "closest",
-            "hoverlabel": hover_label,
-            "legend": {**legend, "font": {"size": 12}},
-            **layout,
-        },
-    )
-
-
-def _font(size: int) -> dict[str, Any]:
-    return {"family": _FONT, "size": size, "color": INK}
+    look = json.loads(_LOOK.read_text(encoding="utf-8"))
+    return go.Figure([dict(trace) for trace in traces if trace["x"]], {"template": look, "height": height, **layout})
 
 
 def height_of(rows: int) -> int:
@@ -139,18 +122,8 @@ def height_of(rows: int) -> int:
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """An axis from 0 with a light grid."""
-    return {
-        "title": {"text": title, "font": {"size": 13}, "standoff": 10},
-        "gridcolor": GRID,
-        "linecolor": SOFT,
-        "ticks": "outside",
-        "tickcolor": GRID,
-        "zeroline": False,
-        "automargin": True,
-        "rangemode": "tozero",
-        **more,
-    }
+    """An axis; from 0 unless it has another range."""
+    return {"title": {"text": title}, **more}
 
 
 def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
@@ -183,18 +156,9 @@ def marks(
 ) -> dict[str, Any]:
     """A trace of markers; stars and crosses are larger, with an outline."""
     outline = {"width": 1, "color": BLACK} if symbol in _OUTLINED else {"width": 2, "color": color}
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "hovertext": list(hover),
-        "hoverinfo": "text",
-        "cliponaxis": symbol != "x",
-        "marker": {"symbol": symbol, "color": color, "size": _SYMBOL_PIXELS.get(symbol, 11), "line": outline},
-        **more,
-    }
+    marker = {"symbol": symbol, "color": color, "size": _SYMBOL_PIXELS.get(symbol), "line": outline}
+    points = {"type": "scatter", "mode": "markers", "name": name, "x": list(x), "y": list(y), "hovertext": list(hover)}
+    return {**points, "marker": marker, "cliponaxis": symbol != "x", **more}
 
 
 def trial_marks(
@@ -207,36 +171,18 @@ def trial_marks(
 
 
 def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, dash: str = "solid", **more: Any) -> dict[str, Any]:
-    """A trace of a line."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "line": {"color": color, "dash": dash, "width": 2},
-        "hoverinfo": "skip",
-        **more,
-    }
+    """A trace of a line, without hover text."""
+    points = {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "hoverinfo": "skip"}
+    return {**points, "line": {"color": color, "dash": dash, "width": 2}, **more}
 
 
 def bars(
     name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], look: tuple[str, str], **more: Any
 ) -> dict[str, Any]:
-    """A trace of bars of one colour and one pattern; with `orientation="h"` they are horizontal."""
+    """A trace of bars of one colour and pattern; horizontal with `orientation="h"`."""
     color, shape = look
-    pattern = {"shape": shape, "fillmode": "overlay", "fgcolor": "white", "size": 8, "solidity": 0.3}
-    return {
-        "type": "bar",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "hovertext": list(hover),
-        "hoverinfo": "text",
-        "textposition": "none",
-        "marker": {"color": color, "line": {"color": "white", "width": 1}, "pattern": pattern},
-        **more,
-    }
+    points = {"type": "bar", "name": name, "x": list(x), "y": list(y), "hovertext": list(hover)}
+    return {**points, "marker": {"color": color, "pattern": {"shape": shape}}, **more}
 
 
 def hover(title: str, lines: Sequence[str]) -> str:

@@ -45,14 +45,13 @@ def rates(record: SweepRecord) -> Plot:
     hover = [style.hover(cell_label(cell.values), [cell.outcome, why(cell)]) for _, cell in failed]
     traces.append(style.marks("no result", [0.0] * len(failed), [label for label, _ in failed], hover, "x", VERMILION))
     highest = max(bar.result.samples_per_second * (1 + (bar.result.spread or 0)) for bar in bars)
-    axes: dict[str, Any] = {
-        "xaxis": style.axis("samples/s", range=[-_CROSS_ROOM * highest, 1.05 * highest], tickformat=",~r"),
-        "yaxis": style.row_axis([label for label, _ in labelled]),
-    }
+    x_axis = style.axis("samples/s", range=[-_CROSS_ROOM * highest, 1.05 * highest], tickformat=",~r")
+    y_axis = style.row_axis([label for label, _ in labelled])
     caption = "The confirmed rate of each cell's best configuration."
     caption += " A cross is a cell without a result; the reason is in its text and below." if failed else ""
     height = style.height_of(0) + _CELL_PIXELS * len(labelled)
-    return Plot(name, title, caption, style.figure(traces, height=height, barmode="overlay", bargap=0.3, **axes))
+    drawn = style.figure(traces, height, barmode="overlay", bargap=0.3, xaxis=x_axis, yaxis=y_axis)
+    return Plot(name, title, caption, drawn)
 
 
 def grouped(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
@@ -65,20 +64,14 @@ def grouped(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
 
 
 def _group_bars(group: str, bars: Sequence[Bar], look: tuple[str, str]) -> dict[str, Any]:
-    results = [bar.result for bar in bars]
-    hover = [
-        style.hover(
-            cell_label(bar.values),
-            [
-                str(bar.result.config),
-                f"{format_rate(bar.result.samples_per_second)} samples/s{style.spread_in_words(bar.result.spread)}",
-                f"limited by: {bar.result.bottleneck}",
-            ],
-        )
-        for bar in bars
-    ]
-    spreads = [result.samples_per_second * (result.spread or 0) for result in results]
-    trace = style.bars(html.escape(group), [r.samples_per_second for r in results], [b.label for b in bars], hover, look)
+    rates, spreads, hover = [], [], []
+    for bar in bars:
+        rate, spread = bar.result.samples_per_second, bar.result.spread
+        rates.append(rate)
+        spreads.append(rate * (spread or 0))
+        lines = [f"{format_rate(rate)} samples/s{style.spread_in_words(spread)}", f"limited by: {bar.result.bottleneck}"]
+        hover.append(style.hover(cell_label(bar.values), [str(bar.result.config), *lines]))
+    trace = style.bars(html.escape(group), rates, [bar.label for bar in bars], hover, look)
     return trace | {"orientation": "h", "error_x": {"type": "data", "array": spreads, "thickness": 1}}
 
 

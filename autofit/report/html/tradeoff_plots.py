@@ -49,8 +49,7 @@ def best_by_cell(trials: Sequence[Trial], kind: str) -> dict[tuple[str, str], Tr
     """The fastest trial of each (workers, queue), with workers that are threads or processes."""
     best: dict[tuple[str, str], Trial] = {}
     for trial in trials:
-        kind_of_trial, *cell = _cell(trial.config)
-        workers, queue = cell
+        kind_of_trial, workers, queue = _cell(trial.config)
         if kind_of_trial == kind and ((workers, queue) not in best or _rate(trial) > _rate(best[workers, queue])):
             best[workers, queue] = trial
     return best
@@ -60,33 +59,15 @@ def _map(best: dict[tuple[str, str], Trial], highest: float) -> Any:
     rows = sorted({workers for workers, _ in best}, key=_number)
     columns = sorted({queue for _, queue in best}, key=_number)
     grid = [[best.get((workers, queue)) for queue in columns] for workers in rows]
-    color_bar = {"title": {"text": "samples/s", "side": "right"}, "thickness": 12, "outlinewidth": 0, "tickformat": ",~r"}
-    heat = {
-        "type": "heatmap",
-        "x": columns,
-        "y": rows,
-        "z": [[trial and trial.measurement.samples_per_second for trial in row] for row in grid],
-        "zmin": 0,
-        "zmax": highest,
-        "colorscale": "Cividis",
-        "colorbar": color_bar,
-        "xgap": 4,
-        "ygap": 4,
-        "hoverinfo": "text",
-        "hovertext": [["not tried" if trial is None else style.trial_hover(trial) for trial in row] for row in grid],
-    }
-    notes = [
-        {
-            "x": columns.index(queue),
-            "y": rows.index(workers),
-            "text": _cell_text(trial),
-            "showarrow": False,
-            "font": _cell_font(trial, highest),
-        }
-        for (workers, queue), trial in best.items()
-    ]
+    rates = [[trial and trial.measurement.samples_per_second for trial in row] for row in grid]
+    hover = [["not tried" if trial is None else style.trial_hover(trial) for trial in row] for row in grid]
+    heat = {"type": "heatmap", "x": columns, "y": rows, "z": rates, "zmin": 0, "zmax": highest, "hovertext": hover}
+    notes = []
+    for (workers, queue), trial in best.items():
+        note = {"x": columns.index(queue), "y": rows.index(workers), "text": _cell_text(trial)}
+        notes.append({**note, "font": {"color": _text_color(_rate(trial), highest)}})
     return style.figure(
-        [heat],
+        [{**heat, "colorbar": {"title": {"text": "samples/s"}}}],
         height=style.height_of(2 * len(rows)),
         xaxis=style.category_axis("queue (max_queue_size)", columns, showgrid=False),
         yaxis=style.category_axis("workers", rows, showgrid=False),
@@ -114,9 +95,8 @@ def _cell_text(trial: Trial) -> str:
     return f"{format_rate(_rate(trial))}{size}"
 
 
-def _cell_font(trial: Trial, highest: float) -> dict[str, Any]:
-    rate = _rate(trial)
-    return {"size": 13, "color": SOFT if not rate else BLACK if rate >= _LIGHT * highest else "white"}
+def _text_color(rate: float, highest: float) -> str:
+    return SOFT if not rate else BLACK if rate >= _LIGHT * highest else "white"
 
 
 def pareto(log: TuneLog) -> tuple[Plot, list[Alternative]]:
@@ -149,11 +129,9 @@ def pareto(log: TuneLog) -> tuple[Plot, list[Alternative]]:
         f"No other trial is both faster and smaller in {memory} memory than a diamond. "
         "Rates are those of the search; only the chosen configuration was run again to confirm it."
     )
-    axes: dict[str, Any] = {
-        "xaxis": style.axis(f"peak of {memory} memory ({unit})", rangemode="normal"),
-        "yaxis": style.axis("samples/s", tickformat=",~r"),
-    }
-    return Plot(name, title, caption, style.figure(traces, **axes)), [_alternative(t, chosen, device) for t in best]
+    x_axis = style.axis(f"peak of {memory} memory ({unit})", rangemode="normal")
+    drawn = style.figure(traces, xaxis=x_axis, yaxis=style.axis("samples/s", tickformat=",~r"))
+    return Plot(name, title, caption, drawn), [_alternative(trial, chosen, device) for trial in best]
 
 
 def governs_device(log: TuneLog) -> bool:

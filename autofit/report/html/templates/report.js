@@ -13,9 +13,9 @@
     if (width >= NARROW) return layout;
     const named = figure.data.filter((trace) => trace.name && trace.showlegend !== false).length;
     if (named > 1) layout.height += 12 * named;
-    layout.font.size = 12;
-    layout.legend.font.size = 11;
-    layout.margin = { ...layout.margin, l: 48, r: 12 };
+    layout.font = { size: 12 };
+    layout.legend = { font: { size: 11 } };
+    layout.margin = { l: 48, r: 12 };
     layout.dragmode = false;
     if (layout.meta) layout.xaxis.range = layout.meta.narrow_range;
     return layout;
