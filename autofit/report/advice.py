@@ -110,9 +110,9 @@ def _learning_rate(record: TuneRecord) -> str:
         return ""
     ratio = now / before
     return (
-        f"an update averages {now} samples instead of {before}. If training suffers, multiply by {ratio:.3g} (linear rule "
-        f"with warm-up: Goyal et al. 2017, arXiv:1706.02677) or by {math.sqrt(ratio):.3g} (square-root rule: Krizhevsky "
-        "2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
+        f"an update averages {counted(now, 'sample')} instead of {before}. If training suffers, multiply by {ratio:.3g} "
+        f"(linear rule with warm-up: Goyal et al. 2017, arXiv:1706.02677) or by {math.sqrt(ratio):.3g} (square-root rule: "
+        "Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
     )
 
 

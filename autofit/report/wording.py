@@ -1,4 +1,4 @@
-"""Labels that the console and the pages share: cells of a sweep, parts of an estimate."""
+"""Words that the console and the pages share: limits, cells of a sweep, parts of an estimate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from autofit.records.result import Cell, Estimate, TuneRecord
-from autofit.records.units import format_rate
+from autofit.records.trial import Limits
+from autofit.records.units import format_bytes, format_rate
 
 PART_NAMES = {
     "weights": "weights",
@@ -25,6 +26,12 @@ PART_NAMES = {
 
 _PEAK_NOTE = "Parts are what the process holds at the moment of the peak; memory freed before does not show."
 _XLA_NOTE = "With XLA, gradients and activations are in its one buffer, under temporaries."
+
+
+def limits_in_words(limits: Limits) -> str:
+    """Both limits in one line."""
+    device = "no limit of its own" if limits.device_bytes is None else format_bytes(limits.device_bytes)
+    return f"device {device}, host {format_bytes(limits.host_bytes)}"
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:

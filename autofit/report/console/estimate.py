@@ -11,19 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from autofit.records.result import Estimate, EstimateRow
-from autofit.records.units import format_bytes
+from autofit.records.units import counted, format_bytes
 from autofit.report.console.summary import labelled
-from autofit.report.wording import PART_NAMES, estimate_facts
+from autofit.report.wording import PART_NAMES, estimate_facts, limits_in_words
 
 
 def print_estimate(estimate: Estimate, console: Console) -> None:
     """Print the parts and totals of both memories for each batch size, and the largest batch size expected to fit."""
-    d, limits = estimate.description, estimate.limits
-    device = "none of its own" if limits.device_bytes is None else format_bytes(limits.device_bytes)
+    d = estimate.description
     facts = {
         "model": f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} a sample, {d.input_kind}",
-        "machine": f"{estimate.device}, {estimate.machine.cores} cores",
-        "limits": f"device {device}, host {format_bytes(limits.host_bytes)}",
+        "machine": f"{estimate.device}, {counted(estimate.machine.cores, 'core')}",
+        "limits": limits_in_words(estimate.limits),
         **estimate_facts(estimate),
     }
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)

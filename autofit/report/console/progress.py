@@ -18,6 +18,7 @@ from autofit.records.units import counted, format_bytes, format_rate, format_sec
 from autofit.report.console.notebook import NotebookView
 from autofit.report.console.summary import summarise
 from autofit.report.console.trial_table import trial_table
+from autofit.report.wording import limits_in_words
 
 _HEADER_LINES = 1  # of the table
 _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
@@ -95,12 +96,11 @@ class Progress:
         if event.max_seconds is not None:
             self._deadline = time.monotonic() + event.max_seconds
         self._rows = [("kept", trial) for trial in event.kept]
-        d, limits = event.description, event.limits
-        device = format_bytes(limits.device_bytes) if limits.device_bytes is not None else "none (the host's governs)"
+        d, cores = event.description, counted(event.machine.cores, "core")
         lines = [
             f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} a sample, {d.input_kind}; "
             f"tuning {', '.join(d.knobs)}",
-            f"{event.device}, {event.machine.cores} cores; limits: device {device}, host {format_bytes(limits.host_bytes)}",
+            f"{event.device}, {cores}; limits: {limits_in_words(event.limits)}",
         ]
         if d.shapes:
             lines.append(d.shapes)

@@ -13,6 +13,7 @@ from autofit.report import snippet
 from autofit.report.advice import advice
 from autofit.report.html import style, tradeoff_plots
 from autofit.report.html.trial_table import NONE
+from autofit.report.wording import limits_in_words
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,7 @@ def machine(record: Machine, measured: TuneLog | Estimate | None = None) -> dict
         "Python": record.python,
     }
     if measured is not None:
-        device, host = measured.limits.device_bytes, measured.limits.host_bytes
-        facts["limits"] = f"device {'none' if device is None else format_bytes(device)}, host {format_bytes(host)}"
-        facts["trained on"] = measured.device
+        facts |= {"limits": limits_in_words(measured.limits), "device": measured.device}
     if measured is not None and measured.description is not None:
         facts |= _workload(measured.description)
     return {name: text for name, text in facts.items() if text}

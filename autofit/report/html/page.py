@@ -98,7 +98,7 @@ def _result(record: TuneRecord | FailedTune) -> dict[str, Any]:
         return {**shared, "headline": headline, "problem": record.problem, "needed": content.needed(record)}
     return {
         **shared,
-        "problem": "",
+        "problem": None,
         "headline": str(record.config),
         "tiles": content.tiles(record),
         "sentences": content.sentences(record),
@@ -112,7 +112,7 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         "title": f"autofit: {record.title}",
         "headline": record.title,
         "origin": content.origin(record),
-        "problem": "",
+        "problem": None,
         "trials": [],
         "alternatives": [],
         "machine": content.machine(record.machine) | content.versions(record),
