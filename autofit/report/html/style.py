@@ -23,15 +23,13 @@ BAND = "rgba(0, 114, 178, 0.14)"
 BAR_LOOKS = ((BLUE, ""), (ORANGE, "/"), (GREEN, "\\"), (PURPLE, "."), (SKY, "-"), (VERMILION, "+"), (SOFT, "x"))
 """A colour and a pattern for each of several bars."""
 
-HEIGHT = 420
-"""Pixels of a plot with two numeric axes."""
-
 FAR = 3.0
 """Times the highest reading: a limit or ceiling beyond would flatten everything else, so the caption names it."""
 
 HEADROOM = 1.12
 """Top of an axis relative to the highest value drawn."""
 
+_HEIGHT_PIXELS = 420  # of a plot with two numeric axes
 _ROW_PIXELS, _FRAME_PIXELS = 34, 130  # of a plot with rows: each row; legend, axis and margins
 _HOVER_CHARACTERS = 58  # a line of hover text: readable, and no wider than a phone
 _HOVER_LINES = 6  # of each text, so that a long error does not cover the plot
@@ -108,7 +106,7 @@ def memory_unit(highest_bytes: float) -> tuple[str, float]:
     return ("GiB", 2.0**30) if highest_bytes >= 2.0**30 else ("MiB", 2.0**20)
 
 
-def figure(traces: Iterable[Mapping[str, Any]], height: int = HEIGHT, **layout: Any) -> Any:
+def figure(traces: Iterable[Mapping[str, Any]], height: int = _HEIGHT_PIXELS, **layout: Any) -> Any:
     """A plotly figure in the look of the report; traces without points are left out."""
     import plotly.graph_objects as go  # loads slowly: only when a report is drawn
 
