@@ -1,4 +1,4 @@
-"""What a program gets back: records that can show, explain and save themselves."""
+"""Results of `tune` and `sweep`: records that print, explain and save themselves."""
 
 from __future__ import annotations
 
@@ -9,45 +9,54 @@ from types import ModuleType
 
 from autofit.records.result import SweepRecord, TuneRecord
 from autofit.report import advice, snippet
+from autofit.report.console.plain_text import plain_text
+from autofit.report.console.summary import summary
+from autofit.report.console.sweep import sweep_table
 from autofit.storage import result_files, sweep_files
 
 
-def _pages() -> ModuleType:
-    """What draws pages; loaded when one is wanted, since it would make the start of everything slower."""
+def _html_page() -> ModuleType:
+    """The module that renders pages; imported on demand, because plotly and jinja2 load slowly."""
     return importlib.import_module("autofit.report.html.page")
 
 
-class _Drawn:
-    """What can be shown as a page."""
+class _Reportable:
+    """A record that can be drawn as an HTML page."""
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write it as one HTML page, which opens from disk and loads nothing.
+        """Write one self-contained HTML page, which opens from disk and loads nothing.
 
         Raises:
             UsageError: the file cannot be written.
         """
-        _pages().save(self, path)
+        _html_page().save(self, path)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the answer, its margins, the lines to paste and the trials; a sweep's table of cells."""
-        return str(_pages().compact(self))
+        """HTML for a notebook: key figures, lines to paste and trials of a tune; the cells of a sweep."""
+        return str(_html_page().compact(self))
 
 
-@dataclass(frozen=True)
-class Result(_Drawn, TuneRecord):
-    """The fastest config that fits, its proof, and every trial; see `TuneRecord` for the fields."""
+@dataclass(frozen=True, repr=False)
+class Result(_Reportable, TuneRecord):
+    """The fastest config that fits, its confirmation, and every trial; see `TuneRecord` for the fields.
+
+    `print(result)` shows the key figures and the lines to paste.
+    """
 
     @classmethod
     def of(cls, record: TuneRecord) -> Result:
-        """The same, as what a program gets."""
+        """A result with the fields of a record."""
         return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
+
+    def __repr__(self) -> str:
+        return plain_text(summary(self))
 
     def snippet(self) -> str:
         """Python lines that train with the chosen config."""
         return snippet.render(self)
 
     def advice(self) -> dict[str, str]:
-        """What the result means, in sentences: the bottleneck, the learning rate, the last batch of an epoch."""
+        """Sentences by subject: the bottleneck, the learning rate, the last batch of an epoch."""
         return advice.advice(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -59,14 +68,20 @@ class Result(_Drawn, TuneRecord):
         result_files.save(self, path)
 
 
-@dataclass(frozen=True)
-class SweepResult(_Drawn, SweepRecord):
-    """A sweep: a `Cell` for each combination, with its values and its whole result; see `SweepRecord` for the fields."""
+@dataclass(frozen=True, repr=False)
+class SweepResult(_Reportable, SweepRecord):
+    """A `Cell` for each combination of a sweep, with its values and its result; see `SweepRecord` for the fields.
+
+    `print(result)` shows the table.
+    """
 
     @classmethod
     def of(cls, record: SweepRecord) -> SweepResult:
-        """The same, as what a program gets."""
+        """A sweep result with the fields of a record."""
         return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
+
+    def __repr__(self) -> str:
+        return plain_text(sweep_table(self))
 
     def csv(self) -> str:
         """The table as CSV: a line for each cell."""
@@ -76,6 +91,6 @@ class SweepResult(_Drawn, SweepRecord):
         """Write the sweep as JSON, and its table as CSV beside it; `autofit report` and `autofit show` read the JSON.
 
         Raises:
-            UsageError: they cannot be written.
+            UsageError: a file cannot be written.
         """
         sweep_files.save(self, path)

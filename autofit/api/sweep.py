@@ -113,12 +113,12 @@ def _sweep(
         return run(cached.tune, workload, settings, own, fresh=fresh, cancelled=cancelled)
 
     for event in sweeping.sweep(title, cells, tune_cell, lanes):
-        label = f"cell {event.index + 1} of {len(cells)}: {wording.told(event.cell.values)}"
+        label = f"cell {event.index + 1} of {len(cells)}: {wording.cell_label(event.cell.values)}"
         if isinstance(event, sweeping.CellBegins):
             shown.title(label + (f", on {event.lane.device}" if event.lane else ""))
             continue
         result = SweepResult.of(event.record)
-        outcome = wording.came_to(event.cell)
+        outcome = wording.cell_outcome(event.cell)
         shown.show(Notice(f"{label}: {outcome}" if lanes else outcome))
         if save is not None:
             save(result)

@@ -11,7 +11,6 @@ from autofit.api.result import Result
 from autofit.api.session import parse, run
 from autofit.errors import UsageError
 from autofit.report.console.progress import Progress
-from autofit.report.console.summary import summarise
 from autofit.tuning import cached
 from autofit.tuning.settings import DEFAULTS, TuneSettings
 from autofit.workload.reference import Reference
@@ -153,10 +152,9 @@ def tune_file(
 
 
 def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool) -> Result:
-    """Tune; with progress of its own, the result is summarised at the end."""
-    result = Result.of(run(cached.tune, workload, settings, progress, fresh=fresh))
-    if progress is True:
-        shown = Progress()
-        if not shown.console.is_jupyter:  # a notebook shows the result itself
-            summarise(result, shown.console)
+    """Tune; where the caller has no `Progress` of its own, the summary of the result ends what is shown."""
+    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
+    result = Result.of(run(cached.tune, workload, settings, shown, fresh=fresh))
+    if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself
+        shown.summarise(result)
     return result

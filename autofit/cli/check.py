@@ -21,6 +21,6 @@ def check(file: File, storage: Storage = None) -> None:
         cells = api.check_file(file, **overrides(storage=storage))
         for number, (values, checked) in enumerate(cells, 1):
             if values:
-                console.print(f"cell {number} of {len(cells)}: {wording.told(values)}", style="bold", markup=False)
+                console.print(f"cell {number} of {len(cells)}: {wording.cell_label(values)}", style="bold", markup=False)
             print_checked(checked, console)
         console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)

@@ -12,7 +12,6 @@ from autofit import api
 from autofit.cli.exit import reporting_errors, require_writable
 from autofit.cli.options import File
 from autofit.errors import UsageError
-from autofit.report import estimate_plot
 from autofit.report.console import estimate as estimates
 from autofit.report.console.progress import Progress
 
@@ -23,7 +22,7 @@ def estimate(
     file: File,
     batch_size: Annotated[str, typer.Option(help="Batch sizes, separated by commas.", metavar="N,N,…")] = _SIZES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Plot memory against batch size to this .png or .svg file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw memory against batch size as a page, memory.html.")] = None,
 ) -> None:
     """Estimate training memory by part for each batch size, against the limits, without training.
 
@@ -31,8 +30,8 @@ def estimate(
     """
     with reporting_errors():
         sizes = _batch_sizes(batch_size)
-        if plot is not None and plot.suffix not in estimate_plot.PLOT_FORMATS:
-            raise UsageError(f"{plot} must end in {' or '.join(estimate_plot.PLOT_FORMATS)}", key="--plot")
+        if plot is not None and plot.suffix != ".html":
+            raise UsageError(f"{plot} must end in .html", key="--plot")
         require_writable("--plot", plot)
         progress = Progress(Console(stderr=True, highlight=False), quiet=as_json)
         result = api.estimate_file(file, batch_size=sizes, progress=progress)
@@ -41,8 +40,10 @@ def estimate(
         else:
             estimates.print_estimate(result, Console(highlight=False))
         if plot is not None:
-            estimate_plot.plot(result, plot)
-            typer.echo(f"plotted to {plot}", err=True)
+            from autofit.report.html import page  # loads slowly, and only a plot needs it
+
+            page.save(result, plot)
+            typer.echo(f"written to {plot}", err=True)
 
 
 def _batch_sizes(text: str) -> list[int]:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import Json, Storage
+from autofit.records.units import counted
 from autofit.report.console import history as console_history
 from autofit.storage import urls
 from autofit.tuning.request import PREFIX
@@ -30,7 +31,7 @@ def history(
         if prune is not None:
             names = console_history.matching(tunes, prune)
             past.forget(storage, names)
-            typer.echo(f"deleted {len(names)} {'tune' if len(names) == 1 else 'tunes'}", err=as_json)
+            typer.echo(f"deleted {counted(len(names), 'tune')}", err=as_json)
             tunes = tuple(tune for tune in tunes if tune.name not in names)
         if as_json:
             typer.echo(console_history.as_json(tunes))

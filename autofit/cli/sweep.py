@@ -13,6 +13,7 @@ from autofit.api.result import SweepResult
 from autofit.cli.exit import reporting_errors, require_writable
 from autofit.cli.options import Launch, Quiet, Storage, overrides
 from autofit.errors import UsageError
+from autofit.records.units import counted
 from autofit.report.console.progress import Progress
 from autofit.report.console.sweep import print_sweep
 from autofit.storage import sweep_files
@@ -46,7 +47,7 @@ def sweep(
         swept.save(output)
 
     def kept() -> str:
-        return f"{output} has {ended} finished {'cell' if ended == 1 else 'cells'}" if ended else "Finished trials are kept"
+        return f"{output} has {counted(ended, 'finished cell')}" if ended else "Finished trials are kept"
 
     with reporting_errors(kept):
         table = sweep_files.csv_path(output)

@@ -12,6 +12,7 @@ from autofit import api
 from autofit.cli.exit import reporting_errors, require_writable
 from autofit.cli.options import File, Launch, Quiet, Storage, overrides
 from autofit.errors import TuneError
+from autofit.records.units import counted
 from autofit.report.console.progress import Progress
 from autofit.report.console.summary import summarise
 from autofit.storage import result_files
@@ -33,8 +34,7 @@ def tune(
     progress = Progress(console, quiet=quiet)
 
     def kept() -> str:
-        count = progress.trials_kept
-        return f"{count} finished {'trial is' if count == 1 else 'trials are'} kept"
+        return f"{counted(progress.trials_kept, 'finished trial')} kept"
 
     with reporting_errors(kept):
         require_writable("--output", output)

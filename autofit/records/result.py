@@ -232,6 +232,12 @@ class Cell:
             return CellOutcome.FAILED if self.problem else CellOutcome.WAITING
         return CellOutcome.DOES_NOT_FIT if self.found.memory else CellOutcome.FAILED
 
+    @property
+    def problem_line(self) -> str:
+        """The problem in one line, without its traceback: the first line and the last."""
+        lines = self.problem.strip().splitlines()
+        return " ".join(dict.fromkeys(line.strip() for line in (lines[:1] + lines[-1:])))
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
@@ -243,6 +249,11 @@ class SweepRecord:
     seconds: float
     started_at: float
     version: int = RESULT_VERSION
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of all cells, in the order in which cells name them."""
+        return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
 
 
 @dataclass(frozen=True)
@@ -309,14 +320,3 @@ class Estimate:
     def relative_error(self) -> float:
         """95 % of such estimates of device memory are within this share of what is measured."""
         return self.description.footprints[0].relative_error
-
-
-def axes_of(record: SweepRecord) -> tuple[str, ...]:
-    """All axes, in the order in which cells name them."""
-    return tuple(dict.fromkeys(axis for cell in record.cells for axis in cell.values))
-
-
-def _in_a_line(problem: str) -> str:
-    """A problem without its traceback: how it begins and what it comes to."""
-    lines = problem.strip().splitlines()
-    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1].strip()}"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from autofit.records.units import counted
+
 KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
 
 INPUT_BOUND_RATIO = 1.2
@@ -57,9 +59,7 @@ class FitConfig:
     def __str__(self) -> str:
         parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
         if self.workers is not None:
-            kind = "process" if self.use_multiprocessing else "thread"
-            plural = "" if self.workers == 1 else "es" if self.use_multiprocessing else "s"
-            parts.append(f"{self.workers} {kind}{plural}")
+            parts.append(counted(self.workers, "process" if self.use_multiprocessing else "thread"))
         if self.max_queue_size is not None and self.has_queue:
             parts.append(f"queue {self.max_queue_size}")
         return ", ".join(parts) or "no knobs"

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 
+def counted(count: int, noun: str) -> str:
+    """A count and its noun: `1 trial`, `3 trials`, `2 processes`."""
+    plural = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{plural}"
+
+
 def format_bytes(count: float) -> str:
     """A byte count as people read it: three digits and a binary unit, `1.50 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -24,8 +30,3 @@ def format_seconds(seconds: float) -> str:
 def format_rate(per_second: float) -> str:
     """A rate without its unit: whole numbers with commas, two digits below ten."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun: `1 trial`, `2 trials`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

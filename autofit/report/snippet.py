@@ -11,15 +11,16 @@ from typing import Any
 import yaml
 
 from autofit.records.result import TuneRecord
+from autofit.records.units import counted
 from autofit.workload.inputs.render import render_validation
 
-_ARRAYS = ("x", "y", "sample_weight")  # as `fit` calls them
-_SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # in their modules mixed_precision
-_LINE_CHARACTERS = 60  # short enough to stand indented, twice, on 80 columns
+_ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
+_SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # functions of their mixed_precision modules
+_LINE_CHARACTERS = 60  # fits 80 columns when indented twice
 
 
 def render(record: TuneRecord) -> str:
-    """Python lines that train with the chosen config, as they would be pasted."""
+    """Python lines that train with the chosen config."""
     usage, description = record.usage, record.description
     imports = [f"import {description.keras}", *usage.imports] if usage.dtype_policy else [*usage.imports]
     lines = [*imports, ""] if imports else []
@@ -51,46 +52,46 @@ def render(record: TuneRecord) -> str:
         arguments.append(f"validation_data={validation}")
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
     if description.input_kind == "generator" and "steps_per_epoch" not in record.fit_kwargs:
-        lines.append("# a generator that does not end needs steps_per_epoch, too")
+        lines.append("# an endless generator also needs steps_per_epoch")
     return "\n".join([*lines, _lines("model.fit", arguments)])
 
 
 def kwargs_as_python(record: TuneRecord) -> str:
-    """An assignment for each of `kwargs_of`."""
+    """The arguments of a result as Python assignments."""
     return "\n".join(f"{name} = {kwargs!r}" for name, kwargs in kwargs_of(record).items())
 
 
 def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
-    """`data_kwargs` and `fit_kwargs`, and `optimizer_kwargs` where there are any."""
-    found = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
-    return {**found, "optimizer_kwargs": dict(record.optimizer_kwargs)} if record.optimizer_kwargs else found
+    """`data_kwargs` and `fit_kwargs`, and `optimizer_kwargs` unless empty."""
+    kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
+    return {**kwargs, "optimizer_kwargs": dict(record.optimizer_kwargs)} if record.optimizer_kwargs else kwargs
 
 
 def baseline_gain(record: TuneRecord) -> str:
-    """One line on the gain over the baseline."""
+    """The gain over the baseline in one line."""
     speedup = record.speedup
-    named = f"the baseline ({speedup.baseline})"
+    baseline = f"the baseline ({speedup.baseline})"
     if record.config == speedup.baseline:
-        return f"{named} is already the fastest that fits"
+        return f"{baseline} is already the fastest that fits"
     if speedup.ratio is None:
-        return f"{named} did not run to its end here: {speedup.baseline_outcome.value}"
-    line = f"{speedup.ratio:.2f}x {named}"
+        return f"{baseline} failed: {speedup.baseline_outcome.value}"
+    line = f"{speedup.ratio:.2f}x {baseline}"
     if speedup.low is not None and speedup.high is not None:
-        line += f", 95 % interval {speedup.low:.2f} to {speedup.high:.2f} from {speedup.pairs} pairs of runs"
+        line += f", 95 % interval {speedup.low:.2f} to {speedup.high:.2f} from {counted(speedup.pairs, 'pair')} of runs"
     return line
 
 
 def _model(record: TuneRecord) -> str:
-    """The expression that builds the model, its own argument for the accumulation included."""
+    """The expression that builds the model, with the accumulation if `build_model` takes it."""
     expression = record.usage.model
     if not record.optimizer_kwargs or record.description.accumulates_by != "build_model":
         return expression
-    told = ", ".join(f"{key}={value!r}" for key, value in record.optimizer_kwargs.items())
-    return f"{expression[:-1]}{'' if expression.endswith('()') else ', '}{told})"
+    arguments = ", ".join(f"{key}={value!r}" for key, value in record.optimizer_kwargs.items())
+    return f"{expression[:-1]}{'' if expression.endswith('()') else ', '}{arguments})"
 
 
 def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
-    """A line for each attribute that is set."""
+    """Assignments to attributes, a line each."""
     return [f"{name}.{key} = {value!r}" for key, value in values.items()]
 
 
@@ -99,7 +100,7 @@ def _call(name: str, kwargs: Mapping[str, Any]) -> str:
 
 
 def _lines(name: str, arguments: list[str]) -> str:
-    """A call on one line, or with an argument a line where that would be too long."""
+    """A call on one line, or with one argument a line if that is too long."""
     line = f"{name}({', '.join(arguments)})"
     if len(line) <= _LINE_CHARACTERS and "\n" not in line:
         return line

@@ -1,29 +1,65 @@
-"""Words for cells of a sweep and their values."""
+"""Words that the console and the pages share: limits, cells of a sweep, parts of an estimate."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from autofit.records.result import Cell, TuneRecord, _in_a_line
-from autofit.records.units import format_rate
+from autofit.records.result import Cell, Estimate, TuneRecord
+from autofit.records.trial import Limits
+from autofit.records.units import format_bytes, format_rate
+
+PART_NAMES = {
+    "weights": "weights",
+    "optimizer": "optimizer state",
+    "gradients": "gradients",
+    "activations": "activations",
+    "temporaries": "temporaries",
+    "input_batch": "input batch",
+    "process": "process, model, data",
+    "step": "train step",
+    "queue": "queue",
+    "worker_processes": "worker processes",
+}
+"""Labels of the parts of an estimate."""
+
+_PEAK_NOTE = "Parts are what the process holds at the moment of the peak; memory freed before does not show."
+_XLA_NOTE = "With XLA, gradients and activations are in its one buffer, under temporaries."
 
 
-def short_names(axes: tuple[str, ...]) -> dict[str, str]:
-    """For each axis the last part of what it sets, or the whole where two would be called alike."""
+def limits_in_words(limits: Limits) -> str:
+    """Both limits in one line."""
+    device = "no limit of its own" if limits.device_bytes is None else format_bytes(limits.device_bytes)
+    return f"device {device}, host {format_bytes(limits.host_bytes)}"
+
+
+def short_names(axes: Sequence[str]) -> dict[str, str]:
+    """The last part of each axis's name; the whole name where two axes would share the short one."""
     last = {axis: [name.rpartition(".")[2].strip() for name in axis.split(",")] for axis in axes}
     short = {axis: " = ".join(dict.fromkeys(names)) for axis, names in last.items()}
     return {axis: name if list(short.values()).count(name) == 1 else axis for axis, name in short.items()}
 
 
-def told(values: Mapping[str, Any]) -> str:
-    """The values of a cell in a line."""
+def cell_label(values: Mapping[str, Any]) -> str:
+    """The values of a cell in one line."""
     names = short_names(tuple(values))
     return ", ".join(f"{names[axis]} {value}" for axis, value in values.items()) or "the only cell"
 
 
-def came_to(cell: Cell) -> str:
-    """What a cell came to, in a line."""
+def cell_outcome(cell: Cell) -> str:
+    """The result of a cell in one line."""
     if isinstance(cell.found, TuneRecord):
         return f"fastest: {cell.found.config}, {format_rate(cell.found.samples_per_second)} samples/s"
-    return f"{cell.outcome}: {_in_a_line(cell.problem)}"
+    return f"{cell.outcome}: {cell.problem_line}"
+
+
+def estimate_facts(estimate: Estimate) -> dict[str, str]:
+    """The input and the method of an estimate, and how to read it."""
+    others = replace(estimate.config, batch_size=None)
+    notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if estimate.method.startswith("XLA") else _PEAK_NOTE
+    return {
+        "input": str(others) if others.values() else estimate.description.input_kind,
+        "method": f"{estimate.method}; 95 % of such estimates are within {estimate.relative_error:.0%}",
+        "parts": notes,
+    }

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
-from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord, _in_a_line, axes_of
+from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord
 from autofit.records.trial import KNOBS
 from autofit.storage import result_files
 
@@ -21,14 +21,13 @@ _SWEEPS = TypeAdapter(SweepRecord)
 
 def as_csv(record: SweepRecord) -> str:
     """A line for each cell; sizes in bytes, rates in samples per second."""
-    axes = axes_of(record)
     columns = (
         "outcome", *KNOBS, "samples_per_second", "speedup", "speedup_low", "speedup_high", "device_peak_bytes",
         "host_peak_bytes", "bottleneck", "compute_samples_per_second", "input_samples_per_second", "trials", "seconds",
         "problem",
     )  # fmt: skip
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*axes, *columns], lineterminator="\n", restval="")
+    writer = csv.DictWriter(text, [*record.axes, *columns], lineterminator="\n", restval="")
     writer.writeheader()
     for cell in record.cells:
         writer.writerow({**cell.values, **{key: value for key, value in _row(cell).items() if value is not None}})
@@ -37,7 +36,7 @@ def as_csv(record: SweepRecord) -> str:
 
 def _row(cell: Cell) -> dict[str, Any]:
     found = cell.found
-    row: dict[str, Any] = {"outcome": cell.outcome, "problem": _in_a_line(cell.problem) if cell.problem else ""}
+    row: dict[str, Any] = {"outcome": cell.outcome, "problem": cell.problem_line}
     if found is not None:
         row |= {"trials": len(found.searched), "seconds": round(found.seconds, 1)}
     if isinstance(found, TuneRecord):

@@ -98,9 +98,9 @@ def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
     """What the user should know before the first trial; `stale` stored trials do not count."""
     if prepared.warm_start:
         trials = counted(len(prepared.warm_start), "trial")
-        yield Notice(f"starts from {trials} of a similar tune (other limits or versions); everything is confirmed anew")
+        yield Notice(f"starts from {trials} of similar tunes (other limits or versions); the choice is confirmed anew")
     if stale:
-        yield Notice(f"{counted(stale, 'trial')} of an earlier run had less memory or time than there is now: not counted")
+        yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run, with less memory or time than there is now")
     for text in prepared.description.notices:
         yield Notice(text)
 

@@ -113,16 +113,16 @@ def test_a_bug_of_the_users_ends_with_their_traceback(autofit, tmp_path, text, t
     assert ": ok" not in done.stdout
 
 
-def test_estimate_prints_json_and_draws_a_picture(autofit, tmp_path):
+def test_estimate_prints_json_and_draws_a_page(autofit, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\ndevice_memory: 100MiB\n")
-    done = autofit("estimate", "tune.yaml", "--batch-size", "8,4096", "--json", "--plot", "memory.png")
+    done = autofit("estimate", "tune.yaml", "--batch-size", "8,4096", "--json", "--plot", "memory.html")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     small, large = told["batch_sizes"]
     assert (small["batch_size"], small["fits"], large["batch_size"], large["fits"]) == (8, True, 4096, False)
     assert sum(small["device_bytes_by_part"].values()) == small["device_bytes"] <= small["device_upper_bytes"]
     assert 8 <= told["largest_batch_size"] < 4096
-    assert (tmp_path / "memory.png").read_bytes()[1:4] == b"PNG"
+    assert (tmp_path / "memory.html").read_text().startswith("<!DOCTYPE html>")
 
 
 def test_estimate_prints_a_table_that_fits_the_terminal(autofit, tmp_path):
@@ -141,7 +141,7 @@ def test_estimate_prints_a_table_that_fits_the_terminal(autofit, tmp_path):
         (["--batch-size", "32,many"], "--batch-size: '32,many'"),
         (["--batch-size", "0"], "batch_size: [0]"),
         (["--plot", "memory.pdf"], "--plot: memory.pdf"),
-        (["--plot", "no/such/memory.png"], "--plot: there is no folder no/such"),
+        (["--plot", "no/such/memory.html"], "--plot: there is no folder no/such"),
     ],
 )
 def test_what_is_wrong_with_a_call_of_estimate_is_said(autofit, tmp_path, arguments, told):

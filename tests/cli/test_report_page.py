@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.result import Cell, SweepRecord
-from autofit.records.trial import Outcome
+from autofit.records.result import Cell, Estimate, EstimateRow, SweepRecord
+from autofit.records.trial import Footprint, Limits, Outcome
 from autofit.report.html import page as html
 from autofit.tuning.tuner import tune
 from tests.fakes import MACHINE, MIB, FakeLauncher, collect, make_request
@@ -44,15 +44,15 @@ def record(tmp_path_factory):
 @pytest.fixture
 def opened(browser, record, tmp_path):
     """Open a page at a width; afterwards nothing may have gone wrong in it, and nothing been asked for."""
-    said, pages = [], []
+    messages, pages = [], []
 
     def show(width, shown=record):
         path = tmp_path / "report.html"
         html.save(shown, path)
         page = browser.new_page(viewport={"width": width, "height": 800})
         pages.append(page)
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
         page.on("request", lambda request: request.url.startswith(("data:", "blob:")) or asked.append(request.url))
         asked = []
         page.goto(path.as_uri())
@@ -63,7 +63,7 @@ def opened(browser, record, tmp_path):
     yield show
     for page in pages:
         page.close()
-    assert said == []
+    assert messages == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -75,6 +75,23 @@ def test_every_plot_is_drawn_and_the_page_is_no_wider_than_the_screen(opened, wi
         drawn = plot.query_selector_all(".main-svg .trace, .main-svg .heatmaplayer image, .main-svg .points path")
         assert drawn, plot.get_attribute("data-plot")
         assert plot.bounding_box()["width"] <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_estimate_is_drawn_in_two_plots(opened, record, width):
+    footprint = Footprint(8, {"weights": 20 * MIB}, "liveness of the traced step", 0.12)
+    rows = tuple(
+        EstimateRow(
+            b, {"weights": 20 * MIB, "activations": b * MIB}, {"process": 500 * MIB}, 30 * b * MIB, 2**30, fits=b < 9
+        )
+        for b in (1, 2, 4, 8, 512)
+    )
+    description = replace(record.description, footprints=(footprint,))
+    limits = Limits(300 * MIB, 2**33)
+    page = opened(width, Estimate(description, record.config, limits, MACHINE, "GPU 0", rows, largest_batch_size=8))
+    for name in ("memory-device", "memory-host"):
+        assert len(page.query_selector_all(f"#{name} .main-svg .points path")) >= len(rows)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

@@ -13,7 +13,7 @@ import pytest
 import autofit
 
 FOREIGN_INSTALL = re.compile(r"pip install (?:-\S+ )*['\"]?autofit\b")
-HEAVY = ("tensorflow", "keras", "optuna", "rich", "matplotlib", "plotly", "jinja2")
+HEAVY = ("tensorflow", "keras", "optuna", "rich", "plotly", "jinja2")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_the_driver_loads_no_backend():
 
 
 def test_a_known_answer_waits_for_no_heavy_library():
-    heavy = ("optuna", "sqlalchemy", "scipy", "plotly", "matplotlib")
+    heavy = ("optuna", "sqlalchemy", "scipy", "plotly")
     program = f"import autofit.cli, sys; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -13,7 +13,7 @@ from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.machine.gpus import UnreadDevice, mig_slice
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device
-from autofit.records.units import format_bytes, format_seconds
+from autofit.records.units import counted, format_bytes, format_seconds
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA, _DISPLAY_CLASS = "0x10de", "0x03"  # PCI vendor, and prefix of the class numbers of graphics cards
@@ -124,8 +124,8 @@ def tensorflow(
     yield ok(
         "tensorflow",
         f"{report.tensorflow} with Keras {report.keras}, imported in {format_seconds(report.import_seconds)}; "
-        f"built {'with' if report.built_with_cuda else 'without'} CUDA; sees {len(report.gpus) or 'no'} "
-        f"{'GPU' if len(report.gpus) == 1 else 'GPUs'}",
+        f"built {'with' if report.built_with_cuda else 'without'} CUDA; sees "
+        f"{counted(len(report.gpus), 'GPU')}",
     )
     if visible and not report.gpus:
         yield problem("tensorflow", *_why_no_gpu(report))

@@ -15,6 +15,7 @@ from rich.text import Text
 from autofit.cli.doctor.findings import Finding, Status
 from autofit.records.distribution import __version__
 from autofit.records.events import Activity
+from autofit.records.units import counted
 
 _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
 _STATUS_CELLS, _SUBJECT_CELLS = 7, 15
@@ -46,7 +47,7 @@ def print_findings(events: Iterable[Finding | Activity], console: Console | None
 def summary(findings: Iterable[Finding]) -> str:
     """The number of problems and warnings, in one line."""
     count = Counter(finding.status for finding in findings)
-    return f"{_counted(count[Status.PROBLEM], 'problem')}, {_counted(count[Status.WARNING], 'warning')}.".capitalize()
+    return f"{counted(count[Status.PROBLEM], 'problem')}, {counted(count[Status.WARNING], 'warning')}."
 
 
 def as_json(findings: Sequence[Finding]) -> str:
@@ -78,7 +79,3 @@ def _row(finding: Finding) -> Table:
     if finding.remedy is not None:
         grid.add_row("", "", Text(f"→ {finding.remedy}"))
     return grid
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"

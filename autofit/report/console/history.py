@@ -1,4 +1,4 @@
-"""Past tunes as a list, as JSON, and which of them a person means."""
+"""Past tunes as a list and as JSON, and the selection of those to remove."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from rich.text import Text
 
 from autofit.errors import UsageError
 from autofit.records.result import PastTune
-from autofit.records.units import format_rate
+from autofit.records.units import counted, format_rate
 
 _UNIT_SECONDS = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
-def print_history(tunes: Sequence[PastTune], place: str, console: Console) -> None:
-    """Print three lines for each: when and what; on what; the answer. `place` is where they are kept."""
+def print_history(tunes: Sequence[PastTune], storage: str, console: Console) -> None:
+    """Print three lines for each tune: time and title; machine; result. `storage` is the URL they are kept in."""
     if not tunes:
-        console.print(f"nothing was tuned yet that is kept in {place}", soft_wrap=True)
+        console.print(f"no tunes in {storage}", soft_wrap=True)
     for tune in tunes:
         when = f"{datetime.fromtimestamp(tune.started_at):%Y-%m-%d %H:%M}"
         console.print(Text.assemble((when, "bold"), f"  {tune.title}"))
-        answer = f"{tune.config}" if tune.config else "no answer yet"
+        result = tune.config or "no result yet"
         if tune.samples_per_second is not None:
-            answer += f": {format_rate(tune.samples_per_second)} samples/s"
-        trials = f"{tune.trials} {'trial' if tune.trials == 1 else 'trials'}"
+            result += f": {format_rate(tune.samples_per_second)} samples/s"
         console.print(Padding(Text(f"on {tune.host}, {tune.device}; {tune.limits}"), (0, 0, 0, 4)))
-        console.print(Padding(Text(f"{answer} ({trials}, {tune.name})"), (0, 0, 0, 4)))
+        console.print(Padding(Text(f"{result} ({counted(tune.trials, 'trial')}, {tune.name})"), (0, 0, 0, 4)))
 
 
 def as_json(tunes: Sequence[PastTune]) -> str:
@@ -41,10 +40,14 @@ def as_json(tunes: Sequence[PastTune]) -> str:
 
 
 def matching(tunes: Sequence[PastTune], which: str) -> tuple[str, ...]:
-    """The names of the tunes that are meant: older than an age (30d), by a name or how it begins, or all.
+    """The names of the tunes that `which` selects.
+
+    Args:
+        tunes: the tunes to select from.
+        which: an age (`30d`: all that are older), a name or the beginning of one, or `all`.
 
     Raises:
-        UsageError: nothing can be meant by it, or more than one by a name.
+        UsageError: `which` is none of these, or the beginning of several names.
     """
     if which == "all":
         return tuple(tune.name for tune in tunes)

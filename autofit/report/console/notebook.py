@@ -1,4 +1,4 @@
-"""What a notebook shows while a tune runs: one output that is drawn anew."""
+"""Progress in a notebook: one output that is updated in place."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import time
 
 from rich.console import Console, RenderableType
 
-_WIDTH = 110  # characters; a cell's output scrolls sideways where it has less room
-_LEAST_SECONDS = 0.5  # between two drawings: each takes time from what is being measured
+_WIDTH = 110  # characters; a narrower output cell scrolls sideways
+_MIN_SECONDS = 0.5  # between two drawings, because each takes CPU time from the trials
 _FORMAT = '<pre style="font-family: monospace; line-height: 1.35; margin: 0">{code}</pre>'
 
 
 class NotebookView:
-    """An output of the cell that runs now; needs IPython, which a notebook has."""
+    """An output of the running cell; needs IPython."""
 
     def __init__(self) -> None:
-        from IPython.display import HTML, display  # there wherever there is a notebook, and nowhere else
+        from IPython.display import HTML, display  # installed with every notebook, not with autofit
 
         self._html, self._drawn = HTML, 0.0
         self._handle = display(HTML(""), display_id=True)
 
-    def draw(self, what: RenderableType, *, at_once: bool) -> None:
-        """Show this in place of what was shown; not at once, only if the last drawing is a while ago."""
+    def draw(self, drawing: RenderableType, *, at_once: bool) -> None:
+        """Replace the output; unless `at_once`, only if the last drawing is old enough."""
         now = time.monotonic()
-        if at_once or now - self._drawn >= _LEAST_SECONDS:
+        if at_once or now - self._drawn >= _MIN_SECONDS:
             self._drawn = now
             console = Console(record=True, file=io.StringIO(), width=_WIDTH, force_jupyter=False, force_terminal=True)
-            console.print(what)
+            console.print(drawing)
             self._handle.update(self._html(console.export_html(inline_styles=True, code_format=_FORMAT)))

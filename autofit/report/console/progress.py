@@ -1,4 +1,4 @@
-"""What is seen while a tune runs, and the summary at its end. Draws events; measures nothing."""
+"""The progress of a tune on a terminal, in a notebook or as plain lines."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from rich.markup import escape
 from rich.text import Text
 
 from autofit.records.events import Activity, Described, Event, Notice, TrialEnded
+from autofit.records.result import TuneRecord
 from autofit.records.trial import Limits, Outcome, Trial
-from autofit.records.units import format_bytes, format_rate, format_seconds
+from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report.console.notebook import NotebookView
-from autofit.report.console.trial_table import _table
+from autofit.report.console.summary import summarise
+from autofit.report.console.trial_table import trial_table
+from autofit.report.wording import limits_in_words
 
 _HEADER_LINES = 1  # of the table
-_REFRESH_PER_SECOND = 2  # drawing takes time from what is being measured
-_CONFIRMING_RUNS = 6
+_REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
+_CONFIRMING_RUNS = 6  # usual number of runs after the search, for the time left
 
 
 class Progress:
-    """Shows events as they come: a live table on a terminal or in a notebook, plain lines elsewhere, nothing when quiet."""
+    """Shows events as a live table on a terminal or in a notebook, as plain lines elsewhere; shows nothing when quiet."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or Console(highlight=False)
         self._quiet = quiet
         self._live: Live | None = None
         self._view: NotebookView | None = None
-        self._lines: list[str] = []  # what a notebook shows above the table
+        self._lines: list[str] = []  # shown above the table in a notebook
         self._limits: Limits | None = None
         self._rows: list[tuple[str, Trial]] = []
         self._activity = Activity("starting")
@@ -52,33 +55,37 @@ class Progress:
         if self._view is not None:
             self._view.draw(self._draw(), at_once=True)
             self._view, self._lines = None, []
-        live, self._live = self._live, None  # what it leaves on the screen is drawn whole
+        live, self._live = self._live, None  # so that the last drawing, which stays, is not cut to the screen
         if live is not None:
             live.stop()
 
     @property
     def trials_kept(self) -> int:
-        """How many trials of the search are stored by now."""
+        """Number of stored trials of the search, those of earlier runs included."""
         return sum(stage in ("kept", "search") for stage, _ in self._rows)
 
     def title(self, text: str) -> None:
-        """Say what the events to come belong to."""
+        """Print a title for the events that follow."""
         if not self._quiet:
             self.console.print(f"\n[bold]{escape(text)}[/bold]", soft_wrap=True)
 
+    def summarise(self, record: TuneRecord) -> None:
+        """Print the summary of the result below the progress; nothing when quiet."""
+        if not self._quiet:
+            summarise(record, self.console)
+
     def show(self, event: Event) -> None:
-        """Take in one event."""
+        """Show one event."""
         if isinstance(event, Described):
             self._described(event)
         elif isinstance(event, TrialEnded):
             self._rows.append((event.stage, event.trial))
-            self._say(_line(event, self._limits))
+            self._print_plain(_line(event, self._limits))
         elif isinstance(event, Notice):
             self._print(event.text)
         else:
             if event.doing != self._activity.doing and (event.config is None or event.why):
-                left = self._left() if event.why else ""
-                self._say(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing)
+                self._print_plain(f"{event.doing}{self._time_left()}\n    {event.why}" if event.why else event.doing)
             self._activity = event
         if self._view is not None:
             self._view.draw(self._draw(), at_once=isinstance(event, TrialEnded))
@@ -88,22 +95,21 @@ class Progress:
         if event.max_seconds is not None:
             self._deadline = time.monotonic() + event.max_seconds
         self._rows = [("kept", trial) for trial in event.kept]
-        d, limits = event.description, event.limits
-        device = format_bytes(limits.device_bytes) if limits.device_bytes is not None else "none (the host's governs)"
+        d, cores = event.description, counted(event.machine.cores, "core")
         lines = [
             f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} a sample, {d.input_kind}; "
             f"tuning {', '.join(d.knobs)}",
-            f"{event.device}, {event.machine.cores} cores; limits: device {device}, host {format_bytes(limits.host_bytes)}",
+            f"{event.device}, {cores}; limits: {limits_in_words(event.limits)}",
         ]
         if d.shapes:
             lines.append(d.shapes)
         if event.kept:
-            count = len(event.kept)
-            lines.append(f"{count} {'trial of an earlier run is' if count == 1 else 'trials of an earlier run are'} kept")
+            lines.append(f"reusing {counted(len(event.kept), 'trial')} of an earlier run")
         for line in lines:
             self._print(line)
 
-    def _say(self, line: str) -> None:
+    def _print_plain(self, line: str) -> None:
+        """Print a line where no live table shows the same."""
         if self._live is None and self._view is None:
             self._print(line)
 
@@ -114,45 +120,43 @@ class Progress:
             self.console.print(escape(line), soft_wrap=self._live is None)
 
     def _draw(self) -> RenderableType:
-        now = Group(*self._now())
+        now = Group(*self._activity_lines())
         parts: list[RenderableType] = [Text(line) for line in self._lines]
         if self._live is not None:
             parts += self._last_rows(self.console.height - len(self.console.render_lines(now)))
         elif self._rows:
-            parts.append(_table(self._rows, self._limits))
+            parts.append(trial_table(self._rows, self._limits))
         return Group(*parts, now)
 
-    def _now(self) -> list[RenderableType]:
-        """Lines on what is done now, and why."""
+    def _activity_lines(self) -> list[RenderableType]:
+        """Lines on the current activity and its reason."""
         now = self._activity
         if not now.doing:
             return []
         details = ", ".join(part for part in (str(now.config or ""), now.phase) if part)
-        lines = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{self._left()}", style="dim")]
+        lines = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{self._time_left()}", style="dim")]
         return [*lines, Text(f"     why: {now.why}", style="dim")] if now.why else [*lines]
 
     def _last_rows(self, lines: int) -> list[RenderableType]:
-        """The table in so many lines: its last rows, and how many trials came before; what is too high would be cut off
-        at its end.
-        """
+        """The last rows of the table, with a count of the earlier ones: rich cuts a drawing that is too high at its end."""
         if not self._rows:
             return []
         room = lines - _HEADER_LINES
         if len(self._rows) <= room:
-            return [_table(self._rows, self._limits, no_wrap=True)]
+            return [trial_table(self._rows, self._limits, no_wrap=True)]
         earlier = len(self._rows) - max(1, room - 1)
-        told = Text(f"… {earlier} earlier {'trial' if earlier == 1 else 'trials'}", style="dim")
-        return [told, _table(self._rows, self._limits, skip=earlier, no_wrap=True)]
+        count = Text(f"… {counted(earlier, 'earlier trial')}", style="dim")
+        return [count, trial_table(self._rows, self._limits, skip=earlier, no_wrap=True)]
 
-    def _left(self) -> str:
-        left = self._seconds_left()
-        return f" (about {format_seconds(left)} left)" if left else ""
+    def _time_left(self) -> str:
+        seconds = self._seconds_left()
+        return f" (about {format_seconds(seconds)} left)" if seconds else ""
 
     def _seconds_left(self) -> float | None:
-        """What is left of the time allowed, or of the trials allowed at the pace so far, whichever ends first."""
+        """Seconds until max_seconds, or until max_trials at the pace so far, whichever is sooner."""
         allowed = None if self._deadline is None else max(1.0, self._deadline - time.monotonic())
-        found = [seconds for seconds in (allowed, self._seconds_at_this_pace()) if seconds is not None]
-        return min(found, default=None)
+        estimates = [seconds for seconds in (allowed, self._seconds_at_this_pace()) if seconds is not None]
+        return min(estimates, default=None)
 
     def _seconds_at_this_pace(self) -> float | None:
         searched = [trial.measurement.seconds for stage, trial in self._rows if stage in ("kept", "search")]

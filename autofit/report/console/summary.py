@@ -1,45 +1,61 @@
-"""A result in a screenful: the choice, its margins, and the lines to paste."""
+"""A result in a screenful: the choice, its rate, gain and margins, and the lines to paste."""
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.markup import escape
+from collections.abc import Iterable
+
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from autofit.records.result import TuneRecord
-from autofit.records.units import format_bytes, format_rate, format_seconds
+from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report.advice import advice
-from autofit.report.console.trial_table import _table
+from autofit.report.console.trial_table import trial_table
 from autofit.report.snippet import baseline_gain, render
 
 
-def summarise(record: TuneRecord, console: Console) -> None:
-    """Print the choice, its margins, the bottleneck, the gain, and the lines to paste."""
+def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
+    """The key figures of a result and the lines to paste.
+
+    Args:
+        record: the result.
+        with_advice: whether to explain the bottleneck, the learning rate and the like in sentences.
+    """
     spread = f" (±{record.spread:.0%})" if record.spread is not None else ""
-    rows = [
+    explained = advice(record) if with_advice else {"bottleneck": record.bottleneck}
+    searched = f"{record.stop_reason}; {counted(len(record.searched), 'trial')}, {format_seconds(record.seconds)} in all"
+    figures = [
         ("chosen", str(record.config)),
         ("rate", f"{format_rate(record.samples_per_second)} samples/s{spread}, confirmed in fresh processes"),
         ("gain", baseline_gain(record)),
-        *advice(record).items(),
+        *explained.items(),
         ("device", _margin(record.device_peak_bytes, record.limits.device_bytes)),
         ("host", _margin(record.host_peak_bytes, record.limits.host_bytes)),
-        ("search", f"{record.stop_reason}; {len(record.searched)} trials, {format_seconds(record.seconds)} in all"),
+        ("search", searched),
     ]
-    grid = Table.grid(padding=(0, 2))
-    for name, text in rows:
-        grid.add_row(Text(name, style="bold"), Text(text))
+    return Group(labelled(figures), "\nTo train with it:\n", Text(render(record), no_wrap=True, overflow="ignore"))
+
+
+def summarise(record: TuneRecord, console: Console) -> None:
+    """Print the summary of a result, with advice."""
     console.print()
-    console.print(grid)
-    console.print("\nTo train with it:\n")
-    console.print(escape(render(record)), soft_wrap=True, highlight=False)
+    console.print(summary(record, with_advice=True), crop=False)
 
 
 def print_trials(record: TuneRecord, console: Console) -> None:
     """Print the table of all trials of the search, and of the runs after it that failed."""
     searched = record.searched
     failed = [("run after it", trial) for trial in record.trials if trial not in searched]
-    console.print(_table([*(("search", trial) for trial in searched), *failed], record.limits))
+    console.print(trial_table([*(("search", trial) for trial in searched), *failed], record.limits))
+
+
+def labelled(rows: Iterable[tuple[str, str]]) -> Table:
+    """A grid of texts, each behind its label."""
+    grid = Table.grid(padding=(0, 2))
+    for label, text in rows:
+        grid.add_row(Text(label, style="bold"), Text(text))
+    return grid
 
 
 def _margin(peak_bytes: int | None, limit_bytes: int | None) -> str:

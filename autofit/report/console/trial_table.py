@@ -1,4 +1,4 @@
-"""The table of trials, live and at the end."""
+"""The table of trials on a console."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ _BAR_CELLS = 6
 _STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
 
 
-def _table(rows: list[tuple[str, Trial]], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
-    """The trials as a table, without the first `skip` of them; with `no_wrap` each takes one line, however narrow it is."""
+def trial_table(rows: list[tuple[str, Trial]], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
+    """A table of (stage, trial).
+
+    Args:
+        rows: the trials with their stages, in order.
+        limits: the memory limits that the bars relate to.
+        skip: rows left out at the top.
+        no_wrap: whether each trial takes one line, however narrow the console is.
+    """
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("#", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "s"):
         table.add_column(name, justify="left" if name in ("outcome", "device", "host") else "right", no_wrap=no_wrap)
     number = 0
-    for place, (stage, trial) in enumerate(rows):
+    for index, (stage, trial) in enumerate(rows):
         number += stage in ("kept", "search")
-        if place < skip:
+        if index < skip:
             continue
         m = trial.measurement
         label = "" if stage in ("kept", "search") else stage
@@ -29,10 +36,7 @@ def _table(rows: list[tuple[str, Trial]], limits: Limits | None, *, skip: int = 
             _cell(trial.config.batch_size),
             _workers(trial.config),
             _cell(trial.config.max_queue_size) if trial.config.has_queue else "-",
-            Text(
-                m.outcome.value if m.outcome is not Outcome.OK or not label else label,
-                style=_STYLES.get(m.outcome, "yellow"),
-            ),
+            Text(label if label and m.outcome is Outcome.OK else m.outcome.value, style=_STYLES.get(m.outcome, "yellow")),
             "" if m.samples_per_second is None else format_rate(m.samples_per_second),
             _bar(m.device_peak_bytes, limits.device_bytes if limits else None),
             _bar(m.host_peak_bytes, limits.host_bytes if limits else None),

@@ -1,4 +1,4 @@
-"""The HTML report: one file that holds all it needs, and the few lines that a notebook shows."""
+"""HTML pages: one file each, with everything they need inside; and the few lines that a notebook shows."""
 
 from __future__ import annotations
 
@@ -11,33 +11,39 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.result import FailedTune, SweepRecord, TuneLog, TuneRecord
-from autofit.report import snippet
-from autofit.report.html import batch_plots, content, sweep_cells, timeline, tradeoff_plots, trial_table
+from autofit.records.result import Estimate, FailedTune, SweepRecord, TuneRecord
+from autofit.report import snippet, wording
+from autofit.report.html import batch_plots, content, estimate_plots, sweep_cells, timeline, tradeoff_plots, trial_table
 from autofit.report.html.style import Plot
 
-_PAGES = Path(__file__).parent / "templates"
-_WIDE = ("throughput", "pareto", "timeline", "phases")
+_TEMPLATES = Path(__file__).parent / "templates"
+_WIDE = ("throughput", "pareto", "timeline", "phases", "cell-rates")
 _COMPACT = ("#", "stage", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "seconds")
 
+Record = TuneRecord | FailedTune | SweepRecord | Estimate
 
-def render(record: TuneRecord | FailedTune | SweepRecord) -> str:
-    """The whole page, with its scripts, styles and data inside: it opens from disk and loads nothing."""
-    from plotly.offline import get_plotlyjs  # heavy: only a report needs it
 
-    shown = _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
+def render(record: Record) -> str:
+    """The page of a tune, a sweep or an estimate; it opens from disk and loads nothing."""
+    from plotly.offline import get_plotlyjs  # loads slowly: only when a report is drawn
+
+    shown: dict[str, Any]
+    if isinstance(record, Estimate):
+        template, shown = "estimate.html", _estimate(record)
+    else:
+        template, shown = "report.html", _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
     figures = {plot.name: plot.figure.to_plotly_json() for plot in shown["plots"]}
-    page: str = _template("report.html").render(
+    page: str = _template(template).render(
         **shown,
         script=_text("report.js"),
         style=_text("report.css"),
         plotly=get_plotlyjs() if figures else "",
-        figures=_as_script(figures),
+        figures=as_script(figures),
     )
     return page
 
 
-def save(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]) -> None:
+def save(record: Record, path: str | os.PathLike[str]) -> None:
     """Write the page.
 
     Raises:
@@ -46,121 +52,134 @@ def save(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[
     try:
         Path(path).write_text(render(record), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path}: the report cannot be written: {error.strerror}") from None
+        raise UsageError(f"{path}: the page cannot be written: {error.strerror}") from None
 
 
 def compact(record: TuneRecord | SweepRecord) -> str:
-    """What a notebook shows, without scripts: the answer, the lines to paste and the trials; of a sweep its table."""
+    """HTML without scripts for a notebook: key figures, lines to paste and trials of a tune; the cells of a sweep."""
     if isinstance(record, SweepRecord):
-        table: str = _template("compact_sweep.html").render(
-            title=record.title, origin=content.origin(record), rows=sweep_cells.rows(record)
-        )
+        cells = sweep_cells.rows(record)
+        table: str = _template("compact_sweep.html").render(title=record.title, origin=content.origin(record), rows=cells)
         return table
-    rows = trial_table.trial_rows(record)
-    shown: str = _template("compact.html").render(
-        record=record,
-        tiles=content.tiles(record),
-        sentences=content.sentences(record),
-        snippet=snippet.render(record),
-        trials=rows,
-        origin=content.origin(record),
-        columns=[name for name in _COMPACT if rows and name in rows[0].fields],
-    )
+    result = _result(record)
+    columns = [name for name in _COMPACT if result["trials"] and name in result["trials"][0].fields]
+    shown: str = _template("compact.html").render(**result, columns=columns)
     return shown
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    """What the page of one tune shows."""
-    compared, choices = tradeoff_plots.pareto(record)
-    found: list[Plot | None] = [
+    comparison, alternatives = tradeoff_plots.pareto(record)
+    plots: list[Plot | None] = [
         batch_plots.throughput(record),
         batch_plots.memory(record, "device"),
         batch_plots.memory(record, "host"),
         batch_plots.feasible(record),
         *tradeoff_plots.workers_by_queue(record),
-        compared,
+        comparison,
         timeline.timeline(record),
         timeline.where_it_went(record),
     ]
-    drawn = [plot for plot in found if plot is not None] if record.trials else []
-    shown = [plot for plot in drawn if plot.figure is not None]
+    result = _result(record)
     return {
-        **_answer(record),
-        "title": f"autofit: {record.config}" if isinstance(record, TuneRecord) else "autofit: no answer",
-        "plots": shown,
-        "said": {plot.title: plot.caption for plot in drawn if plot.figure is None},
-        "wide": wide([plot.name for plot in shown]),
-        "alternatives": content.alternatives(record, choices) if len(choices) > 1 else [],
+        **result,
+        **_plots([plot for plot in plots if plot is not None] if record.trials else []),
+        "title": f"autofit: {result['headline']}",
+        "alternatives": content.alternatives(record, alternatives) if len(alternatives) > 1 else [],
         "machine": content.machine(record.machine, record),
         "cells": [],
     }
 
 
-def wide(shown: Sequence[str]) -> set[str]:
-    """The plots that take the page's whole width: those that need it, and any that would stand alone in a row of two."""
-    found = set(_WIDE)
-    for needs_width, run in itertools.groupby(shown, _WIDE.__contains__):
-        names = list(run)
-        if not needs_width and len(names) % 2:
-            found.add("frontier" if "frontier" in names[::2] else names[-1])
-    return found
-
-
-def _answer(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    """What is said of one tune on top, and its trials."""
-    told: dict[str, Any] = {"record": record, "origin": content.origin(record), "trials": trial_table.trial_rows(record)}
-    if isinstance(record, TuneRecord):
-        return told | {
-            "headline": str(record.config),
-            "tiles": content.tiles(record),
-            "sentences": content.sentences(record),
-            "snippet": snippet.render(record),
-        }
-    return told | {"problem": content.problem(record), "needed": content.needed(record)}
+def _result(record: TuneRecord | FailedTune) -> dict[str, Any]:
+    """The top of a page on one tune, and its trials."""
+    shared = {"origin": content.origin(record), "trials": trial_table.trial_rows(record)}
+    if isinstance(record, FailedTune):
+        headline = f"Not enough {record.memory} memory" if record.memory else "The tune failed"
+        return {**shared, "headline": headline, "problem": record.problem, "needed": content.needed(record)}
+    return {
+        **shared,
+        "problem": None,
+        "headline": str(record.config),
+        "tiles": content.tiles(record),
+        "sentences": content.sentences(record),
+        "snippet": snippet.render(record),
+    }
 
 
 def _sweep(record: SweepRecord) -> dict[str, Any]:
-    """What the page of a sweep shows: a table of the cells, a plot, and each cell's own answer."""
-    rates = sweep_cells.rates(record)
     return {
+        **_plots([sweep_cells.rates(record)]),
         "title": f"autofit: {record.title}",
         "headline": record.title,
         "origin": content.origin(record),
-        "plots": [rates] if rates.figure is not None else [],
-        "said": {} if rates.figure is not None else {rates.title: rates.caption},
-        "wide": {"cell-rates"},
+        "problem": None,
         "trials": [],
         "alternatives": [],
         "machine": content.machine(record.machine) | content.versions(record),
         "cells": [
-            {"row": row, "cell": cell, "answer": _answer(cell.found) if isinstance(cell.found, TuneLog) else {}}
+            {"row": row, "cell": cell, "answer": {} if cell.found is None else _result(cell.found)}
             for row, cell in zip(sweep_cells.rows(record), record.cells, strict=True)
         ],
     }
 
 
+def _estimate(record: Estimate) -> dict[str, Any]:
+    largest = record.largest_batch_size
+    headline = "Not even a batch of 1 is expected to fit"
+    if largest is not None:
+        headline = f"Batch sizes up to {largest:,} are expected to fit"
+    return {
+        "title": f"autofit: {headline}",
+        "headline": headline,
+        "origin": f"For {record.machine.host or 'this machine'} ({record.device})",
+        "facts": wording.estimate_facts(record),
+        "plots": estimate_plots.estimate_plots(record),
+        "machine": content.machine(record.machine, record),
+    }
+
+
+def _plots(plots: Sequence[Plot]) -> dict[str, Any]:
+    """The plots that are drawn, those that take the whole width, and the captions of the others."""
+    drawn = [plot for plot in plots if plot.figure is not None]
+    not_drawn = {plot.title: plot.caption for plot in plots if plot.figure is None}
+    return {"plots": drawn, "not_drawn": not_drawn, "wide": wide([plot.name for plot in drawn])}
+
+
+def wide(names: Sequence[str]) -> set[str]:
+    """The plots that take the whole width: those that need it, and any that would be alone in a row of two."""
+    alone = set(_WIDE)
+    for needs_width, run in itertools.groupby(names, _WIDE.__contains__):
+        halves = list(run)
+        if not needs_width and len(halves) % 2:
+            alone.add("frontier" if "frontier" in halves[::2] else halves[-1])
+    return alone
+
+
 def _template(name: str) -> Any:
-    import jinja2  # heavy: only a report needs it
+    import jinja2  # loads slowly: only when a report is drawn
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_PAGES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
+    )
     return environment.get_template(name)
 
 
 def _text(name: str) -> str:
-    return (_PAGES / name).read_text(encoding="utf-8")
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _as_script(value: Any) -> str:
-    """JSON that can stand in a script element: nothing in it can end the element."""
+def as_script(value: Any) -> str:
+    """JSON for a script element: escaped so that nothing in it ends the element."""
     text = json.dumps(_finite(value), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _finite(value: Any) -> Any:
-    """The same without NaN and infinity, which JSON does not know: a plot leaves such a point out."""
+    """The value with null for NaN and infinity, which JSON lacks; a plot leaves such a point out."""
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,28 +1,41 @@
-"""How every plot looks: colours that the colour-blind tell apart, a shape or a dash for each, axes, and hover text."""
+"""The look of every plot: colours that the colour-blind tell apart, a shape or a dash for each, axes, and hover text."""
 
 from __future__ import annotations
 
 import html
+import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, log2, log10
+from pathlib import Path
 from typing import Any
 
 from autofit.records.trial import FitConfig, Outcome, Trial
 from autofit.records.units import format_bytes, format_rate, format_seconds
 
-# Okabe and Ito, Color Universal Design (2008): told apart with every common form of colour blindness
+# Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, BLACK = "#56B4E9", "#CC79A7", "#000000"
-INK, SOFT, GRID, PANEL = "#1f2933", "#616e7c", "#e4e7eb", "#f5f7fa"
+SOFT, PANEL = "#616e7c", "#f5f7fa"
+BAND = "rgba(0, 114, 178, 0.14)"
 
-HEIGHT = 420
-"""Pixels of a plot with two numeric axes."""
+BAR_LOOKS = ((BLUE, ""), (ORANGE, "/"), (GREEN, "\\"), (PURPLE, "."), (SKY, "-"), (VERMILION, "+"), (SOFT, "x"))
+"""A colour and a pattern for each of several bars."""
 
-_ROW_PIXELS, _FRAME_PIXELS = 34, 130  # of a plot with a row for each of something; what stands around the rows
+FAR = 3.0
+"""Times the highest reading: a limit or ceiling beyond would flatten everything else, so the caption names it."""
+
+HEADROOM = 1.12
+"""Top of an axis relative to the highest value drawn."""
+
+_HEIGHT_PIXELS = 420  # of a plot with two numeric axes
+_ROW_PIXELS, _FRAME_PIXELS = 34, 130  # of a plot with rows: each row; legend, axis and margins
 _HOVER_CHARACTERS = 58  # a line of hover text: readable, and no wider than a phone
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_HOVER_LINES = 6  # of each text, so that a long error does not cover the plot
+_LOOK = Path(__file__).parent / "templates" / "plot.json"
+_SYMBOL_PIXELS = {"star": 18, "line-ns": 14, "line-ew": 30, "x": 12}
+_OUTLINED = ("star", "x")
 
 OUTCOMES = {
     Outcome.OK: "ok",
@@ -36,7 +49,7 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class Plot:
-    """A section of the page: a figure and what it says; `figure` is None where a sentence says all there is."""
+    """A section of the page: a figure and its caption; without a figure, the caption says why."""
 
     name: str
     title: str
@@ -44,31 +57,61 @@ class Plot:
     figure: Any | None = None
 
 
-def figure(traces: Sequence[Mapping[str, Any]], height: int = HEIGHT, **layout: Any) -> Any:
-    """A plotly figure in the look of the report."""
-    import plotly.graph_objects as go  # heavy: only a report needs it
+@dataclass(frozen=True)
+class MemoryScale:
+    """An axis of bytes: its unit, its top in that unit, and the limit if it is drawn."""
 
-    return go.Figure(
-        data=[dict(trace) for trace in traces],
-        layout={
-            "template": "none",
-            "height": height,
-            "font": {"family": _FONT, "size": 13, "color": INK},
-            "paper_bgcolor": "white",
-            "plot_bgcolor": "white",
-            "margin": {"l": 64, "r": 20, "t": 16, "b": 52},
-            "hovermode": "closest",
-            "hoverlabel": {
-                "bgcolor": "white", "bordercolor": SOFT, "align": "left",
-                "font": {"family": _FONT, "size": 12, "color": INK},
-            },
-            "legend": {
-                "orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "font": {"size": 12},
-                "itemwidth": 40,
-            },
-            **layout,
-        },
-    )  # fmt: skip
+    unit: str
+    unit_bytes: float
+    top: float
+    limit_bytes: int | None
+    is_limit_drawn: bool
+
+    @classmethod
+    def of(cls, highest_bytes: float, limit_bytes: int | None, *, wanted_bytes: float = 0.0) -> MemoryScale:
+        """A scale for values up to `highest_bytes`.
+
+        Args:
+            highest_bytes: the highest value that must be visible.
+            limit_bytes: the limit; drawn unless it is far above.
+            wanted_bytes: a higher value, visible unless it is far above.
+        """
+        far = limit_bytes is not None and limit_bytes > FAR * highest_bytes
+        drawn = limit_bytes is not None and not far
+        top = float(limit_bytes or 0) if drawn else min(FAR * highest_bytes, wanted_bytes)
+        unit, unit_bytes = memory_unit(highest_bytes)
+        return cls(unit, unit_bytes, HEADROOM * max(highest_bytes, top) / unit_bytes, limit_bytes, drawn)
+
+    def axis(self, title: str) -> dict[str, Any]:
+        """The axis."""
+        return axis(f"{title} ({self.unit})", range=[0, self.top])
+
+    def limit_line(self, x: Sequence[Any]) -> dict[str, Any]:
+        """A line at the limit between two positions; without points where the limit is not drawn."""
+        if self.limit_bytes is None or not self.is_limit_drawn:
+            return line("limit", [], [], VERMILION)
+        height = self.limit_bytes / self.unit_bytes
+        return line(f"limit {format_bytes(self.limit_bytes)}", x, [height] * len(x), VERMILION, "longdash")
+
+    def sentence(self) -> str:
+        """The limit in words."""
+        if self.limit_bytes is None:
+            return "No limit of its own."
+        limit = format_bytes(self.limit_bytes)
+        return f"The limit is {limit}." if self.is_limit_drawn else f"The limit, {limit}, is far above and not drawn."
+
+
+def memory_unit(highest_bytes: float) -> tuple[str, float]:
+    """The unit of an axis of bytes, and the bytes in it."""
+    return ("GiB", 2.0**30) if highest_bytes >= 2.0**30 else ("MiB", 2.0**20)
+
+
+def figure(traces: Iterable[Mapping[str, Any]], height: int = _HEIGHT_PIXELS, **layout: Any) -> Any:
+    """A plotly figure in the look of the report; traces without points are left out."""
+    import plotly.graph_objects as go  # loads slowly: only when a report is drawn
+
+    look = json.loads(_LOOK.read_text(encoding="utf-8"))
+    return go.Figure([dict(trace) for trace in traces if trace["x"]], {"template": look, "height": height, **layout})
 
 
 def height_of(rows: int) -> int:
@@ -77,22 +120,12 @@ def height_of(rows: int) -> int:
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """An axis from 0, with a quiet grid."""
-    return {
-        "title": {"text": title, "font": {"size": 13}, "standoff": 10},
-        "gridcolor": GRID,
-        "linecolor": SOFT,
-        "ticks": "outside",
-        "tickcolor": GRID,
-        "zeroline": False,
-        "automargin": True,
-        "rangemode": "tozero",
-        **more,
-    }
+    """An axis; from 0 unless it has another range."""
+    return {"title": {"text": title}, **more}
 
 
 def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
-    """A logarithmic axis of batch sizes, ticks at powers of two: on it doubling the batch is always the same step."""
+    """A logarithmic axis of batch sizes with ticks at powers of two."""
     powers = [2**k for k in range(floor(log2(lowest)), ceil(log2(highest)) + 1)]
     shown = powers[:: max(1, len(powers) // 8)]
     return axis(
@@ -105,94 +138,86 @@ def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
     )
 
 
+def category_axis(title: str, labels: Sequence[str], **more: Any) -> dict[str, Any]:
+    """An axis of categories in this order."""
+    order = {"type": "category", "categoryorder": "array", "categoryarray": list(labels)}
+    return axis(title, **{**order, "rangemode": "normal", "ticks": "", **more})
+
+
 def row_axis(labels: Sequence[str]) -> dict[str, Any]:
     """An axis with a row for each label, the first on top."""
-    return axis(
-        "",
-        type="category",
-        categoryorder="array",
-        categoryarray=list(labels),
-        range=[len(labels) - 0.4, -0.6],
-        gridcolor=GRID,
-        rangemode="normal",
-        ticks="",
-        tickfont={"size": 12},
-    )
+    return category_axis("", labels, range=[len(labels) - 0.4, -0.6], tickfont={"size": 12})
 
 
-def marks(name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], **marker: Any) -> dict[str, Any]:
-    """A trace of markers."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "hovertext": list(hover),
-        "hoverinfo": "text",
-        "marker": {"size": 11, "line": {"width": 2, "color": marker.get("color", BLUE)}, **marker},
-    }
+def marks(
+    name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], symbol: str, color: str, **more: Any
+) -> dict[str, Any]:
+    """A trace of markers; stars and crosses are larger, with an outline."""
+    outline = {"width": 1, "color": BLACK} if symbol in _OUTLINED else {"width": 2, "color": color}
+    marker = {"symbol": symbol, "color": color, "size": _SYMBOL_PIXELS.get(symbol), "line": outline}
+    points = {"type": "scatter", "mode": "markers", "name": name, "x": list(x), "y": list(y), "hovertext": list(hover)}
+    return {**points, "marker": marker, "cliponaxis": symbol != "x", **more}
+
+
+def trial_marks(
+    name: str, trials: Sequence[Trial], y: Callable[[Trial], Any], symbol: str, color: str, **more: Any
+) -> dict[str, Any]:
+    """A marker for each trial that has a batch size, at that size and the height `y(trial)`."""
+    trials = [trial for trial in trials if trial.config.batch_size]
+    sizes = [trial.config.batch_size for trial in trials]
+    return marks(name, sizes, [y(trial) for trial in trials], [*map(trial_hover, trials)], symbol, color, **more)
 
 
 def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, dash: str = "solid", **more: Any) -> dict[str, Any]:
-    """A trace that is a line; it says its own name and value on hover."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "line": {"color": color, "dash": dash, "width": 2},
-        "hoverinfo": "skip",
-        **more,
-    }
+    """A trace of a line, without hover text."""
+    points = {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "hoverinfo": "skip"}
+    return {**points, "line": {"color": color, "dash": dash, "width": 2}, **more}
 
 
-def pattern(shape: str) -> dict[str, Any]:
-    """A white pattern over a bar's colour, so that the colour alone need not tell."""
-    return {"shape": shape, "fillmode": "overlay", "fgcolor": "white", "size": 8, "solidity": 0.3}
+def bars(
+    name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], look: tuple[str, str], **more: Any
+) -> dict[str, Any]:
+    """A trace of bars of one colour and pattern; horizontal with `orientation="h"`."""
+    color, shape = look
+    points = {"type": "bar", "name": name, "x": list(x), "y": list(y), "hovertext": list(hover)}
+    return {**points, "marker": {"color": color, "pattern": {"shape": shape}}, **more}
 
 
 def hover(title: str, lines: Sequence[str]) -> str:
-    """Hover text: what the user's code says cannot become markup in it."""
-    wrapped = [html.escape(part) for text in lines for part in textwrap.wrap(text, _HOVER_CHARACTERS)[:6]]
+    """Hover text, escaped: texts of the user's code cannot become markup."""
+    wrapped = [html.escape(part) for text in lines for part in textwrap.wrap(text, _HOVER_CHARACTERS)[:_HOVER_LINES]]
     return "<br>".join([f"<b>{html.escape(title)}</b>", *wrapped])
 
 
 def trial_hover(trial: Trial, stage: str = "") -> str:
-    """What there is to say of a trial in a few lines."""
+    """Hover text of a trial: its outcome, rates, peaks, time and reason."""
     m = trial.measurement
-    said = [stage] if stage else []
+    lines = [stage] if stage else []
     if m.outcome is not Outcome.OK:
-        said.append(f"{OUTCOMES[m.outcome]}: {m.evidence.reason}" + (f" ({m.evidence.phase})" if m.evidence.phase else ""))
+        lines.append(f"{OUTCOMES[m.outcome]}: {m.evidence.reason}" + (f" ({m.evidence.phase})" if m.evidence.phase else ""))
     if m.samples_per_second is not None:
-        said.append(f"{format_rate(m.samples_per_second)} samples/s" + spread_in_words(m.spread))
-    alone = (("the step alone", m.compute_samples_per_second), ("the input alone", m.input_samples_per_second))
-    said += [f"{name}: {format_rate(rate)} samples/s" for name, rate in alone if rate is not None]
+        lines.append(f"{format_rate(m.samples_per_second)} samples/s{spread_in_words(m.spread)}")
+    alone = (("model alone", m.compute_samples_per_second), ("input alone", m.input_samples_per_second))
+    lines += [f"{name}: {format_rate(rate)} samples/s" for name, rate in alone if rate is not None]
     peaks = (("device", m.device_peak_bytes), ("host", m.host_peak_bytes))
-    said += [f"{name} peak {format_bytes(peak)}" for name, peak in peaks if peak is not None]
-    said.append(f"took {format_seconds(m.seconds)}")
+    lines += [f"{name} peak {format_bytes(peak)}" for name, peak in peaks if peak is not None]
+    lines.append(f"took {format_seconds(m.seconds)}")
     if trial.why:
-        said.append(f"why: {trial.why}")
-    return hover(str(trial.config), said)
+        lines.append(f"why: {trial.why}")
+    return hover(str(trial.config), lines)
 
 
 def spread_in_words(spread: float | None) -> str:
-    """The half-width of a rate's interval, to stand behind the rate."""
+    """The half-width of a rate's interval, to be appended to the rate."""
     return "" if spread is None else f" ±{spread:.0%}"
 
 
 def setting_in_words(config: FitConfig) -> str:
-    """The knobs other than the batch; where there are none, that the batch is alone."""
+    """The knobs other than the batch size."""
     return with_setting(config).removeprefix(" with ") or "batch size alone"
 
 
 def with_setting(config: FitConfig) -> str:
-    """The knobs other than the batch, to stand behind a noun; nothing where there are none."""
+    """The knobs other than the batch size, to be appended to a noun; empty where there are none."""
     others = replace(config, batch_size=None)
     return f" with {others}" if others.values() else ""
-
-
-def counted(count: int, noun: str) -> str:
-    """A count and its noun: `1 trial`, `3 trials`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

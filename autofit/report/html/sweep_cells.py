@@ -1,110 +1,118 @@
-"""What a sweep's page shows of its cells: a row for each, and their rates side by side."""
+"""The cells of a sweep: a row of the table for each, and their rates side by side."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from autofit.records import result
 from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord
 from autofit.records.units import format_bytes, format_rate
-from autofit.report import wording
 from autofit.report.html import style
-from autofit.report.html.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Plot
+from autofit.report.html.style import BAR_LOOKS, VERMILION, Plot
 from autofit.report.html.trial_table import NONE, Field
+from autofit.report.wording import cell_label, short_names
 
-_LOOKS = ((BLUE, ""), (ORANGE, "/"), (GREEN, "\\"), (PURPLE, "."), (SKY, "-"), (VERMILION, "+"))
 _CELL_PIXELS = 30
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
+_NUMBER_CHARACTERS = 6  # of them, for the ellipsis and the number of a cut label
 _CROSS_ROOM = 0.03  # of the longest bar: a cross at 0 stays clear of the labels
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The confirmed rate of a cell, in the row of its label."""
+
+    label: str
+    values: Mapping[str, Any]
+    result: TuneRecord
 
 
 def rates(record: SweepRecord) -> Plot:
     """Samples per second of each cell; cells that share the value of the first axis share a colour and a pattern."""
-    title, answered = "Throughput by cell", [c for c in record.cells if isinstance(c.found, TuneRecord)]
-    if not answered:
-        return Plot("cell-rates", title, "No cell came to an answer: there is nothing to compare.")
-    shown = [(number, cell) for number, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"]
-    labels = {id(cell): _row_label(cell, number) for number, cell in shown}
-    traces = []
-    axis = next(iter(answered[0].values), None)
-    named = wording.short_names((axis,))[axis] if axis else ""
-    groups = list(dict.fromkeys(str(c.values.get(axis)) if axis else "" for c in answered))
-    grouped = axis is not None and 1 < len(groups) < len(answered) and len(groups) <= len(_LOOKS)
-    for position, group in enumerate(groups if grouped else [""]):
-        some = [c for c in answered if not grouped or str(c.values.get(axis or "")) == group]
-        color, pattern = _LOOKS[position]
-        found = [c.found for c in some if isinstance(c.found, TuneRecord)]
-        traces.append({
-            "type": "bar", "orientation": "h", "name": html.escape(f"{named} {group}"), "showlegend": grouped,
-            "y": [labels[id(c)] for c in some], "x": [r.samples_per_second for r in found],
-            "hoverinfo": "text", "hovertext": [_told(c, r) for c, r in zip(some, found, strict=True)],
-            "error_x": {"type": "data", "array": [r.samples_per_second * (r.spread or 0) for r in found], "thickness": 1},
-            "marker": {"color": color, "pattern": style.pattern(pattern)},
-        })  # fmt: skip
-    failed = [c for c in record.cells if c.outcome in ("failed", "does not fit")]
-    if failed:
-        told = [style.hover(wording.told(c.values), [c.outcome, why(c)]) for c in failed]
-        cross = style.marks(
-            "no answer", [0.0] * len(failed), [labels[id(c)] for c in failed], told, symbol="x", color=VERMILION
-        )
-        cross["marker"] |= {"size": 12, "line": {"width": 1, "color": BLACK}}
-        traces.append(cross | {"cliponaxis": False})
-    found = [c.found for c in answered if isinstance(c.found, TuneRecord)]
-    highest = max(r.samples_per_second * (1 + (r.spread or 0)) for r in found)
-    axes = {
-        "xaxis": style.axis("samples/s", range=[-_CROSS_ROOM * highest, 1.05 * highest], tickformat=",~r"),
-        "yaxis": style.row_axis(list(labels.values())),
-    }
+    name, title = "cell-rates", "Throughput by cell"
+    labelled = [(_row_label(cell, i), cell) for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"]
+    bars = [Bar(label, cell.values, cell.found) for label, cell in labelled if isinstance(cell.found, TuneRecord)]
+    failed = [(label, cell) for label, cell in labelled if not isinstance(cell.found, TuneRecord)]
+    if not bars:
+        return Plot(name, title, "No cell has a result, so there is nothing to compare.")
+    groups = grouped(bars)
+    traces = [
+        _group_bars(group, members, look) | {"showlegend": len(groups) > 1}
+        for (group, members), look in zip(groups.items(), BAR_LOOKS, strict=False)
+    ]
+    hover = [style.hover(cell_label(cell.values), [cell.outcome, why(cell)]) for _, cell in failed]
+    traces.append(style.marks("no result", [0.0] * len(failed), [label for label, _ in failed], hover, "x", VERMILION))
+    highest = max(bar.result.samples_per_second * (1 + (bar.result.spread or 0)) for bar in bars)
+    x_axis = style.axis("samples/s", range=[-_CROSS_ROOM * highest, 1.05 * highest], tickformat=",~r")
+    y_axis = style.row_axis([label for label, _ in labelled])
     caption = "The confirmed rate of each cell's best configuration."
-    caption += " A cross is a cell without an answer; why is in its text and below." if failed else ""
-    height = style.height_of(0) + _CELL_PIXELS * len(labels)
-    return Plot("cell-rates", title, caption, style.figure(traces, height=height, barmode="overlay", bargap=0.3, **axes))
+    caption += " A cross is a cell without a result; the reason is in its text and below." if failed else ""
+    height = style.height_of(0) + _CELL_PIXELS * len(labelled)
+    drawn = style.figure(traces, height, barmode="overlay", bargap=0.3, xaxis=x_axis, yaxis=y_axis)
+    return Plot(name, title, caption, drawn)
+
+
+def grouped(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
+    """Bars by their value of the first axis; all in one group where that would be one each, or too many."""
+    axis = next(iter(bars[0].values), None)
+    groups: dict[str, list[Bar]] = {}
+    for bar in bars:
+        groups.setdefault(f"{short_names((axis,))[axis]} {bar.values.get(axis)}" if axis else "", []).append(bar)
+    return groups if 1 < len(groups) < len(bars) and len(groups) <= len(BAR_LOOKS) else {"": list(bars)}
+
+
+def _group_bars(group: str, bars: Sequence[Bar], look: tuple[str, str]) -> dict[str, Any]:
+    rates, spreads, hover = [], [], []
+    for bar in bars:
+        rate, spread = bar.result.samples_per_second, bar.result.spread
+        rates.append(rate)
+        spreads.append(rate * (spread or 0))
+        lines = [f"{format_rate(rate)} samples/s{style.spread_in_words(spread)}", f"limited by: {bar.result.bottleneck}"]
+        hover.append(style.hover(cell_label(bar.values), [str(bar.result.config), *lines]))
+    trace = style.bars(html.escape(group), rates, [bar.label for bar in bars], hover, look)
+    return trace | {"orientation": "h", "error_x": {"type": "data", "array": spreads, "thickness": 1}}
 
 
 def rows(record: SweepRecord) -> list[dict[str, Field]]:
     """The cells as rows of a table."""
-    found = [_found(cell) for cell in record.cells]
-    names = {axis: axis if name in found[0] else name for axis, name in wording.short_names(result.axes_of(record)).items()}
+    results = [_result_fields(cell) for cell in record.cells]
+    names = {axis: axis if name in results[0] else name for axis, name in short_names(record.axes).items()}
     return [
-        {**{name: _value(cell.values.get(axis)) for axis, name in names.items()}, **row}
-        for cell, row in zip(record.cells, found, strict=True)
+        {**{name: _value(cell.values.get(axis)) for axis, name in names.items()}, **fields}
+        for cell, fields in zip(record.cells, results, strict=True)
     ]
 
 
-def _row_label(cell: Cell, number: int) -> str:
-    """A cell's label as an axis of a plot takes it: without markup, and cut where it is long."""
-    text = wording.told(cell.values)
-    return html.escape(text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 6]}… ({number})")
-
-
 def why(cell: Cell) -> str:
-    """Why a cell has no answer; empty where it has one."""
+    """Why a cell has no result; empty where it has one."""
     return cell.found.problem if isinstance(cell.found, FailedTune) else cell.problem
 
 
-def _found(cell: Cell) -> dict[str, Field]:
-    found = cell.found
-    if not isinstance(found, TuneRecord):
-        empty: Sequence[str] = ("samples/s", "gain", "device", "host", "limited by")
-        seconds = Field(NONE) if found is None else Field(f"{found.seconds:.0f}", found.seconds)
-        return {
-            "outcome": Field(cell.outcome),
-            "config": Field(NONE),
-            **{n: Field(NONE) for n in empty},
-            "seconds": seconds,
+def _row_label(cell: Cell, number: int) -> str:
+    """A cell's label for an axis of a plot: without markup, and cut where it is long."""
+    text = cell_label(cell.values)
+    cut = f"{text[: _LABEL_CHARACTERS - _NUMBER_CHARACTERS]}… ({number})"
+    return html.escape(text if len(text) <= _LABEL_CHARACTERS else cut)
+
+
+def _result_fields(cell: Cell) -> dict[str, Field]:
+    fields = dict.fromkeys(("config", "samples/s", "gain", "device", "host", "limited by", "seconds"), Field(NONE))
+    result = cell.found
+    if result is not None:
+        fields["seconds"] = Field(f"{result.seconds:.0f}", result.seconds)
+    if isinstance(result, TuneRecord):
+        ratio = result.speedup.ratio
+        fields |= {
+            "config": Field(str(result.config), result.config.batch_size),
+            "samples/s": Field(format_rate(result.samples_per_second), result.samples_per_second),
+            "gain": Field(NONE if ratio is None else f"{ratio:.2f}×", ratio),
+            "device": _bytes(result.device_peak_bytes),
+            "host": _bytes(result.host_peak_bytes),
+            "limited by": Field(result.bottleneck),
         }
-    ratio = found.speedup.ratio
-    return {
-        "outcome": Field("ok"),
-        "config": Field(str(found.config), found.config.batch_size),
-        "samples/s": Field(format_rate(found.samples_per_second), found.samples_per_second),
-        "gain": Field(NONE if ratio is None else f"{ratio:.2f}×", ratio),
-        "device": _bytes(found.device_peak_bytes),
-        "host": _bytes(found.host_peak_bytes),
-        "limited by": Field(found.bottleneck),
-        "seconds": Field(f"{found.seconds:.0f}", found.seconds),
-    }
+    return {"outcome": Field(cell.outcome), **fields}
 
 
 def _bytes(size: int | None) -> Field:
@@ -112,10 +120,5 @@ def _bytes(size: int | None) -> Field:
 
 
 def _value(value: object) -> Field:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return Field(NONE if value is None else str(value), float(value) if number else None)  # type: ignore[arg-type]
-
-
-def _told(cell: Cell, found: TuneRecord) -> str:
-    rate = f"{format_rate(found.samples_per_second)} samples/s{style.spread_in_words(found.spread)}"
-    return style.hover(wording.told(cell.values), [str(found.config), rate, f"limited by: {found.bottleneck}"])
+    order = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return Field(NONE if value is None else str(value), order)

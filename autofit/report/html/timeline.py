@@ -1,4 +1,4 @@
-"""When the trials ran, and where the time of the tune went."""
+"""Plots of the tune's time: when the trials ran, and how long each phase took."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from autofit.records.units import format_seconds
 from autofit.report.html import style
 from autofit.report.html.style import BLUE, GREEN, ORANGE, PURPLE, SKY, SOFT, Plot
 
-_LONGEST_GAP_SECONDS = 30.0  # between two trials of one run of the tune lie seconds, at the most
+_LONGEST_GAP_SECONDS = 30.0  # between two trials of one run; a longer gap means that the tune was interrupted and resumed
 _DESCRIBING = "describing"
 _STAGES = {
-    _DESCRIBING: ("describing model and data", SOFT, "x"),
-    "search": ("search", BLUE, ""),
-    "finalist": ("finalist, run again", ORANGE, "/"),
-    "chosen": ("chosen, confirming", GREEN, "\\"),
-    "baseline": ("baseline", PURPLE, "."),
+    _DESCRIBING: ("describing model and data", (SOFT, "x")),
+    "search": ("search", (BLUE, "")),
+    "finalist": ("finalist, run again", (ORANGE, "/")),
+    "chosen": ("chosen, confirming", (GREEN, "\\")),
+    "baseline": ("baseline", (PURPLE, ".")),
 }
-_OTHER = ("other", SKY, "-")
-_LEAST_SHARE = 0.005  # of all the time: phases below that stand together
-_LEAST_REST_SECONDS = 0.05  # less than that is 0.0 s
-_PHASE_PIXELS = 26
-_TEXT_ROOM, _TEXT_ROOM_NARROW = 1.35, 2.2  # times the longest bar: texts stand right of the bars, on a phone, too
+_OTHER = ("other", (SKY, "-"))
+_MIN_SHARE = 0.005  # of all the time: shorter phases are added up
+_MIN_REST_SECONDS = 0.05  # less is shown as 0.0 s
+_ROW_PIXELS = 26
+_TEXT_ROOM, _TEXT_ROOM_NARROW = 1.35, 2.2  # width relative to the longest bar: room for the text beside it, also on a phone
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A stretch of the tune: begun at `start` seconds on the axis."""
+    """A process of the tune; it starts at `start` seconds on the axis."""
 
     label: str
     stage: str
@@ -47,7 +47,7 @@ def stages(seen: TuneLog) -> list[tuple[str, Trial]]:
 
 
 def lay_out(seen: TuneLog) -> tuple[list[Bar], bool]:
-    """The stretches on one axis from 0, and whether pauses (a tune that was ended and went on later) were cut out."""
+    """The bars on one axis from 0, and whether pauses between interrupted runs of the tune were cut out."""
     found: list[tuple[float | None, Bar]] = []
     if seen.describing_seconds:
         found.append((seen.started_at, Bar(_DESCRIBING, _DESCRIBING, 0.0, seen.describing_seconds)))
@@ -69,108 +69,72 @@ def lay_out(seen: TuneLog) -> tuple[list[Bar], bool]:
     return bars, cut
 
 
-def timeline(seen: TuneLog) -> Plot:
-    """A bar for each trial, from when it began to when it ended."""
-    title = "Timeline"
-    bars, cut = lay_out(seen)
+def timeline(log: TuneLog) -> Plot:
+    """A bar for each trial from its start to its end."""
+    bars, cut = lay_out(log)
     if not any(bar.trial for bar in bars):
-        return Plot("timeline", title, "No trial was run.")
+        return Plot("timeline", "Timeline", "No trial was run.")
     traces = []
     for stage in dict.fromkeys(bar.stage for bar in bars):
-        some = [bar for bar in bars if bar.stage == stage]
-        name, color, pattern = _STAGES.get(stage, _OTHER)
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": name,
-                "y": [bar.label for bar in some],
-                "x": [bar.seconds for bar in some],
-                "base": [bar.start for bar in some],
-                "hovertext": [_told(bar, name) for bar in some],
-                "hoverinfo": "text",
-                "textposition": "none",
-                "marker": {"color": color, "line": {"color": "white", "width": 1}, "pattern": style.pattern(pattern)},
-            }
-        )
+        members = [bar for bar in bars if bar.stage == stage]
+        name, look = _STAGES.get(stage, _OTHER)
+        seconds, labels = [bar.seconds for bar in members], [bar.label for bar in members]
+        trace = style.bars(name, seconds, labels, [_hover(bar, name) for bar in members], look)
+        traces.append(trace | {"orientation": "h", "base": [bar.start for bar in members]})
     caption = "Each bar is one process, from its start to its end."
     if cut:
-        caption += " The tune was ended and went on later: the pauses between are cut out, runs stand end to end."
-    return Plot(
-        "timeline",
-        title,
-        caption,
-        style.figure(
-            traces,
-            height=style.height_of(0) + _PHASE_PIXELS * len(bars),
-            xaxis=style.axis("seconds", rangemode="tozero"),
-            yaxis=style.row_axis([bar.label for bar in bars]),
-            barmode="overlay",
-            bargap=0.25,
-        ),
-    )
+        caption += " The tune was interrupted and resumed; the pauses between its runs are cut out."
+    return Plot("timeline", "Timeline", caption, _rows(traces, [bar.label for bar in bars], style.axis("seconds")))
 
 
-def phases(seen: TuneLog) -> dict[str, float]:
-    """Seconds by what they were spent on, over every trial, the longest first."""
+def _rows(traces: list[dict[str, Any]], labels: list[str], x_axis: dict[str, Any], **layout: Any) -> Any:
+    height = style.height_of(0) + _ROW_PIXELS * len(labels)
+    y_axis = style.row_axis(labels)
+    return style.figure(traces, height, xaxis=x_axis, yaxis=y_axis, barmode="overlay", bargap=0.25, **layout)
+
+
+def phases(log: TuneLog) -> dict[str, float]:
+    """Seconds in each phase, over all trials, the longest first."""
     spent: defaultdict[str, float] = defaultdict(float)
-    for _, trial in stages(seen):
+    for _, trial in stages(log):
         m = trial.measurement
         for phase, seconds in m.phase_seconds.items():
             spent[phase] += seconds
         spent["ending the process"] += max(0.0, m.seconds - sum(m.phase_seconds.values())) if m.phase_seconds else 0.0
-        spent["trials, phases not told"] += 0.0 if m.phase_seconds else m.seconds
-    spent["describing model and data"] += seen.describing_seconds
-    begun = [t.measurement.started_at for _, t in stages(seen)]
-    if all(at is not None and at >= seen.started_at for at in begun):  # else some ran in an earlier run of the tune
-        spent["between trials: fitting, choosing"] += max(0.0, seen.seconds - sum(spent.values()))
+        spent["trials without phases"] += 0.0 if m.phase_seconds else m.seconds
+    spent["describing model and data"] += log.describing_seconds
+    begun = [t.measurement.started_at for _, t in stages(log)]
+    if all(at is not None and at >= log.started_at for at in begun):  # else some ran in an earlier run of the tune
+        spent["between trials: fitting, choosing"] += max(0.0, log.seconds - sum(spent.values()))
     total = sum(spent.values())
     longest_first = sorted(spent.items(), key=lambda part: -part[1])
-    shown = {name: seconds for name, seconds in longest_first if seconds > _LEAST_SHARE * total}
+    shown = {name: seconds for name, seconds in longest_first if seconds > _MIN_SHARE * total}
     rest = total - sum(shown.values())
-    return {**shown, "all else": rest} if rest > _LEAST_REST_SECONDS and shown else shown
+    return {**shown, "everything else": rest} if rest > _MIN_REST_SECONDS and shown else shown
 
 
-def where_it_went(seen: TuneLog) -> Plot:
+def where_it_went(log: TuneLog) -> Plot:
     """A bar for each phase."""
-    title, spent = "Where the tuning time went", phases(seen)
+    title, spent = "Where the tuning time went", phases(log)
     if not spent:
         return Plot("phases", title, "No time was spent on trials.")
-    total = sum(spent.values())
+    total, longest = sum(spent.values()), max(spent, key=spent.__getitem__)
     shares = [f"{format_seconds(s)} · {s / total:.0%}" for s in spent.values()]
-    trace: dict[str, Any] = {
-        "type": "bar", "orientation": "h", "y": list(spent), "x": list(spent.values()), "text": shares,
-        "textposition": "outside", "cliponaxis": False, "hoverinfo": "text", "showlegend": False,
-        "hovertext": [style.hover(name, [share]) for name, share in zip(spent, shares, strict=True)],
-        "marker": {"color": BLUE},
-    }  # fmt: skip
-    longest = max(spent, key=lambda name: spent[name])
-    caption = f"Most of it on {longest}: {_share(spent, longest)} of {format_seconds(total)}."
-    return Plot(
-        "phases",
-        title,
-        caption,
-        style.figure(
-            [trace],
-            height=style.height_of(0) + _PHASE_PIXELS * len(spent),
-            xaxis=style.axis("seconds", range=[0, _TEXT_ROOM * max(spent.values())]),
-            meta={"narrow_range": [0, _TEXT_ROOM_NARROW * max(spent.values())]},
-            yaxis=style.row_axis(list(spent)),
-            bargap=0.25,
-        ),
-    )
+    hover = [style.hover(name, [share]) for name, share in zip(spent, shares, strict=True)]
+    text = {"text": shares, "textposition": "outside", "cliponaxis": False, "showlegend": False, "orientation": "h"}
+    trace = style.bars("", list(spent.values()), list(spent), hover, (BLUE, "")) | text
+    caption = f"Most of it on {longest}: {spent[longest] / total:.0%} of {format_seconds(total)}."
+    x_axis = style.axis("seconds", range=[0, _TEXT_ROOM * spent[longest]])
+    narrow = {"narrow_range": [0, _TEXT_ROOM_NARROW * spent[longest]]}
+    return Plot("phases", title, caption, _rows([trace], list(spent), x_axis, meta=narrow))
 
 
-def _share(spent: dict[str, float], name: str) -> str:
-    return f"{spent[name] / sum(spent.values()):.0%}"
-
-
-def _told(bar: Bar, stage: str) -> str:
+def _hover(bar: Bar, stage: str) -> str:
     if bar.trial is None:
         return style.hover(stage, [format_seconds(bar.seconds)])
     return style.trial_hover(bar.trial, stage)
 
 
 def ordered(seen: TuneLog) -> Sequence[tuple[str, Trial]]:
-    """The trials of the search in their order, then the runs after it in theirs."""
+    """The trials of the search in order, then the runs after it."""
     return [(trial.stage, trial) for trial in (*seen.searched, *seen.runs)]

@@ -1,4 +1,4 @@
-"""The table of trials: a row for each, and what opens below it."""
+"""The table of trials: a row for each, with details below."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from autofit.records.trial import Outcome, Trial
 from autofit.records.units import format_bytes, format_rate, format_seconds
 from autofit.report.html import timeline
 
-_LEAST_SECONDS = 0.1  # of a phase that is told
-_MAY_BE_UNREAD = ("workers", "queue", "±", "model alone", "input alone", "device", "host")
+_MIN_SECONDS = 0.1  # shorter phases are left out
+_OPTIONAL = ("workers", "queue", "±", "model alone", "input alone", "device", "host")
 
 NONE = "–"
-"""Stands in a table where there is nothing to say."""
+"""An empty cell of a table."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A cell of a table: its text, and the number by which it is sorted (None: by its text)."""
+    """A cell of a table: its text, and the number it is sorted by (None: by its text); `share` of a limit is a bar."""
 
     text: str
     order: float | None = None
@@ -29,7 +29,7 @@ class Field:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """A trial as a row of the table, and what opens below it; `mark` is the kind of its outcome: ok, oom or other."""
+    """A row of the table and the details below it; `mark` is the kind of its outcome: ok, oom or other."""
 
     mark: str
     chosen: bool
@@ -39,21 +39,21 @@ class TrialRow:
     traceback: str
 
 
-def trial_rows(seen: TuneLog) -> list[TrialRow]:
-    """Every trial of the search and every run after it."""
-    found, number = [], 0
-    for stage, trial in timeline.ordered(seen):
+def trial_rows(log: TuneLog) -> list[TrialRow]:
+    """The trials of the search and the runs after it; columns without any value are left out."""
+    rows, number = [], 0
+    for stage, trial in timeline.ordered(log):
         number += stage == "search"
-        chosen = stage == "search" and isinstance(seen, TuneRecord) and trial.config == seen.config
-        found.append(_row(seen, stage, number if stage == "search" else None, trial, chosen))
-    unread = [name for name in _MAY_BE_UNREAD if all(row.fields[name].text == NONE for row in found)]
-    for row, name in itertools.product(found, unread):
+        chosen = stage == "search" and isinstance(log, TuneRecord) and trial.config == log.config
+        rows.append(_row(log, stage, number if stage == "search" else None, trial, chosen))
+    empty = [name for name in _OPTIONAL if all(row.fields[name].text == NONE for row in rows)]
+    for row, name in itertools.product(rows, empty):
         del row.fields[name]
-    return found
+    return rows
 
 
-def _row(seen: TuneLog, stage: str, number: int | None, trial: Trial, chosen: bool) -> TrialRow:
-    m, c, limits = trial.measurement, trial.config, seen.limits
+def _row(log: TuneLog, stage: str, number: int | None, trial: Trial, chosen: bool) -> TrialRow:
+    m, c, limits = trial.measurement, trial.config, log.limits
     workers = NONE if c.workers is None else f"{c.workers} {'proc' if c.use_multiprocessing else 'thr'}"
     queue = NONE if c.max_queue_size is None or not c.has_queue else str(c.max_queue_size)
     fields = {
@@ -76,13 +76,13 @@ def _row(seen: TuneLog, stage: str, number: int | None, trial: Trial, chosen: bo
 
 
 def _facts(trial: Trial) -> dict[str, str]:
-    """What opens below a row, by what it is about."""
+    """The details below a row, by subject."""
     m, e = trial.measurement, trial.measurement.evidence
     failed = m.outcome is not Outcome.OK
     exit_parts = [f"code {e.exit_code}"] if e.exit_code else []
     exit_parts += [f"signal {e.signal}"] if e.signal else []
     alone = (("model alone", m.compute_samples_per_second), ("input alone", m.input_samples_per_second))
-    told = {
+    facts = {
         "why it was tried": trial.why,
         "how it ended": e.reason + (f", while {e.phase}" if e.phase and failed else ""),
         "exit": ", ".join(exit_parts),
@@ -91,16 +91,16 @@ def _facts(trial: Trial) -> dict[str, str]:
         "samples/s": "; ".join(f"{name} {format_rate(rate)}" for name, rate in alone if rate),
         "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
         "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
-        "counted by the driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
-        "algorithms given up for want of memory": f"{m.allocator_fallbacks:,}" if m.allocator_fallbacks else "",
+        "peak by the driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
+        "algorithms skipped for lack of memory": f"{m.allocator_fallbacks:,}" if m.allocator_fallbacks else "",
         "batches queued": f"{m.queued_batches:,}" if m.queued_batches is not None else "",
-        "time": ", ".join(f"{phase} {format_seconds(s)}" for phase, s in m.phase_seconds.items() if s >= _LEAST_SECONDS),
+        "time": ", ".join(f"{phase} {format_seconds(s)}" for phase, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
     }
-    return {name: text for name, text in told.items() if text}
+    return {name: text for name, text in facts.items() if text}
 
 
 def _step(seconds: float) -> str:
-    """The time of a step as people read it."""
+    """The duration of a step."""
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 

@@ -183,10 +183,7 @@ def test_what_is_wrong_with_a_call_is_said(folder, arguments, told):
 
 
 def test_history_of_nothing_says_so(folder):
-    assert (
-        RUN.invoke(app, ["history", "--storage", "none.db"]).stdout
-        == "nothing was tuned yet that is kept in sqlite:///none.db\n"
-    )
+    assert RUN.invoke(app, ["history", "--storage", "none.db"]).stdout == "no tunes in sqlite:///none.db\n"
     assert json.loads(RUN.invoke(app, ["history", "--storage", "none.db", "--json"]).stdout) == []
 
 

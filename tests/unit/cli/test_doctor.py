@@ -288,7 +288,7 @@ def test_a_card_on_the_bus(tmp_path):
 
 def test_what_tensorflow_sees():
     (on_cpu,) = gpus.tensorflow(BLIND, (), {})
-    expect(on_cpu, OK, "2.21.0|3.15.1|2.0 s|with CUDA|no GPU")
+    expect(on_cpu, OK, "2.21.0|3.15.1|2.0 s|with CUDA|0 GPUs")
     first, growth = gpus.tensorflow(SEEN, (GPU,), {})
     expect(first, OK, "1 GPU")
     assert growth.subject == "memory growth"
@@ -658,7 +658,7 @@ def test_what_is_being_done_is_said_on_a_terminal_only():
 
 def test_problems_and_warnings_are_counted():
     assert printing.summary(FINDINGS) == "1 problem, 1 warning."
-    assert printing.summary(FINDINGS[:1]) == "No problems, no warnings."
+    assert printing.summary(FINDINGS[:1]) == "0 problems, 0 warnings."
     assert printing.has_problem(FINDINGS)
     assert not printing.has_problem(FINDINGS[:2])
 

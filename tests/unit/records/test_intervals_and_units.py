@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.records.intervals import mean_interval
-from autofit.records.units import format_bytes, format_rate, format_seconds
+from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 
 
 def test_the_interval_of_three_readings_is_students():
@@ -41,3 +41,11 @@ def test_rates_below_ten_keep_two_digits(rate, text):
 @pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (42, "42 s"), (65, "1 min 05 s"), (7380, "2 h 03 min")])
 def test_seconds_are_written_as_people_do(seconds, text):
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [(0, "trial", "0 trials"), (1, "trial", "1 trial"), (1200, "trial", "1,200 trials"), (2, "process", "2 processes")],
+)
+def test_a_count_and_its_noun(count, noun, text):
+    assert counted(count, noun) == text

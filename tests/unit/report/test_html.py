@@ -9,35 +9,19 @@ from typer.testing import CliRunner
 
 from autofit.api.result import Result
 from autofit.cli import app
-from autofit.errors import AutofitError, UsageError
+from autofit.errors import UsageError
 from autofit.records.result import Cell, FrontierPoint, SweepRecord
 from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Stage, Trial
 from autofit.report import snippet
-from autofit.report.html import batch_plots, sweep_cells, timeline, tradeoff_plots
+from autofit.report.html import batch_plots, estimate_plots, style, sweep_cells, timeline, tradeoff_plots
 from autofit.report.html import page as html
+from autofit.report.html.curves import MemoryCurve, memory_curve
+from autofit.report.html.style import MemoryScale
 from autofit.storage import result_files
-from autofit.tuning.tuner import tune
-from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher, collect, make_request, with_fields
+from tests.fakes import DESCRIPTION, MACHINE, MIB, with_fields
+from tests.unit.report.snapshots import matches_snapshot
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too'"
-
-
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory):
-    """An answer found under a device limit, with trials that ran out of memory."""
-    asked = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB, max_trials=10)
-    record = collect(tune, asked, FakeLauncher(cliff=64))[1]
-    assert any(t.measurement.outcome is Outcome.DEVICE_OOM for t in record.trials)
-    return record
-
-
-@pytest.fixture(scope="module")
-def unanswered(tmp_path_factory):
-    """A tune in which nothing fits."""
-    asked = make_request(tmp_path_factory.mktemp("none"), device_bytes=10 * MIB)
-    with pytest.raises(AutofitError) as caught:
-        collect(tune, asked, FakeLauncher())
-    return caught.value.tune
 
 
 class Page(HTMLParser):
@@ -50,9 +34,9 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        told = dict(attributes)
-        self.tags.append((tag, told))
-        self._open = (tag, told.get("id")) if tag in ("script", "style") else None
+        by_name = dict(attributes)
+        self.tags.append((tag, by_name))
+        self._open = (tag, by_name.get("id")) if tag in ("script", "style") else None
         self.loads += [value for name, value in attributes if name in ("src", "href", "data", "poster", "srcset")]
 
     def handle_endtag(self, tag):
@@ -73,7 +57,16 @@ class Page(HTMLParser):
         return json.loads(self.scripts["script", "figures"])
 
     def count(self, tag, **attributes):
-        return sum(t == tag and all(told.get(k) == v for k, v in attributes.items()) for t, told in self.tags)
+        return sum(t == tag and all(has.get(k) == v for k, v in attributes.items()) for t, has in self.tags)
+
+    @property
+    def ids(self):
+        return {has["id"] for _, has in self.tags if "id" in has}
+
+    @property
+    def lines(self):
+        """The text of the page, a line for each element."""
+        return "\n".join(" ".join(text.split()) for text in self.text if text.strip())
 
 
 def traces(plot):
@@ -107,19 +100,25 @@ def on_cpu(record):
     return with_fields(record, trials=ran, limits=replace(record.limits, device_bytes=None), device_peak_bytes=None)
 
 
-def test_the_answer_stands_on_top_with_its_figures_and_the_lines_to_paste(tuned):
-    page = Page(html.render(tuned))
-    assert page.words.index(str(tuned.config)) < page.words.index("Throughput against batch size")
-    assert f"{tuned.speedup.ratio:.2f}×" in page.words
+def test_the_answer_stands_on_top_with_its_figures_and_the_lines_to_paste(record):
+    page = Page(html.render(record))
+    assert page.words.index(str(record.config)) < page.words.index("Throughput against batch size")
+    assert f"{record.speedup.ratio:.2f}×" in page.words
     assert "% free" in page.words
-    assert "compute-bound: " in page.words
-    assert " ".join(snippet.render(tuned).split()) in page.words
-    assert "Tuned 20" in page.words
+    assert record.bottleneck in page.words
+    assert " ".join(snippet.render(record).split()) in page.words
+    assert "2001-09-09" in page.words
 
 
-def test_every_plot_that_is_placed_has_its_figure(tuned):
-    page = Page(html.render(tuned))
-    placed = {told["data-plot"] for tag, told in page.tags if "data-plot" in told}
+@pytest.mark.parametrize("name", ["tune", "failed", "sweep", "estimate"])
+def test_the_words_of_a_page(name, record, failed_tune, sweep, estimate):
+    shown = {"tune": record, "failed": failed_tune, "sweep": sweep, "estimate": estimate}[name]
+    assert matches_snapshot(Page(html.render(shown)).lines, f"{name}_page.txt")
+
+
+def test_every_plot_that_is_placed_has_its_figure(record):
+    page = Page(html.render(record))
+    placed = {has["data-plot"] for _, has in page.tags if "data-plot" in has}
     assert placed == set(page.figures) == {
         "throughput", "memory-device", "memory-host", "frontier", "workers-threads", "workers-processes", "pareto",
         "timeline", "phases",
@@ -127,50 +126,50 @@ def test_every_plot_that_is_placed_has_its_figure(tuned):
     assert all(figure["data"] for figure in page.figures.values())
 
 
-def test_the_page_loads_nothing(tuned):
-    text = html.render(tuned)
+def test_the_page_loads_nothing(record):
+    text = html.render(record)
     assert Page(text).loads == ["data:,"]
-    own = (html._PAGES / "report.css").read_text() + (html._PAGES / "report.js").read_text()
+    own = (html._TEMPLATES / "report.css").read_text() + (html._TEMPLATES / "report.js").read_text()
     assert not re.search(r"https?:|@import|url\(", own)
     assert text.count("plotly.js v") == 1
 
 
-def test_every_trial_and_run_is_a_row_with_its_details(tuned):
-    page = Page(html.render(tuned))
-    rows = len(tuned.trials) + len(tuned.runs)
+def test_every_trial_and_run_is_a_row_with_its_details(record):
+    page = Page(html.render(record))
+    rows = len(record.trials) + len(record.runs)
     assert page.count("button", **{"aria-expanded": "false"}) == rows
     assert page.count("tr", **{"class": "detail"}) == rows
     assert "device full" in page.words
-    assert page.words.count("device OOM") == sum(t.measurement.outcome is Outcome.DEVICE_OOM for t in tuned.trials)
+    assert page.words.count("device OOM") == sum(t.measurement.outcome is Outcome.DEVICE_OOM for t in record.trials)
 
 
-def test_what_the_users_code_wrote_cannot_become_part_of_the_page(tuned):
+def test_what_the_users_code_wrote_cannot_become_part_of_the_page(record):
     evidence = Evidence(HOSTILE, phase=HOSTILE, log_tail=(HOSTILE, "second line"))
-    broken = Trial(tuned.config, Measurement(Outcome.CRASHED, evidence, 1.0, traceback=HOSTILE), why=HOSTILE)
-    record = with_fields(tuned, trials=(*tuned.trials, broken), machine=replace(MACHINE, host=HOSTILE))
-    clean, text = Page(html.render(tuned)), html.render(record)
+    broken = Trial(record.config, Measurement(Outcome.CRASHED, evidence, 1.0, traceback=HOSTILE), why=HOSTILE)
+    record = with_fields(record, trials=(*record.trials, broken), machine=replace(MACHINE, host=HOSTILE))
+    clean, text = Page(html.render(record)), html.render(record)
     page = Page(text)
     assert page.count("script") == clean.count("script")
     assert page.count("img") == 0
     assert HOSTILE in "\n".join(page.text)
-    told = json.dumps(page.figures)
-    assert "&lt;img" in told
-    assert "<img" not in told
+    figures = json.dumps(page.figures)
+    assert "&lt;img" in figures
+    assert "<img" not in figures
     assert "<script" not in html.compact(record)
 
 
-def test_throughput_is_drawn_with_both_ceilings_the_choice_and_what_failed(tuned):
-    drawn = traces(batch_plots.throughput(tuned))
-    assert {"predicted", "model alone", "input alone", "chosen, confirmed", "did not run to its end"} <= set(drawn)
-    assert list(drawn["chosen, confirmed"].x) == [tuned.config.batch_size]
+def test_throughput_is_drawn_with_both_ceilings_the_choice_and_what_failed(record):
+    drawn = traces(batch_plots.throughput(record))
+    assert {"predicted", "model alone", "input alone", "chosen, confirmed", "failed"} <= set(drawn)
+    assert list(drawn["chosen, confirmed"].x) == [record.config.batch_size]
     assert drawn["model alone"].line.dash != drawn["input alone"].line.dash != drawn["predicted"].line.dash
     at_64 = list(drawn["model alone"].x).index(64)
     assert drawn["model alone"].y[at_64] == pytest.approx(4000 * 64 / (64 + 64), rel=0.05)  # the launcher's own formula
     assert drawn["input alone"].y[at_64] == pytest.approx(3600, rel=0.1)
 
 
-@pytest.mark.parametrize(("fast", "told"), [("compute", "The model alone takes "), ("input", "The input alone makes ")])
-def test_a_ceiling_that_is_above_what_is_drawn_is_told(tuned, fast, told):
+@pytest.mark.parametrize(("fast", "part"), [("compute", "model alone"), ("input", "input alone")])
+def test_the_caption_names_a_ceiling_above_the_plot(record, fast, part):
     def far(trial):
         m = trial.measurement
         rate = m.samples_per_second
@@ -178,47 +177,67 @@ def test_a_ceiling_that_is_above_what_is_drawn_is_told(tuned, fast, told):
         faster = {**rates, f"{fast}_samples_per_second": 100_000.0}
         return trial if rate is None else replace(trial, measurement=replace(m, **faster))
 
-    plot = batch_plots.throughput(with_fields(tuned, trials=tuple(far(t) for t in tuned.trials)))
-    assert plot.caption.count("above what is drawn") == 1
-    assert told in plot.caption
-    assert "above what is drawn" not in batch_plots.throughput(tuned).caption
+    plot = batch_plots.throughput(with_fields(record, trials=tuple(far(t) for t in record.trials)))
+    assert re.search(rf"{part} reaches [0-9,]+ samples/s", plot.caption)
+    assert plot.caption.count("samples/s") == 1
+    assert "samples/s" not in batch_plots.throughput(record).caption
+    assert plot.figure.layout.yaxis.range[1] < 10_000
 
 
-def test_memory_is_drawn_with_its_prediction_bound_limit_and_out_of_memory_points(tuned):
-    drawn = traces(batch_plots.memory(tuned, "device"))
-    assert "tried only where nothing else is left" in batch_plots.memory(tuned, "device").caption
+def test_memory_is_drawn_with_its_prediction_bound_limit_and_out_of_memory_points(record):
+    drawn = traces(batch_plots.memory(record, "device"))
     assert set(drawn) >= {"predicted", "99 % bound", "limit 150 MiB", "out of memory"}
-    assert all(upper >= e for e, upper in zip(drawn["predicted"].y, drawn["99 % bound"].y, strict=True))
+    curve = memory_curve(record, "device")
+    assert list(drawn["predicted"].y) == [size / MIB for size in curve.expected]
+    assert list(drawn["99 % bound"].y) == [size / MIB for size in curve.upper]
     assert set(drawn["limit 150 MiB"].y) == {150.0}
     assert "device full" in drawn["out of memory"].hovertext[0]
-    host = batch_plots.memory(tuned, "host")
+    host = batch_plots.memory(record, "host")
     assert not [name for name in traces(host) if name.startswith("limit")]
-    assert "The limit, 8.00 GiB, is far above and not drawn." in host.caption
+    assert "8.00 GiB" in host.caption
 
 
-def test_the_frontier_has_a_row_for_each_setting(tuned):
-    plot = batch_plots.feasible(tuned)
-    assert len(plot.figure.layout.yaxis.categoryarray) == len(tuned.frontier)
-    failed = [t for t in tuned.trials if t.measurement.outcome.is_oom]
+def test_a_scale_of_memory_reaches_to_the_limit_unless_that_is_far():
+    near = MemoryScale.of(100 * MIB, 150 * MIB, wanted_bytes=500 * MIB)
+    assert (near.unit, near.is_limit_drawn) == ("MiB", True)
+    assert near.top == pytest.approx(150 * style.HEADROOM)
+    far = MemoryScale.of(2048 * MIB, 8192 * MIB, wanted_bytes=3072 * MIB)
+    assert (far.unit, far.is_limit_drawn, far.limit_line([0, 1])["x"]) == ("GiB", False, [])
+    assert far.top == pytest.approx(3 * style.HEADROOM)
+    assert MemoryScale.of(10 * MIB, None, wanted_bytes=1000 * MIB).top == pytest.approx(30 * style.HEADROOM)
+
+
+def test_the_memory_axis_shows_the_prediction_as_far_as_trials_ran():
+    curve = MemoryCurve((8, 16, 32), (80.0 * MIB, 160.0 * MIB, 320.0 * MIB), (90.0 * MIB, 180.0 * MIB, 360.0 * MIB))
+    assert batch_plots.memory_scale([50 * MIB], curve, 16, 200 * MIB).top == pytest.approx(200 * style.HEADROOM)
+    assert batch_plots.memory_scale([50 * MIB], curve, 16, None).top == pytest.approx(360 * style.HEADROOM)
+    assert batch_plots.memory_scale([50 * MIB], None, 16, None).top == pytest.approx(50 * style.HEADROOM)
+
+
+def test_the_frontier_has_a_row_for_each_setting(record):
+    plot = batch_plots.feasible(record)
+    assert len(plot.figure.layout.yaxis.categoryarray) == len(record.frontier)
+    failed = [t for t in record.trials if t.measurement.outcome.is_oom]
     assert sorted(traces(plot)["out of memory"].x) == sorted(t.config.batch_size for t in failed)
 
 
-def test_the_map_says_the_best_rate_of_each_setting(tuned):
-    threads, processes = tradeoff_plots.workers_by_queue(tuned)
+def test_the_map_says_the_best_rate_of_each_setting(record):
+    threads, processes = tradeoff_plots.workers_by_queue(record)
     best = max(
         t.measurement.samples_per_second
-        for t in tuned.trials
+        for t in record.trials
         if t.config.workers == 4 and t.config.max_queue_size == 32 and not t.config.use_multiprocessing
     )
     (heat,) = threads.figure.data
     assert heat.z[list(heat.y).index("4")][list(heat.x).index("32")] == best
-    assert any("OOM" in set_attribute.text for set_attribute in processes.figure.layout.annotations)
+    assert any("OOM" in note.text for note in processes.figure.layout.annotations)
+    assert {(note.x, note.y) for note in threads.figure.layout.annotations} == {(0, 0), (1, 1), (2, 2)}
 
 
-def test_no_other_trial_beats_one_of_the_pareto_set(tuned):
-    _, found = tradeoff_plots.pareto(tuned)
-    assert tuned.config in {a.trial.config for a in found}
-    fits = [t for t in tuned.trials if t.fits(tuned.limits)]
+def test_no_other_trial_beats_one_of_the_pareto_set(record):
+    _, found = tradeoff_plots.pareto(record)
+    assert record.config in {a.trial.config for a in found}
+    fits = [t for t in record.trials if t.fits(record.limits)]
     for a in found:
         m = a.trial.measurement
         assert not [
@@ -233,96 +252,85 @@ def at(trial, begun, seconds, **phases):
     return replace(trial, measurement=replace(trial.measurement, started_at=begun, seconds=seconds, phase_seconds=phases))
 
 
-def test_pauses_between_runs_of_a_tune_are_cut_out_of_the_timeline(tuned):
-    trials = tuned.trials[:3]
+def test_pauses_between_runs_of_a_tune_are_cut_out_of_the_timeline(record):
+    trials = record.trials[:3]
     early, late = (at(trials[0], 1000.0, 10.0), at(trials[1], 1011.0, 20.0)), at(trials[2], 90_010.0, 5.0)
     last = replace(at(trials[0], 90_015.0, 4.0), stage=Stage.BASELINE)
-    record = with_fields(tuned, trials=(*early, late), runs=(last,), started_at=90_000.0, describing_seconds=8.0)
-    bars, cut = timeline.lay_out(record)
+    resumed = with_fields(record, trials=(*early, late), runs=(last,), started_at=90_000.0, describing_seconds=8.0)
+    bars, cut = timeline.lay_out(resumed)
     assert [bar.label for bar in bars] == ["trial 1", "trial 2", "describing", "trial 3", "baseline 1"]
     assert [bar.start for bar in bars] == [0.0, 11.0, 31.0, 41.0, 46.0]
     assert cut
-    assert "pauses between are cut out" in timeline.timeline(record).caption
+    assert timeline.timeline(resumed).caption != timeline.timeline(record).caption
 
 
-def test_the_time_is_told_by_phase(tuned):
-    trial = at(tuned.trials[0], 100.0, 10.0, training=6.0, starting=4.0)
-    record = with_fields(tuned, trials=(trial,), runs=(), started_at=90.0, describing_seconds=8.0, seconds=20.0)
+def test_the_time_is_told_by_phase(record):
+    trial = at(record.trials[0], 100.0, 10.0, training=6.0, starting=4.0)
+    record = with_fields(record, trials=(trial,), runs=(), started_at=90.0, describing_seconds=8.0, seconds=20.0)
     assert timeline.phases(record) == {
         "describing model and data": 8.0, "training": 6.0, "starting": 4.0, "between trials: fitting, choosing": 2.0,
     }  # fmt: skip
 
 
-def test_nothing_fits_shows_why_what_was_needed_and_the_trials(unanswered):
-    page = Page(html.render(unanswered))
-    assert "Nothing fits" in page.words
-    assert "11.0 MiB needed" in page.words
-    assert "the limit is 10.0 MiB" in page.words
-    assert "No trial ran to its end: no rate is known." in page.words
+def test_nothing_fits_shows_why_what_was_needed_and_the_trials(failed_tune):
+    page = Page(html.render(failed_tune))
+    assert page.words.count(failed_tune.problem) == 1
+    assert "11.0 MiB" in page.words
+    assert "10.0 MiB" in page.words
+    assert {"not-drawn", "machine"} <= page.ids
     assert set(page.figures) == {"memory-device", "memory-host", "frontier", "timeline", "phases"}
-    assert page.count("tr", **{"class": "detail"}) == len(unanswered.trials)
-    assert "To train with it" not in page.words
+    assert page.count("tr", **{"class": "detail"}) == len(failed_tune.trials)
+    assert page.count("div", **{"class": "snippet"}) == 0
 
 
-def test_a_workload_that_could_not_even_be_described_has_a_page(unanswered):
+def test_a_workload_that_could_not_even_be_described_has_a_page(failed_tune):
     traceback = "your code failed while building the model:\n\nValueError: <b>no</b>"
-    record = replace(unanswered, description=None, trials=(), problem=traceback, memory=None, needed_bytes=None)
+    record = replace(failed_tune, description=None, trials=(), problem=traceback, memory=None, needed_bytes=None)
     page = Page(html.render(record))
-    assert "The tune came to no configuration" in page.words
     assert "ValueError: <b>no</b>" in page.words
-    assert "No trial was run" in page.words
+    assert page.count("table") == 0
     assert page.figures == {}
     assert page.count("div", role="img") == 0
 
 
-def test_knobs_that_the_input_does_not_take_are_not_shown(tuned):
-    page = Page(html.render(bare(tuned)))
-    assert "Neither workers nor a queue are knobs of this input." in page.words
+def test_knobs_that_the_input_does_not_take_are_not_shown(record):
+    page = Page(html.render(bare(record)))
     assert not {name for name in page.figures if name.startswith("workers")}
     assert page.count("th", **{"data-name": "workers"}) == page.count("th", **{"data-name": "queue"}) == 0
-    no_batch = with_fields(tuned, config=FitConfig(), trials=(replace(tuned.trials[0], config=FitConfig()),), frontier=())
+    no_batch = with_fields(record, config=FitConfig(), trials=(replace(record.trials[0], config=FitConfig()),), frontier=())
     assert batch_plots.NO_BATCH in Page(html.render(no_batch)).words
 
 
-def test_a_cpu_without_device_memory_is_drawn_by_its_host_memory(tuned):
-    record = on_cpu(tuned)
+def test_a_cpu_without_device_memory_is_drawn_by_its_host_memory(record):
+    record = on_cpu(record)
     page = Page(html.render(record))
     assert "memory-device" not in page.figures
     assert page.figures["pareto"]["layout"]["xaxis"]["title"]["text"].startswith("peak of host memory")
-    assert "not counted by this device" in page.words
 
 
-def test_one_trial_is_a_page_without_curves(tuned):
-    record = with_fields(
-        tuned,
-        trials=tuned.trials[:1],
-        runs=(),
-        frontier=tuned.frontier[:1],
-        choice=replace(tuned.choice, config=tuned.trials[0].config),
-    )
-    page = Page(html.render(record))
-    assert "Too few batch sizes ran for a curve between them." in page.words
-    assert "One configuration ran within the limits" in page.words
+def test_one_trial_is_a_page_without_curves(record):
+    first = record.trials[0]
+    one = with_fields(record, trials=(first,), runs=(), frontier=record.frontier[:1], config=first.config)
+    page = Page(html.render(one))
+    assert "pareto" not in page.figures
     assert {trace.get("name") for trace in page.figures["throughput"]["data"]}.isdisjoint({"predicted", "model alone"})
 
 
-def test_a_sweep_is_a_table_of_its_cells_each_with_its_answer(tuned, unanswered):
-    cells = (
-        Cell({"model_kwargs.width": 8, "data_kwargs.size": "s"}, tuned),
-        Cell({"model_kwargs.width": 16, "data_kwargs.size": "s"}, unanswered),
-        Cell({"model_kwargs.width": 32, "data_kwargs.size": "s"}, None, HOSTILE),
-        Cell({"model_kwargs.width": 64, "data_kwargs.size": HOSTILE}, tuned),
-        Cell({"model_kwargs.width": 128, "data_kwargs.size": "s"}),
+def test_a_sweep_is_a_table_of_its_cells_each_with_its_answer(record, failed_tune, sweep):
+    hostile = (
+        Cell({"model_kwargs.width": 64, "data_kwargs.size": HOSTILE}, record),
+        Cell({"model_kwargs.width": 16, "data_kwargs.size": "s"}, failed_tune),
+        Cell({"model_kwargs.width": 128, "data_kwargs.size": "s"}, None, HOSTILE),
     )
-    text = html.render(SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=60.0, started_at=1e9))
+    text = html.render(replace(sweep, cells=(*sweep.cells, *hostile)))
     page = Page(text)
     assert text.count("plotly.js v") == 1
     assert page.count("img") == 0
-    for told in ("does not fit", "failed", "waiting", "A batch of 1 needs 11.0 MiB", "2001-09-09", str(tuned.config)):
-        assert told in page.words
-    assert page.words.count("To train with it") == 2
+    for shown in ("does not fit", "failed", "waiting", failed_tune.problem, "2001-09-09", str(record.config)):
+        assert shown in page.words
+    assert page.count("div", **{"class": "snippet"}) == 2
     (figure,) = page.figures.values()
-    assert len(figure["layout"]["yaxis"]["categoryarray"]) == 4
+    assert len(figure["layout"]["yaxis"]["categoryarray"]) == 5
     assert "<img" not in json.dumps(figure)
 
 
@@ -330,63 +338,85 @@ def test_a_sweep_without_an_answer_draws_nothing():
     cells = (Cell({"model_kwargs.width": 8}, None, "ValueError: no"),)
     page = Page(html.render(SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=6.0, started_at=0.0)))
     assert page.figures == {}
-    assert "No cell came to an answer" in page.words
+    assert "not-drawn" in page.ids
+
+
+def test_cells_that_share_a_value_share_a_colour(record):
+    def groups(*widths):
+        bars = [sweep_cells.Bar(f"cell {i}", {"model_kwargs.width": width}, record) for i, width in enumerate(widths)]
+        return {name: len(members) for name, members in sweep_cells.grouped(bars).items()}
+
+    assert groups(8, 8, 16) == {"width 8": 2, "width 16": 1}
+    assert groups(8, 16, 32) == groups(8, 8, 8) | {"": 3} == {"": 3}
+
+
+@pytest.mark.parametrize("limit", [50 * MIB, 60 * MIB, 1000 * MIB, None])
+def test_an_estimate_is_drawn_by_part_with_bounds_and_limit(estimate, limit):
+    limited = replace(estimate, limits=replace(estimate.limits, device_bytes=limit))
+    device, host = estimate_plots.estimate_plots(limited)
+    drawn = traces(device)
+    assert [drawn["activations"].y[i] for i in range(2)] == [8.0, 32.0]
+    assert ("upper bound, above the limit" in drawn) == (limit is not None and limit < 70 * MIB)
+    assert any(name.startswith("limit") for name in drawn) == (limit is not None and limit < 100 * MIB)
+    verdicts = [text.rpartition("<br>")[2] for text in device.figure.layout.xaxis.ticktext]
+    assert verdicts == ["fits", {50: "too large", 60: "may fit"}.get(limit and limit // MIB, "fits")]
+    assert "queue" in traces(host)
 
 
 def test_rates_that_are_no_numbers_do_not_break_the_page():
-    assert json.loads(html._as_script({"x": [1.0, float("nan"), float("inf")], "y": "<"})) == {
+    assert json.loads(html.as_script({"x": [1.0, float("nan"), float("inf")], "y": "<"})) == {
         "x": [1.0, None, None],
         "y": "<",
     }
 
 
 def test_nothing_in_the_data_of_the_plots_can_end_their_element():
-    assert not set("<>&") & set(html._as_script({"x": HOSTILE}))
+    assert not set("<>&") & set(html.as_script({"x": HOSTILE}))
 
 
-def test_no_two_elements_have_the_same_name(tuned, unanswered):
-    cells = (Cell({"width": 8}, tuned), Cell({"width": 16}, unanswered), Cell({"width": 32}, tuned))
+def test_no_two_elements_have_the_same_name(record, failed_tune):
+    cells = (Cell({"width": 8}, record), Cell({"width": 16}, failed_tune), Cell({"width": 32}, record))
     sweep = SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=60.0, started_at=1e9)
-    for record in (tuned, unanswered, sweep):
-        page = Page(html.render(record))
-        names = [told["id"] for _, told in page.tags if "id" in told]
+    for shown in (record, failed_tune, sweep):
+        page = Page(html.render(shown))
+        names = [has["id"] for _, has in page.tags if "id" in has]
         assert len(names) == len(set(names)) > 3
-        controlled = [told["aria-controls"] for _, told in page.tags if "aria-controls" in told]
+        controlled = [has["aria-controls"] for _, has in page.tags if "aria-controls" in has]
         assert set(controlled) <= set(names)
 
 
-def test_a_notebook_shows_the_answer_without_scripts(tuned):
-    result = Result(**vars(tuned))
+def test_a_notebook_shows_the_answer_without_scripts(record):
+    result = Result(**vars(record))
     page = Page(result._repr_html_())
     assert {"script", "style", "link"}.isdisjoint(tag for tag, _ in page.tags)
-    assert str(tuned.config) in page.words
-    assert f"{tuned.speedup.ratio:.2f}×" in page.words
-    assert " ".join(snippet.render(tuned).split()) in page.words
-    assert page.count("tr") >= len(tuned.trials)
+    assert str(record.config) in page.words
+    assert f"{record.speedup.ratio:.2f}×" in page.words
+    assert " ".join(snippet.render(record).split()) in page.words
+    assert page.count("tr") >= len(record.trials)
 
 
-def test_a_result_writes_its_report_and_says_where_it_cannot(tuned, tmp_path):
-    Result(**vars(tuned)).report(tmp_path / "page.html")
+def test_a_result_writes_its_report_and_says_where_it_cannot(record, tmp_path):
+    Result(**vars(record)).report(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
-    with pytest.raises(UsageError, match="the report cannot be written: No such file"):
-        html.save(tuned, tmp_path / "nowhere" / "page.html")
+    with pytest.raises(UsageError, match="cannot be written: No such file"):
+        html.save(record, tmp_path / "nowhere" / "page.html")
 
 
-def test_the_command_writes_beside_the_result_or_where_it_is_told(tuned, unanswered, tmp_path):
-    result_files.save(tuned, tmp_path / "result.json")
-    result_files.save(unanswered, tmp_path / "none.json")
+def test_the_command_writes_beside_the_result_or_where_it_is_told(record, failed_tune, tmp_path):
+    result_files.save(record, tmp_path / "result.json")
+    result_files.save(failed_tune, tmp_path / "none.json")
 
     def run(*arguments):
         return CliRunner().invoke(app, ["report", *map(str, arguments)])
 
     assert run(tmp_path / "result.json").exit_code == 0
-    assert str(tuned.config) in (tmp_path / "result.html").read_text()
+    assert str(record.config) in (tmp_path / "result.html").read_text()
     assert run(tmp_path / "none.json", "-o", tmp_path / "other.html").exit_code == 0
-    assert "Nothing fits" in (tmp_path / "other.html").read_text()
+    assert failed_tune.problem in (tmp_path / "other.html").read_text()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["missing.json"], "cannot be read: No such file"),
         (["other.json"], "is no result of autofit"),
@@ -394,12 +424,12 @@ def test_the_command_writes_beside_the_result_or_where_it_is_told(tuned, unanswe
         (["other.json", "-o", "other.json"], "is the result itself; name another file"),
     ],
 )
-def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, arguments, told):
+def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.json").write_text("[]")
     done = CliRunner().invoke(app, ["report", *arguments])
     assert done.exit_code == 2
-    assert told in done.output
+    assert message in done.output
     assert (tmp_path / "other.json").read_text() == "[]"
 
 

@@ -2,20 +2,20 @@
 (() => {
   const NARROW = 560; // pixels of a plot below which it is drawn for a phone
   const PRINTED = 700; // pixels: the width of A4 within its margins
-  const FLATTER = 0.85; // two plots and what is said of them fit a page
-  // Only what works here: plotly's own choice of buttons has one that sends the data to its makers.
+  const FLATTER = 0.85; // two plots and their captions fit a printed page
+  // plotly's default buttons include one that uploads the data.
   const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];
   const config = { displaylogo: false, responsive: true, modeBarButtons: buttons };
 
-  // The layout of a figure at a width: on a phone legends take rows of their own, and a finger scrolls the page.
+  // The layout of a figure at a width: on a phone legends take rows of their own, and touch scrolls the page.
   const fitted = (figure, width) => {
     const layout = JSON.parse(JSON.stringify(figure.layout));
     if (width >= NARROW) return layout;
     const named = figure.data.filter((trace) => trace.name && trace.showlegend !== false).length;
     if (named > 1) layout.height += 12 * named;
-    layout.font.size = 12;
-    layout.legend.font.size = 11;
-    layout.margin = { ...layout.margin, l: 48, r: 12 };
+    layout.font = { size: 12 };
+    layout.legend = { font: { size: 11 } };
+    layout.margin = { l: 48, r: 12 };
     layout.dragmode = false;
     if (layout.meta) layout.xaxis.range = layout.meta.narrow_range;
     return layout;
@@ -31,7 +31,7 @@
       place.classList.add("unsnapped");
       await Plotly.newPlot(place, figure.data, fitted(figure, place.clientWidth), { ...config, displayModeBar: narrow ? false : "hover" });
     }
-    for (const place of places) { // pictures for print: as wide as the paper, whatever the screen is
+    for (const place of places) { // pictures for print, as wide as the paper
       const figure = figures[place.dataset.plot];
       const rows = figure.layout.yaxis.type === "category"; // its rows need their height
       const size = { width: PRINTED, height: figure.layout.height * (rows ? 1 : FLATTER) };
@@ -52,7 +52,7 @@
     return text === "–" || text === "" ? null : text;
   };
 
-  // What there is nothing of stands last, whichever way the column is sorted.
+  // Missing values are last in both directions.
   const compare = (a, b, way) => {
     if (a === null || b === null) return (a === null) - (b === null);
     if (typeof a === "number" && typeof b === "number") return way * (a - b);
@@ -79,7 +79,7 @@
       const button = row.querySelector(".opener button");
       const detail = row.nextElementSibling;
       row.addEventListener("click", () => {
-        if (window.getSelection().toString()) return; // text is being marked
+        if (window.getSelection().toString()) return; // the user is selecting text
         detail.hidden = !detail.hidden;
         button.setAttribute("aria-expanded", String(!detail.hidden));
         const scroll = table.closest(".scroll");

@@ -1,0 +1,123 @@
+"""Records that the tests of this folder draw."""
+
+from dataclasses import replace
+
+import pytest
+
+from autofit.records.result import (
+    Bottleneck,
+    Cell,
+    Estimate,
+    EstimateRow,
+    FailedTune,
+    Recommendation,
+    Speedup,
+    SweepRecord,
+    TuneRecord,
+    Usage,
+)
+from autofit.records.trial import FitConfig, Footprint, Limits, Outcome, Role, Stage, Trial, TrialSpec
+from autofit.search.frontier import frontier
+from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
+
+USAGE = Usage(
+    imports=("from photos import Photos, build_model",),
+    model="build_model(width=8)",
+    data="Photos",
+    data_kwargs={"folder": "photos"},
+    validation="Photos",
+    validation_kwargs={"part": "validation"},
+)
+LIMITS = Limits(150 * MIB, 8192 * MIB)
+BASELINE, CHOSEN = FitConfig(32, 1, 10, False), FitConfig(64, 4, 32, False)
+TRIED = (
+    FitConfig(8, 1, 10, False), FitConfig(32, 2, 2, False), FitConfig(80, 4, 32, True), FitConfig(64, 4, 32, True),
+    FitConfig(72, 2, 32, True), FitConfig(64, 1, 10, False), CHOSEN,
+)  # fmt: skip
+
+
+def trial(config, why=""):
+    """What the made-up launcher measures; above a batch of 64 it runs out of device memory."""
+    return Trial(config, FakeLauncher(cliff=64).measure(TrialSpec(Role.MEASURE, config, LIMITS, 60.0)), why)
+
+
+@pytest.fixture(scope="package")
+def record():
+    """A tune under a device limit, with trials that ran out of memory; the search itself has no part in it."""
+    trials = tuple(trial(config, "made up") for config in TRIED)
+    chosen = trials[-1].measurement
+    return TuneRecord(
+        limits=LIMITS,
+        machine=MACHINE,
+        device="GPU 0: Tesla T4",
+        description=DESCRIPTION,
+        trials=trials,
+        runs=(replace(trial(CHOSEN), stage=Stage.CHOSEN), replace(trial(BASELINE), stage=Stage.BASELINE)),
+        seconds=125.0,
+        describing_seconds=8.0,
+        started_at=1e9,
+        usage=USAGE,
+        choice=Recommendation(
+            config=CHOSEN,
+            samples_per_second=chosen.samples_per_second,
+            spread=0.031,
+            device_peak_bytes=chosen.device_peak_bytes,
+            host_peak_bytes=chosen.host_peak_bytes,
+            speedup=Speedup(BASELINE, Outcome.OK, 2.22, 2.17, 2.28, 3),
+        ),
+        fit_kwargs={},
+        data_kwargs=CHOSEN.values(),
+        optimizer_kwargs={},
+        bottleneck=Bottleneck.COMPUTE,
+        compute_samples_per_second=chosen.compute_samples_per_second,
+        input_samples_per_second=chosen.input_samples_per_second,
+        stop_reason="all trials are spent",
+        frontier=frontier(trials, LIMITS),
+    )
+
+
+@pytest.fixture(scope="package")
+def failed_tune(record):
+    """A tune in which nothing fits."""
+    limits = Limits(10 * MIB, 8192 * MIB)
+    spec = TrialSpec(Role.MEASURE, FitConfig(1, 1, 10, False), limits, 60.0)
+    return FailedTune(
+        limits=limits,
+        machine=MACHINE,
+        device=record.device,
+        description=DESCRIPTION,
+        trials=(Trial(spec.config, FakeLauncher().measure(spec), "made up"),),
+        seconds=125.0,
+        describing_seconds=8.0,
+        started_at=1e9,
+        usage=USAGE,
+        problem="nothing fits: a made-up sentence",
+        memory="device",
+        batch_size=1,
+        needed_bytes=11 * MIB,
+    )
+
+
+@pytest.fixture(scope="package")
+def sweep(record):
+    """A cell with a result, one that failed and one that waits."""
+    cells = (
+        Cell({"model_kwargs.width": 8, "data_kwargs.size": "s"}, record),
+        Cell({"model_kwargs.width": 16, "data_kwargs.size": "s"}, None, "ValueError: no\n  File x\nthe last line"),
+        Cell({"model_kwargs.width": 32, "data_kwargs.size": "s"}),
+    )
+    return SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=60.0, started_at=1e9)
+
+
+@pytest.fixture(scope="package")
+def estimate():
+    """Two batch sizes, the larger of which is above the device limit with its upper bound."""
+    rows = []
+    for batch in (8, 32):
+        device = {"weights": 20 * MIB, "activations": batch * MIB, "temporaries": 0}
+        host = {"process": 500 * MIB, "queue": 2 * batch * MIB}
+        rows.append(EstimateRow(batch, device, host, sum(device.values()) + 10 * MIB, 700 * MIB, fits=batch == 8))
+    footprint = Footprint(8, rows[0].device_bytes_by_part, "liveness of the traced step", 0.12)
+    description = replace(DESCRIPTION, footprints=(footprint,))
+    limits = Limits(60 * MIB, 8192 * MIB)
+    return Estimate(description, FitConfig(None, 4, 10, True), limits, MACHINE, "GPU 0: Tesla T4", tuple(rows), 8)

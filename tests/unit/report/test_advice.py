@@ -1,0 +1,166 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from autofit.records.result import Bottleneck, Recommendation, TuneLog
+from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Stage, Trial
+from autofit.report import advice
+from autofit.report.html import content
+from autofit.tuning import record as records
+from autofit.tuning.tuner import tune
+from tests.fakes import FakeLauncher, collect, make_request, with_fields
+
+
+def numbers(text):
+    """The numbers of a sentence, citations aside."""
+    return [number.replace(",", "") for number in re.findall(r"(?<![\d:.])\d[\d,]*(?:\.\d+)?", re.sub(r"\(.*", "", text))]
+
+
+def input_trial(record, config, rate):
+    return Trial(config, replace(record.trials[0].measurement, input_samples_per_second=rate))
+
+
+def test_the_bottleneck_is_explained_by_the_three_rates(record):
+    rates = {FitConfig(32, 1, 10, False): 310.0, FitConfig(32, 4, 10, False): 320.0, FitConfig(32, 4, 10, True): 500.0}
+    limited = with_fields(
+        record,
+        config=FitConfig(32, 4, 10, True),
+        bottleneck=Bottleneck.INPUT,
+        compute_samples_per_second=2400.0,
+        input_samples_per_second=500.0,
+        trials=tuple(input_trial(record, config, rate) for config, rate in rates.items()),
+        description=replace(record.description, sample_bytes=200_000),
+    )
+    heavy = advice.bottleneck(limited)
+    light = advice.bottleneck(with_fields(limited, description=replace(record.description, sample_bytes=10)))
+    assert numbers(light) == ["310", "2400", "4", "500"]
+    assert "4 processes" in light
+    assert "pickling" in heavy
+    assert "pickling" not in light
+    compute = advice.bottleneck(with_fields(limited, bottleneck=Bottleneck.COMPUTE, input_samples_per_second=9000.0))
+    assert numbers(compute) == ["2400", "9000"]
+    contention = advice.bottleneck(with_fields(limited, bottleneck=Bottleneck.CONTENTION, samples_per_second=300.0))
+    assert numbers(contention) == ["2400", "500", "300"]
+    names = [text.partition(":")[0] for text in (light, compute, contention)]
+    assert names == ["input-bound", "compute-bound", "contention"]
+    assert advice.bottleneck(with_fields(limited, bottleneck=Bottleneck.UNKNOWN)).startswith("unknown")
+
+
+def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
+    """The record of a choice that read one rate in the search and was confirmed at another."""
+    config = FitConfig(64, 4, 10, False)
+    reading = replace(
+        record.trials[0].measurement,
+        samples_per_second=searched,
+        compute_samples_per_second=compute,
+        input_samples_per_second=inputs,
+    )
+    fields = {name: getattr(record, name) for name in TuneLog.__dataclass_fields__}
+    log = TuneLog(**fields | {"trials": (Trial(config, reading),)})
+    chosen = Recommendation(config, confirmed, 0.01, None, None, record.speedup, True)
+    return records.record(make_request(tmp_path), log, record.description, chosen, "all is tried")
+
+
+def test_the_bottleneck_follows_from_the_confirmed_rate(record, tmp_path):
+    faster = confirmed(record, tmp_path, searched=700.0, confirmed=1010.0, compute=3000.0, inputs=1000.0)
+    assert faster.bottleneck == "input"
+    slower = confirmed(record, tmp_path, searched=1010.0, confirmed=700.0, compute=3000.0, inputs=1000.0)
+    assert slower.bottleneck == "contention"
+
+
+def test_an_input_slower_than_the_model_is_named_even_when_compute_bound(record, tmp_path):
+    near = confirmed(record, tmp_path, searched=955.0, confirmed=955.0, compute=1000.0, inputs=960.0)
+    assert near.bottleneck == "compute"
+    assert numbers(advice.bottleneck(near)) == ["955", "1000", "960"]
+    assert "workers would not help" not in advice.bottleneck(near)
+    assert numbers(content.tiles(near)[-1].note) == ["1000", "960", "955"]
+
+
+def input_bound(record, chosen, rates, compute=3000.0):
+    """The sentence for these rates of the input alone, by config."""
+    trials = tuple(input_trial(record, config, rate) for config, rate in rates.items())
+    changed = {"compute_samples_per_second": compute, "input_samples_per_second": rates[chosen], "bottleneck": "input"}
+    return advice.bottleneck(with_fields(record, config=chosen, trials=trials, **changed))
+
+
+def test_the_input_is_compared_with_the_model_at_the_chosen_batch_size_only(record):
+    arrays = {FitConfig(64): 1000.0, FitConfig(1024): 8000.0}
+    assert numbers(input_bound(record, FitConfig(64), arrays)) == ["1000", "3000"]
+    one, four, more = FitConfig(32, 1, 10, False), FitConfig(64, 4, 10, False), FitConfig(1024, 8, 10, False)
+    text = input_bound(record, four, {one: 400.0, four: 1000.0, more: 2000.0})
+    for fact in ("400 samples/s (batch 32)", "3,000", "4 threads reach 1,000 (batch 64)"):
+        assert fact in text
+    assert "2,000" not in text
+    same = replace(one, batch_size=64)
+    text = input_bound(record, four, {one: 700.0, same: 300.0, four: 1000.0})
+    assert "300 samples/s" in text
+    assert "(batch" not in text
+
+
+def test_a_rate_above_the_models_is_not_named_as_its_limit(record):
+    one, four = FitConfig(64, 1, 10, False), FitConfig(64, 4, 10, False)
+    assert numbers(input_bound(record, one, {one: 1000.0, four: 4000.0})) == ["1000", "3000"]
+
+
+def test_workers_that_are_no_knob_are_not_mentioned(record):
+    text = input_bound(record, FitConfig(64, None, 10), {FitConfig(64, None, 10): 1000.0, FitConfig(64): 900.0})
+    assert numbers(text) == ["1000", "3000"]
+    assert "worker" not in text
+
+
+def test_runs_that_differ_by_much_are_reported(record):
+    def noise(*rates):
+        runs = tuple(
+            replace(
+                Trial(record.config, Measurement(Outcome.OK, Evidence(""), samples_per_second=rate)), stage=Stage.CHOSEN
+            )
+            for rate in rates
+        )
+        return advice.advice(with_fields(record, runs=runs)).get("noise", "")
+
+    assert noise() == noise(1000.0) == noise(1000.0, 1100.0) == ""
+    assert numbers(noise(1000.0, 1400.0, 1200.0)) == ["1000", "1400"]
+
+
+def test_the_rules_for_the_learning_rate_are_given_where_an_update_averages_more_samples(record):
+    larger = with_fields(record, config=FitConfig(128), speedup=replace(record.speedup, baseline=FitConfig(32)))
+    text = advice.advice(larger)["learning rate"]
+    assert numbers(text) == ["128", "32", "4"]
+    assert "2 (square-root rule" in text
+    kept = advice.advice(with_fields(larger, optimizer_kwargs={"gradient_accumulation_steps": 4}))["learning rate"]
+    assert numbers(kept) == []
+    requested = advice.advice(with_fields(larger, effective_batch_size=64))["learning rate"]
+    assert numbers(requested) == ["64"]
+    assert "learning rate" not in advice.advice(with_fields(larger, config=FitConfig(32)))
+
+
+def test_an_effective_batch_size_in_one_step_leaves_the_learning_rate_alone(tmp_path):
+    request = make_request(tmp_path, effective_batch_size=64, space={"batch_size": [64]})
+    tuned = collect(tune, request, FakeLauncher())[1]
+    assert (tuned.config.batch_size, tuned.optimizer_kwargs) == (64, {})
+    assert tuned.speedup.baseline.batch_size != 64
+    assert numbers(advice.advice(tuned)["learning rate"]) == ["64"]
+
+
+@pytest.mark.parametrize(("count", "batch", "facts"), [(1000, 64, ["16", "40"]), (640, 64, ["10"]), (8, 8, ["1"])])
+def test_an_epoch_of_arrays_has_so_many_steps_and_a_last_batch(record, count, batch, facts):
+    description = replace(record.description, input_kind="arrays", sample_count=count)
+    text = advice.advice(with_fields(record, description=description, config=FitConfig(batch)))["epoch"]
+    assert numbers(text) == facts
+    assert "XLA" not in text
+    compiled = replace(description, jit_compile=True)
+    text = advice.advice(with_fields(record, description=compiled, config=FitConfig(batch)))["epoch"]
+    assert ("XLA" in text) == (len(facts) == 2)
+
+
+def test_trials_that_read_from_storage_do_not_compare_with_those_that_did_not(record):
+    def page_cache(*reads):
+        ok = replace(record.trials[0].measurement, samples_per_second=10.0)
+        trials = tuple(Trial(FitConfig(32), replace(ok, storage_bytes_per_second=read)) for read in reads)
+        description = replace(record.description, sample_bytes=1_000_000)
+        return advice.advice(with_fields(record, trials=trials, description=description)).get("page cache", "")
+
+    assert numbers(page_cache(5e6, 0.0, 0.0)) == ["1", "3"]
+    for alike in ((0.0, 0.0), (5e6, 5e6), (None, None), (0.8e6, 0.0)):
+        assert page_cache(*alike) == ""

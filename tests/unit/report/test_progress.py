@@ -1,0 +1,99 @@
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from autofit.records.events import Activity, Described, TrialEnded
+from autofit.records.trial import FitConfig, Trial
+from autofit.report.console.progress import Progress
+from autofit.tuning.tuner import tune
+from tests.fakes import MIB, FakeLauncher, collect, make_request
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory):
+    request = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB)
+    return collect(tune, request, FakeLauncher(cliff=64))[0]
+
+
+def plain(events, **options):
+    console = Console(width=80, file=io.StringIO(), highlight=False)
+    with Progress(console, **options) as progress:
+        for event in events:
+            progress.show(event)
+    return console.file.getvalue()
+
+
+def test_plain_progress_is_one_line_a_trial_with_reasons(events):
+    text = plain(events)
+    ended = [event for event in events if isinstance(event, TrialEnded)]
+    searched = [event.trial for event in ended if event.stage == "search"]
+    assert len(re.findall(r"^batch \d+, .*: (?:ok|device_oom|host_oom)", text, re.MULTILINE)) == len(searched)
+    assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == 6
+    for trial in searched:
+        assert str(trial.config) in text
+        assert trial.measurement.outcome.value == "ok" or f"    {trial.measurement.evidence.reason}" in text
+    assert "\x1b" not in text
+
+
+def test_quiet_progress_prints_nothing(events):
+    assert plain(events, quiet=True) == ""
+
+
+def test_the_live_table_fits_80_columns_and_names_the_activity(events):
+    progress = Progress(Console(width=80, file=io.StringIO()))
+    for event in events:
+        progress.show(event)
+    progress.show(Activity("trial 7 of at most 9", events[-1].trial.config, "filling the queue"))
+    console = Console(width=80, file=io.StringIO(), highlight=False)
+    console.print(progress._draw())
+    lines = console.file.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[0].split() == ["#", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "s"]
+    assert any("█" in line for line in lines)
+    assert "trial 7 of at most 9" in lines[-2]
+    assert "filling the queue" in lines[-1]
+
+
+def show_trials(progress, record, *, trials, max_trials=12, max_seconds=None):
+    """So many trials of 5 s."""
+    about = (record.description, record.limits, record.machine, "CPU", (), max_trials, max_seconds)
+    progress.show(Described(*about))
+    for number in range(1, trials + 1):
+        took = replace(record.trials[0].measurement, seconds=5.0)
+        progress.show(TrialEnded(Trial(FitConfig(number, 1, 10, False), took)))
+
+
+@pytest.mark.parametrize(
+    ("trials", "max_seconds", "left"),
+    [(11, None, "35 s"), (11, 3600.0, "35 s"), (1, 25.0, "2"), (0, 3630.0, "1 h 00 min"), (0, None, "")],
+)
+def test_the_time_left_ends_with_the_seconds_or_the_trials_whichever_is_sooner(record, trials, max_seconds, left):
+    progress = Progress(Console(width=80, file=io.StringIO()))
+    show_trials(progress, record, trials=trials, max_seconds=max_seconds)
+    shown = progress._time_left()
+    assert left in shown
+    assert bool(left) == bool(shown)
+
+
+@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("trials", [1, 19, 20, 21, 60])
+def test_the_live_display_fits_the_terminal_and_leaves_all_of_it_there(record, trials, width):
+    terminal = Console(width=width, height=24, file=io.StringIO(), force_terminal=True, color_system=None)
+    drawn = Console(width=width, file=io.StringIO())
+    with Progress(terminal) as progress:
+        show_trials(progress, record, trials=trials, max_trials=99)
+        progress.show(Activity("trial 61 of at most 99", FitConfig(64), "training", "the largest that may fit " * 4))
+        drawn.print(progress._draw())
+    lines = [line.rstrip() for line in drawn.file.getvalue().splitlines()]
+    assert len(lines) <= 24
+    assert any("trial 61" in line for line in lines)
+    assert any("the largest" in line for line in lines)
+    rows = [line.split()[0] for line in lines if " ok " in line]
+    assert rows[-1] == str(trials)
+    earlier = trials - len(rows)
+    assert not earlier or (lines[0].startswith(f"… {earlier} ") and len(lines) == 24)
+    assert earlier or len(rows) == trials
+    assert terminal.file.getvalue().rpartition("samples/s")[2].count(" ok ") == trials

@@ -1,0 +1,67 @@
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from autofit.records.trial import FitConfig
+from autofit.report import snippet
+from tests.fakes import with_fields
+
+
+def test_kwargs_are_the_same_in_all_formats(record):
+    expected = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
+    assert json.loads(snippet.kwargs_as_json(record)) == expected
+    assert yaml.safe_load(snippet.kwargs_as_yaml(record)) == expected
+    assigned = {}
+    exec(snippet.kwargs_as_python(record), assigned)
+    assert {key: assigned[key] for key in expected} == expected
+
+
+def test_the_snippet_calls_the_users_functions_with_the_chosen_knobs(record):
+    calls = {}
+
+    class Model:
+        def fit(self, x, validation_data):
+            calls.update(x=x, validation=validation_data)
+
+    names = {"build_model": lambda width: Model(), "Photos": lambda **kwargs: kwargs}
+    exec(snippet.render(record).replace(record.usage.imports[0], ""), names)
+    assert calls["x"] == {"folder": "photos", **record.data_kwargs}
+    assert calls["validation"] == {"part": "validation", **record.data_kwargs}
+    assert record.data_kwargs["batch_size"] == record.config.batch_size
+
+
+@pytest.mark.parametrize(
+    ("usage", "knobs", "code"),
+    [
+        ({"validation": "validation", "validation_form": "arrays"}, {}, "validation_data=validation,"),
+        ({"validation": "load_val", "validation_kwargs": {}}, {}, "validation_data=load_val(),"),
+        ({"validation_kwargs": {"batch_size": 8}}, {"workers": "workers"}, "batch_size=8"),
+        ({"validation_kwargs": {}}, {"workers": "num_parallel_calls"}, "num_parallel_calls="),
+        ({"validation": "val", "validation_form": "object"}, {"workers": "workers"}, "val.workers = "),
+    ],
+)
+def test_the_validation_is_called_with_what_it_takes(record, usage, knobs, code):
+    description = replace(record.description, validation_knobs=knobs)
+    changed = with_fields(record, usage=replace(record.usage, **usage), description=description)
+    assert code in snippet.render(changed)
+    compile(snippet.render(changed), "snippet", "exec")
+
+
+def test_a_queue_without_effect_is_not_written_for_the_validation_either(record):
+    single = with_fields(record, config=FitConfig(64, 1, 10, False), data_kwargs={"batch_size": 64, "workers": 1})
+    assert "max_queue_size" not in snippet.render(single)
+    needed = replace(single.description, validation_required=("max_queue_size",))
+    assert "max_queue_size=1" in snippet.render(with_fields(single, description=needed))
+    assert "max_queue_size=10" in snippet.render(with_fields(single, config=FitConfig(64, 2, 10, False)))
+
+
+def test_the_gain_names_the_baseline_and_the_interval(record):
+    line = snippet.baseline_gain(record)
+    for fact in ("2.22x", str(record.speedup.baseline), "2.17", "2.28", "3 pairs"):
+        assert fact in line
+    failed = with_fields(record, speedup=replace(record.speedup, ratio=None))
+    assert record.speedup.baseline_outcome.value in snippet.baseline_gain(failed)
+    same = with_fields(record, config=record.speedup.baseline)
+    assert "2.22" not in snippet.baseline_gain(same)

@@ -1,0 +1,83 @@
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from autofit.api.result import Result, SweepResult
+from autofit.records.units import format_bytes
+from autofit.report import snippet
+from autofit.report.console.progress import Progress
+from autofit.report.console.summary import print_trials, summarise
+from tests.fakes import with_fields
+from tests.unit.report.snapshots import matches_snapshot
+
+
+def printed(draw, width=80):
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    draw(console)
+    return console.file.getvalue()
+
+
+def test_the_summary_of_a_tune(record):
+    assert matches_snapshot(printed(lambda console: summarise(record, console)), "summary.txt")
+
+
+def test_a_result_prints_itself_in_a_screenful(record):
+    result = Result.of(record)
+    text = repr(result)
+    assert str(result) == text
+    assert text.endswith(snippet.render(record))
+    figures = text.removesuffix(snippet.render(record)).splitlines()
+    assert len(figures) < 24
+    assert all(len(line) <= 80 for line in text.splitlines())
+    words = " ".join(text.split())
+    speedup = record.speedup
+    for shown in (
+        str(record.config), f"{record.samples_per_second:,.0f} samples/s (±{record.spread:.0%})", f"{speedup.ratio:.2f}x",
+        f"{speedup.low:.2f} to {speedup.high:.2f}", record.bottleneck, "51% free", format_bytes(record.device_peak_bytes),
+        format_bytes(record.limits.device_bytes), format_bytes(record.host_peak_bytes), f"{len(record.searched)} trials",
+        "2 min 05 s",
+    ):  # fmt: skip
+        assert shown in words
+    assert "\x1b" not in text
+
+
+def test_a_result_without_readings_prints_itself_too(record):
+    bare = with_fields(
+        record,
+        spread=None,
+        bottleneck="unknown",
+        device_peak_bytes=None,
+        limits=replace(record.limits, device_bytes=None),
+        speedup=replace(record.speedup, ratio=None, low=None, high=None),
+    )
+    assert "unknown" in str(Result.of(bare))
+    assert repr(record).startswith("TuneRecord(")
+
+
+def test_lines_to_paste_are_never_broken(record):
+    folder = "/a/folder" * 20
+    long = with_fields(record, usage=replace(record.usage, data_kwargs={"folder": folder}))
+    assert f"folder={folder!r}," in str(Result.of(long))
+    assert f"folder={folder!r}," in printed(lambda console: summarise(long, console))
+
+
+def test_a_sweep_prints_itself_as_its_table(sweep):
+    swept = SweepResult.of(sweep)
+    text = repr(swept)
+    assert str(swept) == text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert matches_snapshot(text, "sweep.txt")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_progress_prints_the_summary_unless_quiet(record, quiet):
+    text = printed(lambda console: Progress(console, quiet=quiet).summarise(record))
+    assert text == ("" if quiet else printed(lambda console: summarise(record, console)))
+
+
+def test_every_trial_is_a_row_of_the_table(record):
+    text = printed(lambda console: print_trials(record, console))
+    assert len(re.findall(r" (?:ok|\w+_oom) ", text)) == len(record.trials)

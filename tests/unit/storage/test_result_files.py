@@ -1,0 +1,66 @@
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from autofit.errors import UsageError
+from autofit.storage import result_files
+from autofit.tuning.tuner import tune
+from tests.fakes import MIB, FakeLauncher, collect, make_request, with_fields
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    request = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB)
+    return collect(tune, request, FakeLauncher(cliff=64))[1]
+
+
+def test_a_saved_result_comes_back_whole(record, tmp_path):
+    result_files.save(record, tmp_path / "result.json")
+    assert result_files.load(tmp_path / "result.json") == record
+
+
+def test_the_file_has_the_documented_keys(record, tmp_path):
+    result_files.save(record, tmp_path / "result.json")
+    saved = json.loads((tmp_path / "result.json").read_text())
+    assert set(saved) >= {
+        "version", "config", "fit_kwargs", "data_kwargs", "samples_per_second", "speedup", "confirmed", "device_peak_bytes",
+        "host_peak_bytes", "limits", "bottleneck", "machine", "trials",
+    }  # fmt: skip
+    assert set(saved["config"]) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
+    assert set(saved["speedup"]) >= {"ratio", "low", "high", "baseline"}
+    assert set(saved["limits"]) == {"device_bytes", "host_bytes"}
+    for trial in saved["trials"]:
+        assert set(trial) >= {
+            "config", "outcome", "samples_per_second", "device_peak_bytes", "host_peak_bytes", "seconds", "evidence",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"), [("{", ("JSON",)), ("[]", ("autofit",)), ('{"version": 99}', ("99", "2")), ('{"version": 2}', ())]
+)
+def test_a_file_that_is_no_result_is_a_usage_error(tmp_path, text, facts):
+    file = tmp_path / "result.json"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(str(file))) as caught:
+        result_files.load(file)
+    assert all(fact in str(caught.value) for fact in facts)
+
+
+def test_a_missing_folder_is_a_usage_error(record, tmp_path):
+    with pytest.raises(UsageError, match="No such file"):
+        result_files.save(record, tmp_path / "nowhere" / "result.json")
+
+
+def test_a_result_without_the_later_field_effective_batch_size_is_read(record, tmp_path):
+    saved = result_files.encode(record)
+    del saved["effective_batch_size"]
+    (tmp_path / "result.json").write_text(json.dumps(saved))
+    assert result_files.load(tmp_path / "result.json") == record
+
+
+def test_kwargs_that_json_does_not_know_do_not_lose_the_result(record, tmp_path):
+    usage = replace(record.usage, data_kwargs={"augment": len, "scale": {1, 2}})
+    result_files.save(with_fields(record, usage=usage), tmp_path / "result.json")
+    assert result_files.load(tmp_path / "result.json").usage.data_kwargs["augment"] == "<built-in function len>"

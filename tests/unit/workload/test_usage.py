@@ -1,0 +1,45 @@
+import functools
+
+import pytest
+
+from autofit.workload.usage import usage_of
+from autofit.workload.workload import Workload
+from tests.unit.workload.functions import make, shape
+
+
+def test_a_partial_is_written_as_the_call_that_it_makes():
+    data = functools.partial(make, files="x", workers=4)
+    usage = usage_of(Workload(functools.partial(shape, 16), data, data, {"xla": True}))
+    assert usage.model == "shape(filters=16, xla=True)"
+    assert (usage.data, usage.data_kwargs) == ("make", {"files": "x", "workers": 4})
+    assert (usage.validation, usage.validation_kwargs) == ("make", {"files": "x", "workers": 4})
+    assert usage.imports == ("from tests.unit.workload.functions import make, shape",)
+
+
+def named_otherwise(width, **options):
+    return width, options
+
+
+def variadic(first, *rest, depth=1):
+    return first, rest, depth
+
+
+def positional(width, /, depth=1):
+    return width, depth
+
+
+def test_a_partial_is_written_by_the_kinds_of_its_parameters_not_by_their_names():
+    usage = usage_of(
+        Workload(functools.partial(named_otherwise, 8, depth=3), functools.partial(named_otherwise, 4, kwargs=2))
+    )
+    assert usage.model == "named_otherwise(width=8, depth=3)"
+    assert (usage.data, usage.data_kwargs) == ("named_otherwise", {"width": 4, "kwargs": 2})
+    usage = usage_of(Workload(functools.partial(variadic, 1, depth=3), functools.partial(variadic, 1)))
+    assert (usage.model, usage.data_kwargs) == ("variadic(first=1, depth=3)", {"first": 1})
+
+
+@pytest.mark.parametrize("part", [functools.partial(variadic, 1, 2, 3, depth=2), functools.partial(positional, 8, depth=2)])
+def test_a_partial_whose_arguments_have_no_names_stays_one(part):
+    usage = usage_of(Workload(part, part, None, {"extra": 1}, {"size": 2}))
+    assert (usage.model, usage.imports) == ("build_model(extra=1)", ())
+    assert (usage.data, usage.data_kwargs) == ("make_data", {"size": 2})
