@@ -98,7 +98,7 @@ def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
         if phase == "input pipeline alone":
             break
     trials = psutil.Process(launcher._server.pid).children()
-    launcher._server.kill()
+    os.kill(launcher._server.pid, signal.SIGKILL)
     _, measurement = drain(running)
     assert measurement.outcome is Outcome.CRASHED
     assert "lost together with the trial server" in measurement.evidence.reason

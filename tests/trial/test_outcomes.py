@@ -14,10 +14,10 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("case", "knobs", "outcome", "told", "signal"),
     [
-        (w.OK, INLINE, Outcome.OK, "ran to its end", None),
-        (w.OK, THREADS, Outcome.OK, "ran to its end", None),
-        (w.OK, PROCESSES, Outcome.OK, "ran to its end", None),
-        (w.CHATTERS, THREADS, Outcome.OK, "ran to its end", None),
+        (w.OK, INLINE, Outcome.OK, "finished", None),
+        (w.OK, THREADS, Outcome.OK, "finished", None),
+        (w.OK, PROCESSES, Outcome.OK, "finished", None),
+        (w.CHATTERS, THREADS, Outcome.OK, "finished", None),
         (w.RAISES, INLINE, Outcome.ERROR, "ValueError: the fifth picture is broken", None),
         (w.RAISES, THREADS, Outcome.ERROR, "ValueError: the fifth picture is broken", None),
         (w.RAISES, PROCESSES, Outcome.ERROR, "ValueError: the fifth picture is broken", None),
