@@ -1,5 +1,6 @@
 """No process outlives its driver, however the driver ends."""
 
+import os
 import shutil
 import signal
 import subprocess
