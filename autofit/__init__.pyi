@@ -11,6 +11,7 @@ from .errors import (
     NoTrialFinishedError as NoTrialFinishedError,
     StorageError as StorageError,
     TrialProcessError as TrialProcessError,
+    TuneError as TuneError,
     UnsupportedInputError as UnsupportedInputError,
     UsageError as UsageError,
     UserCodeError as UserCodeError,
@@ -24,4 +25,5 @@ from .records.trial import (
     Outcome as Outcome,
     Trial as Trial,
 )
+from .report.console.progress import Progress as Progress
 from .search.sampler import FrontierSampler as FrontierSampler

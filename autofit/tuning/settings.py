@@ -6,6 +6,7 @@ import difflib
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from autofit.errors import UsageError
 from autofit.machine import limits
@@ -30,6 +31,9 @@ def _memory(value: str | int) -> str | int:
     return value
 
 
+_DESCENDING = "descending_range"
+
+
 class Range(BaseModel):
     """A range of whole numbers, both ends included."""
 
@@ -41,7 +45,7 @@ class Range(BaseModel):
     @model_validator(mode="after")
     def _ascending(self) -> Range:
         if self.min > self.max:
-            raise ValueError("min is larger than max")
+            raise PydanticCustomError(_DESCENDING, "min is larger than max")
         return self
 
 
@@ -173,7 +177,7 @@ def _problem(error: Any, told: dict[str, Any]) -> str:
         hint = f"; did you mean {near[0]}?" if near and near[0] in allowed else "."
         return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
     if keys[0] == "space" and len(keys) > 1:
-        if "min is larger than max" in error["msg"]:
+        if error["type"] == _DESCENDING:
             return f"{told['space'][keys[1]]!r} is not allowed: min is larger than max"
         return f"{told['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
     if error["type"] == "missing":
