@@ -13,6 +13,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from autofit.errors import TrialProcessError
 from autofit.trial.outcome import read_log
 from autofit.trial.watcher import end_tree
@@ -116,6 +118,15 @@ class ServerConnection:
             self._process.wait()
 
 
+def _message(line: bytes) -> Message:
+    try:
+        return MESSAGES.validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise TrialProcessError(f"a trial's process sent a message that cannot be read: {place}: {first['msg']}") from None
+
+
 class TrialPipe:
     """The driver's end of one trial's pipe, and what has come through it."""
 
@@ -126,14 +137,18 @@ class TrialPipe:
         self._rest = b""
 
     def read(self) -> bool:
-        """Take in the lines that have arrived; False when there is nothing more."""
+        """Take in the lines that have arrived; False when there is nothing more.
+
+        Raises:
+            TrialProcessError: a line is not a message of this version.
+        """
         try:
             data = os.read(self.descriptor, _READ_BYTES)
         except BlockingIOError:
             return False
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            message = MESSAGES.validate_json(line)
+            message = _message(line)
             self.received = Message(
                 message.phase or self.received.phase,
                 message.description or self.received.description,

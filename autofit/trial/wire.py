@@ -62,4 +62,4 @@ MESSAGES = TypeAdapter(Message)
 
 def encode(message: Message) -> bytes:
     """A message as one line of JSON."""
-    return MESSAGES.dump_json(message, exclude_none=True, fallback=repr) + b"\n"
+    return MESSAGES.dump_json(message, fallback=repr) + b"\n"

@@ -109,7 +109,7 @@ def test_a_header_sorts_by_number_up_and_down_with_what_is_missing_last(opened, 
         cells = page.query_selector_all("#trials tr.row td[data-name='samples/s']")
         return [float(cell.get_attribute("data-order")) if cell.get_attribute("data-order") else None for cell in cells]
 
-    measured = [t.measurement for t in (*record.trials, *(run.trial for run in record.runs))]
+    measured = [t.measurement for t in (*record.trials, *(run for run in record.runs))]
     known = sorted(m.samples_per_second for m in measured if m.samples_per_second is not None)
     missing = [None] * sum(m.outcome is not Outcome.OK for m in measured)
     assert missing
