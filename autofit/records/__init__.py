@@ -1,1 +1,1 @@
-"""The values that flow: frozen, with units in the field names; no behaviour beyond their own fields."""
+"""Plain values that all other packages share: frozen dataclasses with units in the field names."""

@@ -1,4 +1,4 @@
-"""The distribution that installs this package: its name on PyPI, its version and the commands that install it."""
+"""The distribution of this package: its name on PyPI, its version and the commands that install it."""
 
 from __future__ import annotations
 

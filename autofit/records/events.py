@@ -1,4 +1,4 @@
-"""What happens during a tune, for whoever shows it."""
+"""Events of a tune, for the code that shows them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Activity:
-    """What is being done now, and why; `config` is None while no trial runs, `phase` until the trial's process has one."""
+    """The current activity and its reason; `config` is None while no trial runs, `phase` until its process reports one."""
 
     doing: str
     config: FitConfig | None = None
@@ -40,13 +40,13 @@ class TrialEnded:
 
     @property
     def stage(self) -> Stage:
-        """The part of the tune that it belongs to."""
+        """The stage of the tune that the trial belongs to."""
         return self.trial.stage
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that whoever reads the result should know."""
+    """Information for the reader of the result."""
 
     text: str
 

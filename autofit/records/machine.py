@@ -1,4 +1,4 @@
-"""What a host and its accelerators are."""
+"""A host and its accelerators."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator, as the driver reports it; `index` is the driver's, `uuid` names it for good.
+    """One accelerator, as its driver reports it.
 
-    `held_by` says in words which processes hold how much of its memory; `driver` is the driver's version.
+    `index` may change from boot to boot, `uuid` does not. `held_by` describes the processes that hold its memory, for
+    people; `driver` is the driver's version.
     """
 
     index: int
@@ -23,7 +24,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a host has: memory is what this process may use (the smaller of RAM and the cgroup's limit); `host` its name."""
+    """A host; `memory_bytes` is the smaller of its RAM and the cgroup's limit, `host` its name."""
 
     system: str
     python: str

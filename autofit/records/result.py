@@ -1,4 +1,4 @@
-"""Results of tunes, sweeps and estimates: what a report needs."""
+"""Results of tunes, sweeps and estimates, with everything that a report shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESULT_VERSION = 2
 
 
 class Bottleneck(Text):
-    """What holds the rate back."""
+    """What limits the rate."""
 
     COMPUTE = "compute"
     INPUT = "input"
@@ -22,7 +22,7 @@ class Bottleneck(Text):
 
 
 class DataForm(Text):
-    """What the user passes as data."""
+    """The kind of data that the user passes."""
 
     FACTORY = "factory"
     OBJECT = "object"
@@ -43,7 +43,7 @@ class Speedup:
     """How much faster the chosen config is than the baseline.
 
     `ratio` is the geometric mean of the paired ratios, `low` and `high` the ends of its 95 % confidence interval. All
-    three are None when the baseline did not run to its end; `baseline_outcome` says how it ended.
+    three are None when the baseline did not finish; `baseline_outcome` says how it ended.
     """
 
     baseline: FitConfig
@@ -58,7 +58,7 @@ class Speedup:
 class Recommendation:
     """The chosen config, with the figures of the runs that confirmed it.
 
-    `validation_batch_size` is there where validation does not fit with as many samples a batch as training does.
+    `validation_batch_size` is set when validation fits only in smaller batches than training.
     """
 
     config: FitConfig
@@ -72,8 +72,9 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """For one setting of the other knobs (`config.batch_size` is None): the largest batch that fitted, the smallest that
-    did not.
+    """The largest batch that fits and the smallest that does not, for one setting of the other knobs.
+
+    `config.batch_size` is None.
     """
 
     config: FitConfig
@@ -85,9 +86,9 @@ class FrontierPoint:
 class Usage:
     """How the user's functions are written in code: import lines, and expressions for the model and the data.
 
-    `dtype_policy` and `jit_compile` are set around the model where they are not None.
-    The forms say what `data` and `validation` are: a factory, called with these kwargs and the knobs that it takes; an
-    object whose attributes the knobs are; or arrays.
+    `dtype_policy` and `jit_compile` apply to the model unless they are None. `data_form` and `validation_form` say whether
+    `data` and `validation` are a factory, called with these kwargs and the knobs that it takes; an object with the knobs as
+    attributes; or arrays.
     """
 
     imports: tuple[str, ...] = ()
@@ -104,12 +105,12 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneLog:
-    """Everything that a tune has run, whether it has a result or not.
+    """Everything that a tune ran, with or without a result.
 
-    `description` is None when not even the model could be built within the limits. `trials` are the stored ones: those of
-    the search, and later runs that failed and so count against their config. `runs` are all trials after the search.
-    `seconds` is the duration of the tune, `describing_seconds` the part of it before the first trial. `started_at` is in
-    seconds since 1970 (UTC).
+    `description` is None if the model could not be built within the limits. `trials` are the stored trials: those of the
+    search, and later runs that failed and so count against their config. `runs` are all trials after the search.
+    `seconds` is the duration of the tune, `describing_seconds` its part before the first trial. `started_at` is in seconds
+    since 1970 (UTC).
     """
 
     limits: Limits
@@ -132,10 +133,10 @@ class TuneLog:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedTune(TuneLog):
-    """A tune without a result; `problem` says why.
+    """A tune without a result, for the reason in `problem`.
 
-    Where the reason is memory, `memory` is "device" or "host", and `needed_bytes` what the smallest batch, of `batch_size`,
-    needs of it; a lower bound if `at_least`.
+    If nothing fits, `memory` is "device" or "host" and `needed_bytes` the need of the smallest batch, of `batch_size`
+    samples; a lower bound if `at_least`.
     """
 
     problem: str
@@ -147,11 +148,11 @@ class FailedTune(TuneLog):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRecord(TuneLog):
-    """A tune with its result: the choice, the runs that confirmed it, and every trial.
+    """A tune with its result.
 
-    `choice` is the chosen config with its confirmed figures. `data_kwargs` are for the data factory (of a ready-made
-    PyDataset: its attributes), `fit_kwargs` for `Model.fit`, `optimizer_kwargs` for the optimizer; the latter are set when
-    gradients are accumulated to keep the `effective_batch_size`.
+    `choice` is the chosen config with its confirmed figures. `data_kwargs` are for the data factory (or the attributes of a
+    PyDataset object), `fit_kwargs` for `Model.fit`; `optimizer_kwargs` are set when gradients are accumulated to keep the
+    `effective_batch_size`.
     """
 
     choice: Recommendation
@@ -173,12 +174,12 @@ class TuneRecord(TuneLog):
 
     @property
     def samples_per_second(self) -> float:
-        """The rate at which it was confirmed: the median of its confirming runs."""
+        """The median rate of the confirming runs."""
         return self.choice.samples_per_second
 
     @property
     def spread(self) -> float | None:
-        """Half-width of the 95 % confidence interval of that rate, relative to it."""
+        """Half-width of the 95 % confidence interval of the rate, relative to it."""
         return self.choice.spread
 
     @property
@@ -188,22 +189,22 @@ class TuneRecord(TuneLog):
 
     @property
     def device_peak_bytes(self) -> int | None:
-        """Its peak of device memory."""
+        """Peak device memory of the chosen config."""
         return self.choice.device_peak_bytes
 
     @property
     def host_peak_bytes(self) -> int | None:
-        """Its peak of host memory."""
+        """Peak host memory of the chosen config."""
         return self.choice.host_peak_bytes
 
     @property
     def validation_batch_size(self) -> int | None:
-        """The batch size of the validation data where it is not the config's."""
+        """The batch size of the validation data; None for the config's own."""
         return self.choice.validation_batch_size
 
     @property
     def headroom(self) -> dict[str, float | None]:
-        """The share of each limit that the chosen config left free, from 0 to 1; None without a limit or a reading."""
+        """The share of each limit that the chosen config leaves free, from 0 to 1; None without a limit or a reading."""
         device = _share_left(self.device_peak_bytes, self.limits.device_bytes)
         return {"device": device, "host": _share_left(self.host_peak_bytes, self.limits.host_bytes)}
 
@@ -214,9 +215,10 @@ def _share_left(peak_bytes: int | None, limit_bytes: int | None) -> float | None
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a sweep: its values by axis, and what its tune came to; `problem` says what failed where nothing did.
+    """One cell of a sweep: its values by axis, and the record of its tune.
 
-    An axis is a dotted argument of `tune`, as `model_kwargs.width`; several joined by commas take the same value.
+    An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
+    `found` is None until the tune ends, and if it leaves no record. `problem` is the error of a tune without a result.
     """
 
     values: Mapping[str, Any]
@@ -225,7 +227,7 @@ class Cell:
 
     @property
     def outcome(self) -> CellOutcome:
-        """How its tune ended; waiting where it has not run yet."""
+        """How the tune of this cell ended; waiting if it has not run yet."""
         if isinstance(self.found, TuneRecord):
             return CellOutcome.OK
         if self.found is None:
@@ -241,7 +243,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
-    """A sweep: a tune for each cell of a matrix, in its order."""
+    """A sweep: one tune per cell of a matrix, in the order of the cells."""
 
     title: str
     cells: tuple[Cell, ...]
@@ -258,7 +260,7 @@ class SweepRecord:
 
 @dataclass(frozen=True)
 class PastTune:
-    """A tune that a storage holds; `config` and the rate are there once it has its answer. `started_at` as in `TuneLog`."""
+    """A stored tune; `config` and the rate are set once it has a result. `started_at` is as in `TuneLog`."""
 
     name: str
     title: str
@@ -273,9 +275,9 @@ class PastTune:
 
 @dataclass(frozen=True)
 class EstimateRow:
-    """What one batch size is estimated to need, bytes by part; the upper bounds hold with 99 % probability.
+    """Estimated memory of one batch size.
 
-    `fits` says whether both upper bounds are within the limits.
+    The upper bounds hold with 99 % probability; `fits` says whether both are within the limits.
     """
 
     batch_size: int
@@ -287,20 +289,20 @@ class EstimateRow:
 
     @property
     def device_bytes(self) -> int:
-        """Device memory in all."""
+        """Total device memory."""
         return sum(self.device_bytes_by_part.values())
 
     @property
     def host_bytes(self) -> int:
-        """Host memory in all."""
+        """Total host memory."""
         return sum(self.host_bytes_by_part.values())
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a workload will need, nothing trained: a row for each batch size, under the other knobs of `config`.
+    """Estimated memory of a workload by batch size, under the other knobs of `config`; nothing is trained.
 
-    `largest_batch_size` is the largest whose upper bounds are within the limits; None when not even one sample's are.
+    `largest_batch_size` is the largest that fits the limits; None if a batch of one sample does not.
     """
 
     description: Description
@@ -313,10 +315,10 @@ class Estimate:
 
     @property
     def method(self) -> str:
-        """How device memory was estimated."""
+        """The method of the device memory estimate."""
         return self.description.footprints[0].method
 
     @property
     def relative_error(self) -> float:
-        """95 % of such estimates of device memory are within this share of what is measured."""
+        """95 % of such estimates of device memory are within this share of the measured peak."""
         return self.description.footprints[0].relative_error

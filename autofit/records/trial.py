@@ -137,9 +137,9 @@ _PHRASES = {
 
 
 def phrase_of(phase: str | None) -> str:
-    """A phase as part of a sentence: "while building the model", "in the first step"."""
-    known = next((p for p in Phase if p == phase), Phase.STARTING)
-    return _PHRASES.get(known, f"while {known}")
+    """Render a phase as part of a sentence: "while building the model", "in the first step"."""
+    member = next((member for member in Phase if member == phase), Phase.STARTING)
+    return _PHRASES.get(member, f"while {member}")
 
 
 class FailureKind(Text):
@@ -161,7 +161,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a trial was given its outcome; `phase` is a `Phase`, or one of an older version."""
+    """Why a trial has its outcome; `phase` is a `Phase`, or a phase of an older version."""
 
     reason: str
     phase: str | None = None
@@ -177,12 +177,12 @@ class Measurement:
 
     `samples_per_second` is the end-to-end rate of `fit`; `compute_samples_per_second` that of the same step on one
     cached batch; `input_samples_per_second` that of the input pipeline alone. `spread` is the half-width of the 95 %
-    confidence interval of the end-to-end rate, relative to it. Peaks are None where they cannot be read; those by phase
+    confidence interval of the end-to-end rate, relative to it. Peaks are None if they cannot be read; those by phase
     include the input pipeline alone, the total peaks do not. `driver_peak_bytes` is the highest use that the driver counted
     for the trial's processes, context and libraries included; `allocator_fallbacks` counts the algorithms that the backend
     gave up because their workspace did not fit. `queued_batches` is the number of batches ready or in the making when the
     queue was full. `storage_bytes_per_second` was read from storage during the timed run: near 0 when the page cache held
-    the data. `started_at` is in seconds since 1970 (UTC); `phase_seconds` says where the trial's time went.
+    the data. `started_at` is in seconds since 1970 (UTC); `phase_seconds` is the time spent in each phase.
     """
 
     outcome: Outcome
@@ -216,8 +216,8 @@ class Measurement:
 class Trial:
     """One `FitConfig` tried in one process.
 
-    `why` says in words why the search chose it. `number` counts the stored trials of a tune from 0; None for a trial that
-    is not stored by itself. `validation_batch_size` is the batch size of the validation; None for the config's own.
+    `why` is the reason of the search for trying it. `number` counts the stored trials of a tune from 0; None for a trial
+    that is not stored by itself. `validation_batch_size` is the batch size of the validation; None for the config's own.
     """
 
     config: FitConfig
@@ -229,11 +229,11 @@ class Trial:
 
     def fits(self, limits: Limits) -> bool:
         """Whether the trial finished within `limits`."""
-        m = self.measurement
+        measurement = self.measurement
         return (
-            m.outcome is Outcome.OK
-            and (limits.device_bytes is None or (m.device_peak_bytes or 0) <= limits.device_bytes)
-            and (m.host_peak_bytes or 0) <= limits.host_bytes
+            measurement.outcome is Outcome.OK
+            and (limits.device_bytes is None or (measurement.device_peak_bytes or 0) <= limits.device_bytes)
+            and (measurement.host_peak_bytes or 0) <= limits.host_bytes
         )
 
 
@@ -258,7 +258,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a workload before anything is trained.
+    """The properties of a workload that are read before anything is trained.
 
     `knobs` are those that the data takes, each with its name there, in the factory or in `fit`; the `required` among these
     names have no default. `validation_knobs` and `validation_required` are those of the validation data. `process_bytes`

@@ -1,6 +1,8 @@
-"""Quantities as people read them."""
+"""Quantities and signals as people read them."""
 
 from __future__ import annotations
+
+import signal
 
 
 def counted(count: int, noun: str) -> str:
@@ -10,7 +12,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """A byte count as people read it: three digits and a binary unit, `1.50 GiB`."""
+    """Format a byte count with three digits and a binary unit: `1.50 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1000:
             digits = 0 if unit == "B" or abs(count) >= 100 else 1 if abs(count) >= 10 else 2
@@ -20,7 +22,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as people read it: `4.2 s`, `1 min 05 s`, `2 h 03 min`."""
+    """Format a duration: `4.2 s`, `1 min 05 s`, `2 h 03 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -28,5 +30,13 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """A rate without its unit: whole numbers with commas, two digits below ten."""
+    """Format a rate without its unit: whole numbers with commas, two digits below ten."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
+def signal_name(number: int) -> str:
+    """Name a signal: `SIGSEGV`, or `signal 99` if the platform has no name for it."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,4 +1,4 @@
-"""What is kept with a study: its keys, and how it is read without loading Optuna."""
+"""The attributes of a study: their keys, and a reader that does not load Optuna."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 from autofit.storage.urls import SQLITE, file_of, url_of
 
 RECORD, RUNS, WARM_START_KEY, MODEL = (f"autofit:{key}" for key in ("record", "runs", "kin", "model"))
-"""Under which a study keeps its answers (one for each budget, which the key goes on to name), runs after the search,
-kinship, and the described model."""
-_ATTRIBUTES = """
+"""Attribute keys: the prefix of the results (one per budget), the runs after the search, the key that similar tunes share,
+and the fingerprint of the described model."""
+
+_QUERY = """
     SELECT attribute.key, attribute.value_json FROM studies
     LEFT JOIN study_system_attributes AS attribute ON attribute.study_id = studies.study_id WHERE studies.study_name = ?
-"""  # of Optuna's schema, which has been the same since its version 1.0
+"""  # against Optuna's schema, unchanged since version 1.0
 
 
 def read_quickly(storage: str | None, name: str) -> Mapping[str, Any] | None:
-    """What is kept with a study in an SQLite file; None where it is none, cannot be read so, or has no such study.
+    """Read the system attributes of a study from an SQLite file; None for another storage, a damaged file or no such study.
 
-    Optuna takes a second to load and to open it, which a known answer need not wait for.
+    Optuna takes a second to load and to open the file; a stored result need not wait for it.
     """
     url = url_of(storage)
     file = file_of(url)
@@ -30,7 +31,7 @@ def read_quickly(storage: str | None, name: str) -> Mapping[str, Any] | None:
         return None
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            rows = connection.execute(_ATTRIBUTES, (name,)).fetchall()
+            rows = connection.execute(_QUERY, (name,)).fetchall()
         return {key: json.loads(value) for key, value in rows if key is not None} if rows else None
     except (sqlite3.Error, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""How a trial is stored as an Optuna trial, and read back."""
+"""Convert trials to Optuna trials and back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HIGHLIGHTS = (
     "host_peak_bytes",
     "queued_batches",
     "seconds",
-)  # of a measurement: user attributes of their own, for people who look at the study
+)  # fields of a measurement that are user attributes, too: for people who look at the study
 _MEASUREMENTS = TypeAdapter(Measurement)
 _LIMITS = TypeAdapter(Limits)
 _OOM_VIOLATION = 0.05  # constraint violation assumed for an OOM without a reading above the limit
@@ -36,16 +36,16 @@ _UNLIMITED_VIOLATION = -1.0
 
 
 def user_attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
-    """The user attributes that store a trial: why it was tried, its limits, its measurement, and that one's highlights."""
-    m = trial.measurement
-    highlights = {name: value for name in _HIGHLIGHTS if (value := getattr(m, name)) is not None}
+    """The user attributes that store a trial: its reason, its limits, its measurement and the highlights of it."""
+    measurement = trial.measurement
+    highlights = {name: value for name in _HIGHLIGHTS if (value := getattr(measurement, name)) is not None}
     return {
         WHY: trial.why,
-        "outcome": m.outcome.value,
-        "reason": m.evidence.reason,
+        "outcome": measurement.outcome.value,
+        "reason": measurement.evidence.reason,
         **highlights,
         LIMITS: asdict(limits),
-        MEASUREMENT: _MEASUREMENTS.dump_python(m, mode="json"),
+        MEASUREMENT: _MEASUREMENTS.dump_python(measurement, mode="json"),
     }
 
 
@@ -101,9 +101,9 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ..
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
     """Read the trial that an Optuna trial stores.
 
-    A trial of somebody else's objective has no measurement. Then its value is the samples per second; its constraints say
-    how much of the limits it used and, for a trial without a value, what it ran out of; the user attributes
-    `compute_samples_per_second` and `input_samples_per_second`, where set, are the two ceilings.
+    A trial of another objective has no measurement. Its value is the samples per second; its constraints are its use of the
+    limits and, for a trial without a value, the memory that it ran out of; the user attributes
+    `compute_samples_per_second` and `input_samples_per_second`, if set, are the two ceilings.
     """
     config = FitConfig.of(stored.params)
     if MEASUREMENT in stored.user_attrs:
@@ -114,7 +114,7 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
 
 def _foreign_measurement(stored: FrozenTrial, limits: Limits) -> Measurement:
     if stored.state is not TrialState.COMPLETE:
-        return Measurement(Outcome.CRASHED, Evidence("it was pruned"))
+        return Measurement(Outcome.CRASHED, Evidence("the objective pruned the trial"))
     device, host = (stored.constraints.get(name) for name in (DEVICE_MEMORY, HOST_MEMORY))
     evidence = Evidence("reported by the objective")
     if not stored.value or stored.value <= 0:

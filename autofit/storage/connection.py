@@ -1,4 +1,4 @@
-"""Any Optuna storage, opened by its URL; its errors as `StorageError`."""
+"""Open any Optuna storage by its URL, and turn its errors into `StorageError`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from autofit.storage.urls import JOURNAL, SQLITE, file_of, url_of
 
 _ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
 _OPENING_ERRORS = (*_ERRORS, ImportError, KeyError, ValueError, RuntimeError)
-_BUSY_SECONDS = 60  # to wait for another process that writes to the same SQLite file
+_BUSY_SECONDS = 60  # longest wait for another process that writes to the same SQLite file
 _RACE_MESSAGES = ("already exists", "unique constraint", "duplicate key")  # another process is making the same tables
-_OPEN_TRIES, _RETRY_SECONDS = 10, 0.2
+_OPEN_TRIES, _RETRY_SECONDS = 10, 0.2  # while another process creates the tables
 _EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
 
 Returned = TypeVar("Returned")
@@ -72,7 +72,7 @@ def close(backend: BaseStorage) -> None:
 
 @contextlib.contextmanager
 def opened(storage: str | None) -> Iterator[BaseStorage]:
-    """A storage that is closed at the end.
+    """Open a storage for the duration of a block.
 
     Raises:
         StorageError: it cannot be opened, read or written.
@@ -101,10 +101,10 @@ def guarded(method: Callable[Arguments, Returned]) -> Callable[Arguments, Return
 
 @contextlib.contextmanager
 def existing_study() -> Iterator[None]:
-    """Around one call of a storage, for which a `KeyError` means that the study does not exist (any more).
+    """Turn the `KeyError` of one storage call into the error for a study that was deleted.
 
     Raises:
-        StorageError: it does not.
+        StorageError: the study does not exist any more.
     """
     try:
         yield

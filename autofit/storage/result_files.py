@@ -1,4 +1,4 @@
-"""`result.json`: written whole, read back and checked."""
+"""Write `result.json` atomically, and read it back with validation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from autofit.records.trial import FitConfig, Trial
 
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _RUNS = TypeAdapter(tuple[Trial, ...])
+_FILE_MODE = 0o644  # as `open` gives it; a temporary file is readable by its owner alone
 _CHOICE = [field.name for field in dataclasses.fields(Recommendation)]
-_NOT_SAVED = ("stage", "number", "validation_batch_size")  # of a trial: in the runs, or known from its place
+_NOT_SAVED = ("stage", "number", "validation_batch_size")  # of a trial: saved with its run, or its place in the list
 
 
 def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    """A record as JSON types: the choice beside the other fields, each trial's measurement beside its config."""
+    """Convert a record to JSON types: the choice beside the other fields, each measurement beside its config."""
     fields: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
     if isinstance(record, TuneRecord):
         fields |= fields.pop("choice") | {"confirmed": True}
@@ -34,10 +35,10 @@ def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
 
 
 def decode(raw: Any) -> TuneRecord | FailedTune:
-    """A record from JSON types.
+    """Convert JSON types to a record.
 
     Raises:
-        pydantic.ValidationError: it is not one.
+        pydantic.ValidationError: they are not a record.
     """
     if not isinstance(raw, dict) or not isinstance(raw.get("trials"), list):
         return _RECORDS.validate_python(raw)
@@ -55,12 +56,12 @@ def decode(raw: Any) -> TuneRecord | FailedTune:
 
 
 def _start(trial: Trial) -> tuple[FitConfig, float | None]:
-    """Tells trials apart that were saved without their stage."""
+    """Identify a trial among those that were saved without their stage."""
     return trial.config, trial.measurement.started_at
 
 
 def encode_runs(runs: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Trials after the search as JSON types."""
+    """Convert the trials after the search to JSON types."""
     encoded = []
     for run in _RUNS.dump_python(tuple(runs), mode="json", fallback=repr):
         trial = {key: value for key, value in run.items() if key not in _NOT_SAVED}
@@ -69,7 +70,7 @@ def encode_runs(runs: Sequence[Trial]) -> list[dict[str, Any]]:
 
 
 def decode_runs(raw: Any) -> tuple[Trial, ...]:
-    """Trials after the search from JSON types.
+    """Convert JSON types to the trials after the search.
 
     Raises:
         pydantic.ValidationError: they are not such trials.
@@ -82,19 +83,19 @@ def decode_runs(raw: Any) -> tuple[Trial, ...]:
 
 
 def _flat(trial: dict[str, Any]) -> dict[str, Any]:
-    """A trial with its measurement beside the config, and once more by itself: readers of version 2 may use either."""
-    kept = {key: value for key, value in trial.items() if key not in _NOT_SAVED}
-    return {**kept, **trial["measurement"]}
+    """Repeat the fields of a trial's measurement beside its config: readers of version 2 may use either form."""
+    fields = {key: value for key, value in trial.items() if key not in _NOT_SAVED}
+    return {**fields, **trial["measurement"]}
 
 
 def _nested(trial: dict[str, Any]) -> dict[str, Any]:
-    own = ("config", "why")
-    measurement = {key: value for key, value in trial.items() if key not in (*own, "measurement")}
-    return {**{key: trial[key] for key in own if key in trial}, "measurement": measurement}
+    outer = ("config", "why")
+    measurement = {key: value for key, value in trial.items() if key not in (*outer, "measurement")}
+    return {**{key: trial[key] for key in outer if key in trial}, "measurement": measurement}
 
 
 def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:
-    """Write a record as JSON; an older file stays whole until the new one is.
+    """Write a record as JSON, atomically.
 
     Raises:
         UsageError: the file cannot be written.
@@ -103,10 +104,10 @@ def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a file whole, or not at all.
+    """Write a file atomically: in a temporary file that replaces it.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     target = Path(path)
     written: Path | None = None
@@ -114,7 +115,7 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
         with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
             written = Path(file.name)
             file.write(text)
-        written.chmod(0o644)
+        written.chmod(_FILE_MODE)
         written.replace(target)
     except OSError as error:
         if written is not None:
@@ -123,22 +124,22 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
 
 
 def load_answer(path: str | os.PathLike[str]) -> TuneRecord:
-    """Read the record of a tune that came to an answer.
+    """Read the record of a tune with a result.
 
     Raises:
-        UsageError: as `load`, and where there was no answer.
+        UsageError: as `load`, or the tune has no result.
     """
     return answered(load(path), path)
 
 
 def answered(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> TuneRecord:
-    """The record that was read from a file, if it is an answer.
+    """Return a record that was read from a file, if the tune has a result.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the tune has no result.
     """
     if isinstance(record, FailedTune):
-        raise UsageError(f"{path}: holds no answer: {record.problem}")
+        raise UsageError(f"{path}: the tune has no result: {record.problem}")
     return record
 
 
@@ -146,37 +147,34 @@ def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune:
     """Read a record.
 
     Raises:
-        UsageError: the file cannot be read, is no result, or is of another version.
+        UsageError: the file cannot be read, is not a result, or has another version.
     """
-    told = read(path)
-    if "cells" in told:
-        raise UsageError(f"{path}: is a sweep, not one result; see it with: autofit show {path}")
+    raw = read(path)
+    if "cells" in raw:
+        raise UsageError(f"{path}: is a sweep, not a result; show it with: autofit show {path}")
     try:
-        return decode(told)
+        return decode(raw)
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged") from None
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the JSON of a result or a sweep, of the version that this autofit writes.
+    """Read the JSON of a result or a sweep.
 
     Raises:
-        UsageError: the file cannot be read, is neither, or is of another version.
+        UsageError: the file cannot be read, is neither of them, or has another version than this autofit writes.
     """
     try:
-        told = json.loads(Path(path).read_text())
+        raw = json.loads(Path(path).read_text())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"{path}: is not JSON ({error}); give a file that autofit tune or sweep wrote") from None
-    version = told.get("version") if isinstance(told, dict) else None
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if version is None:
+        raise UsageError(f"{path}: is no result of autofit")
     if version != RESULT_VERSION:
-        found = (
-            "no result of autofit"
-            if version is None
-            else f"a result of version {version}; this autofit reads {RESULT_VERSION}"
-        )
-        raise UsageError(f"{path}: is {found}")
-    assert isinstance(told, dict), "it has a version"
-    return told
+        raise UsageError(f"{path}: is a result of version {version}; this autofit reads {RESULT_VERSION}")
+    assert isinstance(raw, dict), "only a dict has a version"
+    return raw

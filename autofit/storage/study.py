@@ -1,4 +1,4 @@
-"""The Optuna study of one tune: its trials as they end, and what is stored beside them."""
+"""The Optuna study of one tune: its trials and its attributes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autofit.storage import codec, connection, past_tunes
 
 
 class TuningStudy:
-    """Stores every trial as it ends; proposes nothing.
+    """Stores the trials of one tune; proposes nothing.
 
     Args:
         storage: an Optuna storage URL, `journal:FILE`, or the path of an SQLite file.
@@ -43,6 +43,8 @@ class TuningStudy:
         self._study = optuna.create_study(
             storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True
         )
+        with connection.existing_study():
+            self._study_id = self._backend.get_study_id_from_name(self._name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study.set_metric_names([codec.METRIC])
@@ -77,7 +79,7 @@ class TuningStudy:
         self._require_study()
         frozen = codec.frozen_trial(trial, self._limits, knobs)
         with connection.existing_study():
-            number = self._backend.get_trial(self._backend.create_new_trial(self._study._study_id, frozen)).number
+            number = self._backend.get_trial(self._backend.create_new_trial(self._study_id, frozen)).number
         return replace(trial, number=number)
 
     @connection.guarded
@@ -103,7 +105,7 @@ class TuningStudy:
 
     @connection.guarded
     def set_user_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Store JSON values that people see beside the study, by name."""
+        """Store JSON values by name, for people who look at the study."""
         with connection.existing_study():
             for key, value in attributes.items():
                 self._study.set_user_attr(key, value)
@@ -112,13 +114,13 @@ class TuningStudy:
     def set_attribute(self, key: str, value: Any) -> None:
         """Store a JSON value with the study."""
         with connection.existing_study():
-            self._backend.set_study_system_attr(self._study._study_id, key, value)
+            self._backend.set_study_system_attr(self._study_id, key, value)
 
     @connection.guarded
     def attribute(self, key: str) -> Any:
-        """A value that is stored with the study, or None."""
+        """A value stored with the study, or None."""
         with connection.existing_study():
-            return self._backend.get_study_system_attrs(self._study._study_id).get(key)
+            return self._backend.get_study_system_attrs(self._study_id).get(key)
 
     def _require_study(self) -> None:
         """Check that the study still exists: SQLite gives the id of a deleted study to the next one.
@@ -127,6 +129,6 @@ class TuningStudy:
             StorageError: it was deleted.
         """
         with connection.existing_study():
-            name = self._backend.get_study_name_from_id(self._study._study_id)
+            name = self._backend.get_study_name_from_id(self._study_id)
         if name != self._name:
             raise connection.study_is_gone()

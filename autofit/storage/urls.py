@@ -1,4 +1,4 @@
-"""Where trials are kept, by URL, and what is kept with a study there: read without loading Optuna."""
+"""The URLs of storages; does not load Optuna."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SCHEMES = {"postgresql://": "postgresql+psycopg://", "mysql://": "mysql+pymysql
 
 
 def default_storage() -> str:
-    """The URL of the SQLite file in which trials are kept when nothing else is said."""
+    """The URL of the SQLite file that stores trials unless the user names another storage."""
     return f"{SQLITE}{platformdirs.user_data_path('autofit') / 'trials.sqlite3'}"
 
 
 def url_of(storage: str | None) -> str:
-    """The URL of a storage as users name it: a URL, the path of an SQLite file, or None for the default."""
+    """Convert what users name as storage to a URL: a URL, the path of an SQLite file, or None for the default."""
     url = storage or default_storage()
     for scheme, with_driver in _SCHEMES.items():
         if url.startswith(scheme):
@@ -25,13 +25,12 @@ def url_of(storage: str | None) -> str:
 
 
 def exists(storage: str | None) -> bool:
-    """Whether a storage may hold something: False for a file that does not exist."""
-    url = url_of(storage)
-    file = file_of(url)
+    """Whether a storage may contain something: False for a file that does not exist."""
+    file = file_of(url_of(storage))
     return file is None or file.exists()
 
 
 def file_of(url: str) -> Path | None:
-    """The file of a storage that is one."""
+    """The file of an SQLite or journal storage; None for a server."""
     prefix = next((prefix for prefix in (SQLITE, JOURNAL) if url.startswith(prefix)), None)
     return None if prefix is None else Path(url.removeprefix(prefix).partition("?")[0]).expanduser()

@@ -1,4 +1,4 @@
-"""Whether a stored trial or result still holds under the limits of today.
+"""Whether a stored trial or result is still valid under the limits of today.
 
 One rule: what ran out of memory or time, or was held back by a limit, does not count once there is more of it.
 """

@@ -1,13 +1,13 @@
-"""The process wall: a `TrialSpec` goes in, a `Measurement` comes out, whatever happens in between.
+"""The process wall: turns a `TrialSpec` into a `Measurement` or a `Description`, even if the trial's process dies.
 
-    driver (launcher, watcher)                 trial server                      trial (worker, roles, meter)
-    ──────────────────────────                 ────────────                      ────────────────────────────
-    spec file + request  ──── socket ────────> fork, or plain subprocess ──────> reads spec, loads user code
-                                                                                 own process group, log to a file
-    phases, measurement  <──────────────────── pipe of the trial's own ───────── JSON lines
-    watcher: ΣPSS of the tree, limit, deadline
-    exit status          <──── socket ──────── reaps
-    outcome.classify(exit status, lines, log, readings) -> Measurement
+    driver (launcher, watcher)           trial server                     trial (worker)
+    ──────────────────────────           ────────────                     ──────────────
+    task file + request  ─── socket ───> forks, or spawns ──────────────> reads the task, loads the user's code
+                                                                          (own process group, log to a file)
+    wire.Message         <── pipe of the trial ────────────────────────── phases, then readings or a failure
+    watcher: ΣPSS of the tree against limit and deadline
+    exit status          <── socket ──── reaps
+    outcome.classify(exit status, messages, log, watcher) -> Measurement
 
-The server ends with the driver (its socket closes) and takes every process of every trial with it.
+When the driver ends, its socket closes: the server ends every process of every trial, and itself.
 """

@@ -1,4 +1,4 @@
-"""Run each trial in a process of its own: start it, read its messages, have it watched, and decide how it ended."""
+"""Run each trial in its own process: start it, read its messages, watch it, and decide how it ended."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from autofit.trial.wire import Task
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
-_POLL_SECONDS = 0.02  # at 2 GB/s a process tree grows by 40 MB in it
+_POLL_SECONDS = 0.02  # a process tree that grows by 2 GB/s grows by 40 MB between two polls
 
 
 class Launcher(Protocol):
-    """What the engine needs of the process wall; tests put a formula behind it."""
+    """Runs trials, as the engine needs it; tests replace the processes by a formula."""
 
     def run(self, spec: TrialSpec) -> Generator[str, None, Measurement | Description]:
-        """Run one trial; yields what it is doing.
+        """Run one trial; yields its phases.
 
-        Returns a description where one was asked for and could be made, a measurement otherwise.
+        Returns a description if the role is to describe and that succeeds, else a measurement.
         """
 
     def close(self) -> None:
@@ -44,13 +44,13 @@ class Launcher(Protocol):
 
 
 class ProcessLauncher:
-    """Runs each trial in a process of its own.
+    """Runs each trial in its own process.
 
     Args:
         workload: the user's model and data; written to this launcher's folder when the first process is needed.
         device: the accelerator, or None for the CPU.
-        launch: "fork" (a fork of a warm server), "plain" (an interpreter of its own), or "auto": fork on Linux, plain
-            where forking is unsafe.
+        launch: "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": fork on Linux, plain where
+            forking is unsafe.
         cancelled: ends the trial that runs when it is set.
 
     Raises:
@@ -67,7 +67,7 @@ class ProcessLauncher:
         self._cancelled = cancelled or threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="autofit-"))
         self._server: ServerConnection | None = None
-        self._count = 0
+        self._trial_count = 0
 
     def __enter__(self) -> ProcessLauncher:
         return self
@@ -89,7 +89,7 @@ class ProcessLauncher:
             workload.save(self._folder)
 
     def warm(self) -> None:
-        """Start the server and wait until it is ready (`run` does so when it must).
+        """Start the server and wait until it is ready; `run` does so if needed.
 
         Raises:
             TrialProcessError: the backend cannot be imported, or the server does not answer.
@@ -115,11 +115,11 @@ class ProcessLauncher:
         if self._server is None:
             yield "starting the trial server"
         server = self._connected()
-        started, started_at, kills = time.monotonic(), time.time(), host.oom_kills()
+        started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
         watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device)
-        self._count += 1
-        log_path = self._folder / f"trial-{self._count}.log"
-        pipe = server.start(Task(spec, self._device), f"trial-{self._count}.json", log_path)
+        self._trial_count += 1
+        log_path = self._folder / f"trial-{self._trial_count}.log"
+        pipe = server.start(Task(spec, self._device), f"trial-{self._trial_count}.json", log_path)
         try:
             exit_code, stopped = yield from self._watch(server, pipe, watcher)
         finally:
@@ -143,7 +143,7 @@ class ProcessLauncher:
             host_peak_bytes_by_phase=watcher.peak_by_phase,
             driver_peak_bytes=watcher.driver_peak_bytes,
             least_shared_memory_bytes=watcher.least_shared_memory_bytes if host.shared_memory()[0] else None,
-            kernel_oom_kills=max(0, host.oom_kills() - kills),
+            kernel_oom_kills=max(0, host.oom_kills() - kills_before),
             started_at=started_at,
             phase_seconds=watcher.seconds_by_phase,
             seconds=time.monotonic() - started,
@@ -154,7 +154,7 @@ class ProcessLauncher:
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher
     ) -> Generator[str, None, tuple[int | None, StopReason | None]]:
-        """Follow a trial to its end, yielding its phases; returns its exit code and why the watcher ended it."""
+        """Follow a trial until it ends, yielding its phases; returns its exit code and why the watcher ended it."""
         stopped: StopReason | None = None
         while not server.lost:
             if self._cancelled.is_set():

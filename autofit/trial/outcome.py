@@ -1,8 +1,7 @@
-"""Exit status and evidence -> outcome.
+"""Decide the outcome of a trial from its exit status, messages, log and memory readings.
 
-The exit status alone misleads: an allocator's failure can end in an exception, in SIGSEGV or in an abort, and SIGKILL comes
-from the watcher, from the kernel's OOM killer or from a person. The log and the watcher's last reading decide, and the
-record keeps the reason.
+The exit status alone misleads: an allocator's failure can end in an exception, in SIGSEGV or in an abort, and the watcher,
+the kernel's OOM killer or a person may send SIGKILL.
 """
 
 from __future__ import annotations
@@ -15,32 +14,31 @@ from pathlib import Path
 
 from autofit.backends.protocol import Backend
 from autofit.records.trial import Evidence, FailureKind, Limits, Measurement, Outcome, Phase
-from autofit.records.units import format_bytes, format_seconds
+from autofit.records.units import format_bytes, format_seconds, signal_name
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure, Readings
 
-_TAIL_LINES = 40
-_LINE_CHARACTERS = 300
+_TAIL_LINES, _LINE_CHARACTERS = 40, 300  # of the log in the evidence
 _NOISE = re.compile(r"Chunk at|InUse at|Free  at|Bin \(|Next region of size|Stats: *$")  # the allocator's inventory
 _HOST_OOM_LINES = re.compile(
     r"std::bad_alloc|MemoryError|Cannot allocate memory|No space left on device.*(/dev/shm|torch_)"
 )
 _FULL_BYTES = 2**20  # /dev/shm with less free space than this is full
-_NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree killed from outside above it counts as out of memory
+_NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree above it that is killed from outside counts as out of memory
 _REPORTED_OUTCOMES = {FailureKind.DEVICE_OOM: Outcome.DEVICE_OOM, FailureKind.HOST_OOM: Outcome.HOST_OOM}
 
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """All that is known of a trial's end."""
+    """The evidence of how a trial ended."""
 
     exit_code: int | None
-    """The exit status; -N for signal N; None when the trial server was lost with it."""
+    """The exit status; -N for signal N; None if the trial server was lost."""
     phase: Phase | None
     readings: Readings | None
     failure: Failure | None
     stopped: StopReason | None
-    """Why the watcher ended it, if it did."""
+    """Why the watcher ended the trial, if it did."""
     last_host_bytes: int
     peak_host_bytes: int
     kernel_oom_kills: int
@@ -51,11 +49,11 @@ class TrialEnd:
     started_at: float | None = None
     phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
     least_shared_memory_bytes: int | None = None
-    """The least room seen in /dev/shm; None where it was not read."""
+    """The least free space read in /dev/shm; None if there is none."""
 
 
 def read_log(path: Path) -> str:
-    """The trial's captured output; empty when there is none."""
+    """Read the captured output of a process; empty if there is none."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -65,7 +63,7 @@ def read_log(path: Path) -> str:
 def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
     """Decide the outcome of a trial from all the evidence, with the reason.
 
-    On a CPU without a device limit the backend's allocator uses host memory, and its OOM counts as one of the host.
+    On a CPU without a device limit the backend's allocator uses host memory: its OOM is a host OOM.
     """
     oom_line = _last_match(backend.oom_lines, end.log)
     outcome, reason = _decide(end, limits, oom_line, _last_match(_HOST_OOM_LINES, end.log))
@@ -77,18 +75,21 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         reason=reason,
         phase=None if end.phase is None else str(end.phase),
         exit_code=end.exit_code,
-        signal=_signal_name(-end.exit_code) if killed_by and end.exit_code else None,
+        signal=signal_name(-end.exit_code) if killed_by and end.exit_code else None,
         last_host_bytes=end.last_host_bytes,
         log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
     )
     readings = asdict(end.readings) if end.readings is not None and outcome is Outcome.OK else {}
     reported = end.readings or end.failure
     readings["device_peak_bytes"] = reported.device_peak_bytes if reported is not None else None
+    host_peak_bytes = end.peak_host_bytes
+    if outcome is Outcome.HOST_OOM:  # the reading that ended a process tree counts in any phase
+        host_peak_bytes = max(host_peak_bytes, end.last_host_bytes)
     return Measurement(
         outcome=outcome,
         evidence=evidence,
         seconds=end.seconds,
-        host_peak_bytes=_host_peak(end, outcome) or None,
+        host_peak_bytes=host_peak_bytes or None,
         host_peak_bytes_by_phase={str(phase): size for phase, size in end.host_peak_bytes_by_phase.items()},
         driver_peak_bytes=end.driver_peak_bytes,
         allocator_fallbacks=len(backend.fallback_lines.findall(end.log)),
@@ -105,10 +106,9 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
     last, limit = end.last_host_bytes, limits.host_bytes
     reading = f"last reading {format_bytes(last)}, {last / limit:.0%} of the host limit of {format_bytes(limit)}"
     if end.stopped is StopReason.HOST_LIMIT:
-        over = last / limit - 1
         return Outcome.HOST_OOM, (
             f"ended by the watcher: its processes used {format_bytes(last)}, "
-            f"{over:.1%} over the host limit of {format_bytes(limit)}"
+            f"{last / limit - 1:.1%} over the host limit of {format_bytes(limit)}"
         )
     if end.readings is not None:
         peak = end.readings.device_peak_bytes
@@ -131,8 +131,8 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
         )
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"
-    room = end.least_shared_memory_bytes
-    if end.exit_code == -signal.SIGBUS and room is not None and room < _FULL_BYTES:
+    free_shared = end.least_shared_memory_bytes
+    if end.exit_code == -signal.SIGBUS and free_shared is not None and free_shared < _FULL_BYTES:
         return Outcome.HOST_OOM, (
             f"{how} with /dev/shm full; give the container more (docker run --shm-size), or use fewer worker processes"
         )
@@ -141,25 +141,13 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
     return Outcome.CRASHED, f"{how} while: {end.phase or 'starting'}; {reading}"
 
 
-def _host_peak(end: TrialEnd, outcome: Outcome) -> int:
-    """The peak; the reading for which a process tree was ended counts in any phase."""
-    return max(end.peak_host_bytes, end.last_host_bytes if outcome is Outcome.HOST_OOM else 0)
-
-
 def _how_it_ended(exit_code: int | None) -> str:
     if exit_code is None:
         return "lost together with the trial server"
-    return f"died by {_signal_name(-exit_code)}" if exit_code < 0 else f"exited with status {exit_code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return f"died by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with status {exit_code}"
 
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:
-    """The last line that matches, from the match on: what precedes it is the logger's."""
+    """The last line that matches, without the logger's prefix before the match."""
     matches = [match for line in log.splitlines() if (match := pattern.search(line))]
     return matches[-1].string[matches[-1].start() :].strip()[:_LINE_CHARACTERS] if matches else None

@@ -1,7 +1,7 @@
-"""The trial server, a child of the driver: imports the backend once, runs no operation, forks one child per trial.
+"""The trial server, a child of the driver: imports the backend once, runs no operation of it, and forks a child per trial.
 
-In plain mode it imports nothing and starts each trial as an interpreter of its own. Either way it reaps, and when the
-driver goes, however it goes, it ends every process below it and removes the driver's folder.
+In plain mode it imports nothing and starts a new interpreter per trial. In both modes it reaps its children; when the
+driver ends, it kills every process below it and removes the driver's folder.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ import psutil
 from autofit.errors import AutofitError
 from autofit.trial.worker import main
 
-_REQUEST_BYTES = 64 * 1024
-_ORPHAN_CHECK_SECONDS = 0.5
+_REQUEST_BYTES = 64 * 1024  # more than any request: the name of a file
+_REQUEST_DESCRIPTORS = 2  # the trial's pipe and its log
+_WAKE_BYTES = 4096  # more signals than arrive between two reads
+_ORPHAN_CHECK_SECONDS = 0.5  # how long the server may outlive a driver whose socket another process holds open
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
-    """Serve requests until the driver goes.
+    """Serve requests until the driver ends.
 
     Args:
         mode: "fork" or "plain".
@@ -56,7 +58,7 @@ class _Server:
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        if sys.platform == "linux":  # a trial's orphans become children of this process, so that they can be found
+        if sys.platform == "linux":  # makes the orphans of trials children of this process
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self) -> None:
@@ -72,16 +74,16 @@ class _Server:
             readable, _, _ = select.select([self._driver.fileno(), self._wake], [], [], _ORPHAN_CHECK_SECONDS)
             if self._wake in readable:
                 with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake, 4096)
+                    os.read(self._wake, _WAKE_BYTES)
             self._reap()
             if self._driver.fileno() in readable:
-                request, descriptors, _, _ = socket.recv_fds(self._driver, _REQUEST_BYTES, 2)
+                request, descriptors, _, _ = socket.recv_fds(self._driver, _REQUEST_BYTES, _REQUEST_DESCRIPTORS)
                 if not request:
                     return
                 self._send(pid=self._start(json.loads(request)["spec"], *descriptors))
 
     def end(self) -> None:
-        """End everything below this process, then remove the folder."""
+        """Kill every process below this one, then remove the folder."""
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.Error):
@@ -97,7 +99,7 @@ class _Server:
     def _fork(self, spec: str, channel: int, log: int) -> int:
         pid = os.fork()
         if pid:
-            with contextlib.suppress(OSError):  # the child has done it already, or is gone
+            with contextlib.suppress(OSError):  # the child has done it already, or has ended
                 os.setpgid(pid, pid)
             return pid
         try:
@@ -110,7 +112,7 @@ class _Server:
             os.dup2(log, 2)
             main.leave(main.play(self._folder, spec, channel))
         finally:
-            os._exit(70)  # only reached when the lines above failed
+            os._exit(os.EX_SOFTWARE)  # reached only if the lines above fail
 
     def _spawn(self, spec: str, channel: int, log: int) -> int:
         call = "from autofit.trial.worker.main import run_plain; run_plain(sys.argv[1:])"
@@ -123,7 +125,7 @@ class _Server:
             pass_fds=[channel],
             start_new_session=True,
         )
-        process.returncode = 0  # reaped below, by pid: Popen must not try
+        process.returncode = 0  # `_reap` waits for it by pid: Popen must not
         return process.pid
 
     def _reap(self) -> None:
@@ -137,5 +139,5 @@ class _Server:
             self._send(exited=pid, exit_code=os.waitstatus_to_exitcode(status))
 
     def _send(self, **message: Any) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the driver is gone: the loop will see it
+        with contextlib.suppress(BrokenPipeError):  # the driver has ended: the loop notices
             self._driver.sendall(json.dumps(message).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The driver's ends of the wall: the connection to the trial server, and the pipe of one trial."""
+"""The driver's side of the process wall: the connection to the trial server, and the pipe of one trial."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from autofit.trial.wire import MESSAGES, TASKS, Message, Task
 
 SERVER_LOG = "server.log"
 _READ_BYTES = 64 * 1024
-_START_SECONDS = 120.0  # for importing the backend; from a cold disk it takes half a minute
-_STOP_SECONDS = 5.0
+_START_SECONDS = 120.0  # for importing the backend, which takes half a minute from a cold disk
+_STOP_SECONDS = 5.0  # for the server to end every process below it; then it is killed with them
 _ROOT = str(Path(__file__).parents[2])
 _PROGRAM = f"import sys; sys.path.append({_ROOT!r}); from autofit.trial.server import serve; serve(*sys.argv[1:])"
 
@@ -68,7 +68,7 @@ class ServerConnection:
         return self._process.pid
 
     def start(self, task: Task, name: str, log_path: Path) -> TrialPipe:
-        """Ask for a process for a trial.
+        """Request a process for a trial.
 
         Args:
             task: what it must do.
@@ -95,7 +95,7 @@ class ServerConnection:
                 if "pid" in message:
                     return TrialPipe(message["pid"], read_end)
         os.close(read_end)
-        raise TrialProcessError("the trial server ended when it was asked for a process")
+        raise TrialProcessError("the trial server ended before it started a process")
 
     def receive(self, wait_seconds: float) -> Generator[dict[str, Any], None, None]:
         """The messages that have arrived; sets `lost` when the server is gone."""
@@ -128,7 +128,7 @@ def _message(line: bytes) -> Message:
 
 
 class TrialPipe:
-    """The driver's end of one trial's pipe, and what has come through it."""
+    """The driver's end of one trial's pipe, and the latest message of each kind."""
 
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid, self.descriptor = pid, descriptor
@@ -137,7 +137,7 @@ class TrialPipe:
         self._rest = b""
 
     def read(self) -> bool:
-        """Take in the lines that have arrived; False when there is nothing more.
+        """Read the messages that have arrived; False if there is nothing more.
 
         Raises:
             TrialProcessError: a line is not a message of this version.
@@ -159,7 +159,7 @@ class TrialPipe:
         return self.is_open
 
     def finish(self) -> None:
-        """Take in the rest and close."""
+        """Read the remaining messages and close the pipe."""
         while self.read():
             pass
         os.close(self.descriptor)

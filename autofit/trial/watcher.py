@@ -1,9 +1,9 @@
 """Watch one trial from the driver: memory of its process tree, the host limit and the deadline.
 
 Proportional set size (PSS) summed over the tree counts each page once, shared or not; the trial server belongs to the
-tree, since the pages of the imported backend are shared with it. Reading PSS costs milliseconds a process, resident set
-size (RSS) microseconds; the sum of the last PSS and of what RSS has grown since is an upper bound, so that PSS is read at
-its own pace far from the limit, and at once when the bound crosses it.
+tree, since it shares the pages of the imported backend. Reading PSS takes milliseconds per process, resident set size (RSS)
+microseconds. The last PSS plus the growth of RSS since then is an upper bound of the present PSS: PSS is read at once when
+that bound exceeds the limit, and at its own pace otherwise.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from autofit.machine import gpus, host
 from autofit.records.machine import Device
 from autofit.records.trial import Phase, Text
 
-_TREE_SECONDS = 0.25
-_PSS_SECONDS = 0.25
-_PSS_DUTY = 0.05  # share of a core that reading PSS may take, far from the limit
-_END_SECONDS = 2.0
+_TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
+_PSS_SECONDS = 0.25  # least time between two readings far from the limit
+_PSS_DUTY = 0.05  # share of a core that reading PSS may take far from the limit
+_END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
 
 
 class StopReason(Text):
@@ -33,13 +33,13 @@ class StopReason(Text):
 
 
 class Watcher:
-    """Samples the tree below (and including) the trial server while one trial runs.
+    """Samples the process tree of the trial server while one trial runs.
 
     Args:
         server_pid: the root of the tree.
-        host_limit_bytes: most ΣPSS that the tree may use.
-        deadline_seconds: longest that the trial may take, from now.
-        device: the GPU whose memory used by the tree is read from the driver, or None.
+        host_limit_bytes: largest ΣPSS that the tree may use.
+        deadline_seconds: seconds from now that the trial may take.
+        device: the GPU whose use by the tree is read from its driver, or None.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class Watcher:
 
     @property
     def seconds_by_phase(self) -> dict[Phase, float]:
-        """Seconds spent in each phase until now."""
+        """Seconds spent in each phase so far."""
         spent = self._seconds_by_phase.get(self.phase, 0.0) + time.monotonic() - self._phase_began
         return {**self._seconds_by_phase, self.phase: spent}
 
     def enter(self, phase: Phase) -> None:
-        """Begin a new phase: what is used now counts for it."""
+        """Begin a phase; the present use counts for it."""
         self._seconds_by_phase = self.seconds_by_phase
         self.phase, self._phase_began = phase, time.monotonic()
         self._read()
 
     def poll(self) -> StopReason | None:
-        """Look once; returns why the trial must end, or None."""
+        """Read once; returns why the trial must end, or None."""
         now = time.monotonic()
         if now >= self._tree_due:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -97,19 +97,19 @@ class Watcher:
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
                 memory = process.memory_full_info()
-                total += getattr(memory, "pss", memory.uss)  # PSS is known on Linux only
+                total += getattr(memory, "pss", memory.uss)  # only Linux reports PSS
         self.last_bytes = total
         self.peak_by_phase[self.phase] = max(self.peak_by_phase.get(self.phase, 0), total)
         self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, host.shared_memory()[1])
         if self._device is not None:
-            everybody, ours = gpus.used_bytes(self._device, {process.pid for process in self._tree})
-            if ours is None and everybody is not None and self._device_used_before is not None:
-                ours = max(0, everybody - self._device_used_before)
-            if ours is not None:
-                self.driver_peak_bytes = max(self.driver_peak_bytes or 0, ours)
+            total_used, tree_used = gpus.used_bytes(self._device, {process.pid for process in self._tree})
+            if tree_used is None and total_used is not None and self._device_used_before is not None:
+                tree_used = max(0, total_used - self._device_used_before)
+            if tree_used is not None:
+                self.driver_peak_bytes = max(self.driver_peak_bytes or 0, tree_used)
 
     def _growth_bytes(self) -> int:
-        """Growth of the resident sets since the last reading: an upper bound of the growth of ΣPSS."""
+        """Growth of RSS since the last reading: an upper bound of the growth of ΣPSS."""
         return sum(max(0, rss - self._rss.get(pid, 0)) for pid, rss in self._read_rss().items())
 
     def _read_rss(self) -> dict[int, int]:
@@ -121,12 +121,12 @@ class Watcher:
 
 
 def end_tree(server_pid: int, trial_pid: int) -> None:
-    """Kill a trial with all its descendants, in its process group or not, and wait until they are gone."""
+    """Kill a trial with all its descendants, in its process group or not, and wait until they end."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(trial_pid, signal.SIGKILL)
     with contextlib.suppress(psutil.NoSuchProcess):
-        below = psutil.Process(server_pid).children(recursive=True)
-        for process in below:
+        descendants = psutil.Process(server_pid).children(recursive=True)
+        for process in descendants:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(below, timeout=_END_SECONDS)
+        psutil.wait_procs(descendants, timeout=_END_SECONDS)

@@ -1,4 +1,4 @@
-"""What crosses the process wall: the task of a trial's process, and the messages that it sends."""
+"""The format of the process wall: the task of a trial's process, and the messages that it sends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autofit.records.trial import Description, FailureKind, Phase, TrialSpec
 
 @dataclass(frozen=True)
 class Task:
-    """What a trial's process must do, and on which accelerator (None for the CPU)."""
+    """The task of a trial's process, and its accelerator (None for the CPU)."""
 
     spec: TrialSpec
     device: Device | None
@@ -21,7 +21,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Readings:
-    """What a measuring or confirming trial reads itself; the fields are those of `Measurement`."""
+    """The readings of a measuring or confirming trial; the fields are those of `Measurement`."""
 
     samples_per_second: float
     spread: float | None
@@ -37,7 +37,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a trial's process ended without a result, as far as it knows itself; `key` is that of a `UsageError`."""
+    """The error that a trial's process reports before it ends; `key` is that of a `UsageError`."""
 
     kind: FailureKind
     reason: str
@@ -61,5 +61,5 @@ MESSAGES = TypeAdapter(Message)
 
 
 def encode(message: Message) -> bytes:
-    """A message as one line of JSON."""
+    """Encode a message as one line of JSON."""
     return MESSAGES.dump_json(message, fallback=repr) + b"\n"

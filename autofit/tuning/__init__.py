@@ -1,1 +1,1 @@
-"""The engine: asks, runs, stores, confirms; prints nothing."""
+"""The engine: describes, searches, confirms and stores; prints nothing."""

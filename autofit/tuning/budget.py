@@ -14,10 +14,10 @@ SEARCH_SECONDS = 2.0
 CONFIRM_SECONDS = 4.0
 """Seconds for which a confirming run is timed."""
 
-_ROUNDS = 3  # the fewest pairs of runs that give a useful interval
+_ROUNDS = 3  # fewest pairs of runs for a useful interval
 _CONFIRM_PATIENCE_RATIO = 4.0  # of the seconds that the config took in the search: only a hang takes longer
 _EXTRA_OOM_TRIALS = 6  # beyond max_trials while every trial so far ran out of memory: enough to reach batch 1 by quarters
-_HOPELESS_TRIALS = 3  # timeouts or crashes and nothing else: the next trial will be one, too
+_HOPELESS_TRIALS = 3  # timeouts or crashes without any other outcome: the next trial fails, too
 
 
 class Budget:
@@ -31,16 +31,16 @@ class Budget:
         """Seconds spent so far."""
         return time.monotonic() - self._started
 
-    def stop_reason(self, trials: Sequence[Trial], kept: int = 0) -> str | None:
+    def stop_reason(self, trials: Sequence[Trial], earlier: int = 0) -> str | None:
         """Why the search may run no further trial, or None; seconds are reserved for the confirmation.
 
-        The first `kept` of the trials are of an earlier tune: what made them time out or crash may have been repaired.
+        The first `earlier` trials are of an earlier tune: the cause of their timeouts or crashes may have been repaired.
         """
         settings = self._settings
         nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
         if len(trials) >= settings.max_trials + (_EXTRA_OOM_TRIALS if nothing_fits_yet else 0):
             return f"all {settings.max_trials} trials are spent"
-        outcomes = [trial.measurement.outcome for trial in trials[kept:]]
+        outcomes = [trial.measurement.outcome for trial in trials[earlier:]]
         if len(outcomes) >= _HOPELESS_TRIALS and set(outcomes) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
             return f"the first {len(outcomes)} trials all timed out or crashed"
         if settings.max_seconds is not None and trials:
@@ -62,9 +62,9 @@ class Budget:
             return settings.max_trial_seconds
         return max(min(settings.max_trial_seconds, settings.max_seconds - self.seconds()), 2 * CONFIRM_SECONDS)
 
-    def confirming_deadline_seconds(self, known: Measurement) -> float:
-        """How long a confirming run may take, given a trial of the search; never too short for a healthy run."""
-        return max(self.deadline_seconds(), _CONFIRM_PATIENCE_RATIO * known.seconds)
+    def confirming_deadline_seconds(self, measured: Measurement) -> float:
+        """How long a confirming run may take, given a measurement of the search; never too short for a healthy run."""
+        return max(self.deadline_seconds(), _CONFIRM_PATIENCE_RATIO * measured.seconds)
 
     def allows_reruns(self, trials: Sequence[Trial], count: int) -> bool:
         """Whether there is time to run `count` finalists once more, and for the confirmation after it."""
@@ -75,7 +75,7 @@ class Budget:
         return self.seconds() + (count + 2 * _ROUNDS) * (longest + CONFIRM_SECONDS - SEARCH_SECONDS) <= max_seconds
 
     def rounds(self, chosen: Trial) -> int:
-        """How often the pair of chosen config and baseline runs: fewer times when seconds run out, at least once."""
+        """How often the chosen config and the baseline run: less often when seconds run out, at least once."""
         max_seconds = self._settings.max_seconds
         if max_seconds is None:
             return _ROUNDS

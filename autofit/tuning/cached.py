@@ -20,7 +20,7 @@ _NAMED_VERSIONS = ("tensorflow", "keras")
 
 
 def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
-    """Return the stored result of a request if it still holds, else find one.
+    """Return the stored result of a request if it is still valid, else tune.
 
     Raises:
         NothingFitsError: not even the smallest batch fits, now or in an earlier tune under no smaller limits.
@@ -33,7 +33,7 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
         return cached
     if cached is not None:
         raise _nothing_fits(cached)
-    from autofit.tuning import tuner  # loads Optuna and SciPy: a second that a stored result need not wait for
+    from autofit.tuning import tuner  # loads Optuna and SciPy, which takes a second
 
     return tuner.tune(request, launcher, emit)
 
@@ -56,7 +56,7 @@ def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
 
 
 def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
-    """The result of an earlier tune for the same request, if there is one that holds under the limits of today.
+    """The result of an earlier tune for the same request, if it is valid under the limits of today.
 
     Raises:
         StorageError: the storage cannot be read.
@@ -72,7 +72,7 @@ def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
 
 
 def origin(result: TuneRecord | FailedTune) -> str:
-    """When and on what a stored result was found."""
+    """When and on which host a stored result was measured."""
     when = f"{datetime.fromtimestamp(result.started_at):%Y-%m-%d %H:%M}"
     versions = result.description.versions if result.description is not None else {}
     named = [f"{name} {versions[name]}" for name in _NAMED_VERSIONS if name in versions]

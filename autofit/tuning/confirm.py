@@ -45,7 +45,7 @@ class _Pair:
     baseline_failure: Measurement | None = None
 
     def in_turn(self, number: int) -> list[FitConfig]:
-        """What to run in a round; the order changes from round to round."""
+        """The configs of a round in order, which changes from round to round."""
         if self.baseline == self.chosen.config or self.baseline_failure is not None:
             return [self.chosen.config]
         order = [self.chosen.config, self.baseline]
@@ -57,7 +57,7 @@ class Confirmation:
 
     Args:
         runner: runs trials.
-        study: stores the trials of the search, and those that fail here.
+        study: stores the trials of the search, and the runs that fail after it.
         proposer: of the search; estimates the rates of what ran.
         knobs: the values of each knob that is searched.
         description: of the workload.
@@ -106,8 +106,8 @@ class Confirmation:
     def _rerun_finalists(self, finalists: Sequence[Trial]) -> Trial | None:
         """Run each finalist once more and choose; None when one failed.
 
-        Earlier estimates and new readings are weighed by their variances. The readings choose, and so are not reported as
-        the rate of what they chose: the highest of several noisy readings is too high.
+        Earlier estimates and new readings are weighed by their variances. The readings that decide the choice are not
+        reported as its rate: the highest of several noisy readings is too high.
         """
         trials = self._study.trials()
         if len(finalists) < 2 or not self._runner.budget.allows_reruns(trials, len(finalists)):
@@ -121,7 +121,7 @@ class Confirmation:
         return selection.choose(finalists, self._limits, self._tolerance, rates)
 
     def _rerun(self, config: FitConfig, doing: str) -> Measurement | None:
-        """Measure a config once more; None when that failed, which is then stored against it."""
+        """Measure a config once more; None if that fails, which is stored against the config."""
         trials, activity = self._study.trials(), Activity(doing, config)
         trial = self._run(Stage.FINALIST, config, None, lambda: self._runner.measure_again(config, trials, activity))
         return trial.measurement if trial.measurement.outcome is Outcome.OK else None
@@ -161,15 +161,15 @@ class Confirmation:
 
     def _confirm(self, pair: _Pair, config: FitConfig, activity: Activity) -> Measurement:
         measured = [t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second]
-        known = measured[0] if measured else pair.chosen.measurement
+        reference = measured[0] if measured else pair.chosen.measurement
         size = pair.validation_batch_size if config == pair.chosen.config else None
         stage = Stage.CHOSEN if config == pair.chosen.config else Stage.BASELINE
-        return self._run(stage, config, size, lambda: self._runner.confirm(config, known, activity, size)).measurement
+        return self._run(stage, config, size, lambda: self._runner.confirm(config, reference, activity, size)).measurement
 
     def _against_rival(self, confirmed: Recommendation) -> Recommendation:
-        """Confirm a config that read far more than the choice was confirmed at, if it does so again.
+        """Confirm a config whose rate in the search is far above the confirmed one, if a second run repeats it.
 
-        Of the two, the cheaper within the tolerance of the faster is returned, as everywhere.
+        Returns the cheaper of the two within the tolerance of the faster.
         """
         trials, rate = self._study.trials(), confirmed.samples_per_second
         noise = (confirmed.spread or 0.0) / 2
@@ -177,15 +177,12 @@ class Confirmation:
         if rival is None or not self._runner.budget.allows_reruns(trials, 1):
             return confirmed
         self._runner.emit(
-            Notice(
-                f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial: running that again"
-            )
+            Notice(f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial, which runs again")
         )
-        again = self._rerun(rival.config, "comparing again")
-        both = (
-            math.sqrt((again.samples_per_second or 0.0) * (rival.measurement.samples_per_second or 0.0)) if again else 0.0
-        )
-        second = self._against_baseline(rival) if both > (1 + self._tolerance) * rate else None
+        rerun = self._rerun(rival.config, "comparing again")
+        rates = [run.samples_per_second or 0.0 for run in (rerun, rival.measurement) if run is not None]
+        rival_rate = math.sqrt(math.prod(rates)) if rerun is not None else 0.0
+        second = self._against_baseline(rival) if rival_rate > (1 + self._tolerance) * rate else None
         if second is None:
             return confirmed
         best = selection.cheapest({r.config: r.samples_per_second for r in (confirmed, second)}, self._tolerance)
@@ -195,8 +192,8 @@ class Confirmation:
         self, stage: Stage, config: FitConfig, validation_batch_size: int | None, measure: Callable[[], Measurement]
     ) -> Trial:
         """Run a trial after the search, or reuse the run of a tune that was killed; a failure counts against its config."""
-        asked = stage, config, validation_batch_size
-        trial = next((r for r in self._reusable if (r.stage, r.config, r.validation_batch_size) == asked), None)
+        key = stage, config, validation_batch_size
+        trial = next((run for run in self._reusable if (run.stage, run.config, run.validation_batch_size) == key), None)
         if trial is not None:
             self._reusable.remove(trial)
         else:
@@ -212,31 +209,31 @@ class Confirmation:
         return trial
 
     def _only_validation_failed(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
-        """Whether a run failed for the memory of its validation, which may have smaller batches."""
+        """Whether a run ran out of memory in its validation, which can take smaller batches."""
         in_validation = measurement.outcome.is_oom and measurement.evidence.phase == Phase.VALIDATION
         return self._may_shrink and in_validation and (size or config.batch_size or 1) > 1
 
 
 def _recommendation(pair: _Pair, baseline_tolerance: float) -> Recommendation:
-    """What the runs of a pair show; the baseline itself where it is faster by more than the tolerance."""
+    """Recommend the chosen config of a pair; the baseline if it is faster by more than the tolerance."""
     baseline, runs = pair.baseline, pair.runs[pair.chosen.config]
-    itself = Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, len(runs))
+    no_speedup = Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, len(runs))
     if pair.baseline_failure is not None:
         return _recommend(pair.chosen, runs, Speedup(baseline, pair.baseline_failure.outcome), pair.validation_batch_size)
     if baseline == pair.chosen.config:
-        return _recommend(pair.chosen, runs, itself, pair.validation_batch_size)
+        return _recommend(pair.chosen, runs, no_speedup, pair.validation_batch_size)
     speedup = _speedup(baseline, runs, pair.runs[baseline])
     if speedup.ratio is not None and speedup.ratio < 1 - baseline_tolerance:
         first = Trial(baseline, pair.runs[baseline][0])
-        return _recommend(first, pair.runs[baseline], itself, pair.validation_batch_size)
+        return _recommend(first, pair.runs[baseline], no_speedup, pair.validation_batch_size)
     return _recommend(pair.chosen, runs, speedup, pair.validation_batch_size)
 
 
 def _speedup(baseline: FitConfig, chosen_runs: Sequence[Measurement], baseline_runs: Sequence[Measurement]) -> Speedup:
     """The geometric mean of the ratios of neighbouring runs, with Student's 95 % interval of their logarithms."""
     logs = [
-        math.log((a.samples_per_second or 0) / (b.samples_per_second or 1))
-        for a, b in zip(chosen_runs, baseline_runs, strict=True)
+        math.log((chosen.samples_per_second or 0) / (base.samples_per_second or 1))
+        for chosen, base in zip(chosen_runs, baseline_runs, strict=True)
     ]
     mean, half_width = mean_interval(logs)
     low, high = (math.exp(mean - half_width), math.exp(mean + half_width)) if len(logs) > 1 else (None, None)

@@ -1,4 +1,4 @@
-"""What a workload needs, batch size by batch size, before anything is trained.
+"""Estimate the memory of a workload by batch size before anything is trained.
 
 TuneRequest ──> describe (model built, one batch read, train step traced) ──> Estimate
 """
@@ -19,16 +19,16 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 
-_LARGEST_BATCH = 2**16
+_LARGEST_BATCH = 2**16  # of the grid that is searched for the largest batch that fits
 
 
 def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int]) -> Estimate:
-    """Estimate both memories for each batch size, and the largest batch that is expected to fit.
+    """Estimate device and host memory for each batch size, and the largest batch that is expected to fit.
 
     Raises:
         UserCodeError: the user's code raised.
         NoTrialFinishedError: the model and the data could not be built, or the train step could not be traced.
-        UsageError: the data does not suit.
+        UsageError: the data does not suit the request.
     """
     sizes = tuple(sorted(set(batch_sizes)))
     described = TrialRunner(request, launcher, emit).describe(request.baseline, batch_sizes=sizes, compile_all=True)
@@ -44,19 +44,19 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
     surrogate = MemorySurrogate(described, request.limits, on_cpu=on_cpu)
     rows = []
     for footprint in described.footprints:
-        here = replace(config, batch_size=footprint.batch_size)
-        parts = host_memory.host_bytes_by_part(described, here, footprint.device_bytes if on_cpu else 0)
-        device = surrogate.device(here)
+        sized = replace(config, batch_size=footprint.batch_size)
+        parts = host_memory.host_bytes_by_part(described, sized, footprint.device_bytes if on_cpu else 0)
+        device = surrogate.device(sized)
         rows.append(
             EstimateRow(
                 batch_size=footprint.batch_size,
                 device_bytes_by_part=dict(footprint.device_bytes_by_part),
                 host_bytes_by_part=parts,
                 device_upper_bytes=round(device.upper_bytes) if device else footprint.device_bytes,
-                host_upper_bytes=round(surrogate.host(here).upper_bytes),
-                fits=surrogate.fits(here),
+                host_upper_bytes=round(surrogate.host(sized).upper_bytes),
+                fits=surrogate.fits(sized),
             )
         )
     grid = batch_grid(1, min(described.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
-    largest = max((b for b in {*grid, *sizes} if surrogate.fits(replace(config, batch_size=b))), default=None)
+    largest = max((size for size in {*grid, *sizes} if surrogate.fits(replace(config, batch_size=size))), default=None)
     return Estimate(described, config, request.limits, request.machine, request.device_name, tuple(rows), largest)

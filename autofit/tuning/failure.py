@@ -1,4 +1,4 @@
-"""Why a tune has no result: nothing fits, and what the smallest config needs; or no trial finished."""
+"""The errors of a tune without a result: nothing fits, or no trial finished."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from autofit.records.trial import Limits, Outcome, Trial
 from autofit.search.space import cost
 from autofit.tuning.runner import TrialRunner
 
-_LIFTED_HOST_SHARE = 0.95  # of the available RAM: the limit while the need of the smallest config is measured
+_LIFTED_HOST_SHARE = 0.95  # of the available RAM: the limit while the smallest config is measured
 
 
-def infeasible_error(runner: TrialRunner, trials: Sequence[Trial], kept: int) -> NothingFitsError | NoTrialFinishedError:
-    """The error for a tune none of whose trials finished; the first `kept` are of an earlier tune."""
+def infeasible_error(runner: TrialRunner, trials: Sequence[Trial], earlier: int) -> NothingFitsError | NoTrialFinishedError:
+    """The error for a tune without a finished trial; the first `earlier` trials are of an earlier tune."""
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
         return measure_smallest(runner, min(ooms, key=lambda trial: cost(trial.config)))
     tally = Counter(trial.measurement.outcome for trial in trials)
     counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome]) or "none was started"
     last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
-    earlier = f"; {kept} of them earlier, which --fresh deletes" if kept else ""
-    return NoTrialFinishedError(f"no trial finished ({counts}{earlier}); the last one: {last}")
+    kept = f"; {earlier} of them of an earlier tune, which --fresh deletes" if earlier else ""
+    return NoTrialFinishedError(f"no trial finished ({counts}{kept}); the last one: {last}")
 
 
 def measure_smallest(runner: TrialRunner, smallest: Trial) -> NothingFitsError:
-    """Run the smallest config, which did not fit, with the limits lifted; returns the error that says what it needs."""
+    """Run the smallest config, which did not fit, with lifted limits; returns the error with the memory that it needs."""
     request = runner.request
     memory = "device" if smallest.measurement.outcome is Outcome.DEVICE_OOM else "host"
     limit_bytes = (request.limits.device_bytes or 0) if memory == "device" else request.limits.host_bytes

@@ -1,4 +1,4 @@
-"""Trials of configs that the user names, one after the other; nothing is searched or stored."""
+"""Run trials of the configs that the user names; search and store nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autofit.tuning.runner import TrialRunner, require_user_code_ran
 
 
 def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:
-    """Run each config once, as a trial of the search would.
+    """Run each config once, as the search does.
 
     Raises:
         UserCodeError: the user's code raised.

@@ -1,4 +1,4 @@
-"""What a search needs before its first trial: the description, the space, the baseline and what earlier tunes know."""
+"""Prepare a search: the description, the space, the baseline and the trials of a similar tune."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ESTIMATED_BATCHES = (1, 4, 16, 64)  # times the baseline's batch: memory is est
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a search begins with; `warm_start` are trials of a similar tune."""
+    """The start of a search; `warm_start` are trials of a similar tune."""
 
     description: Description
     space: SearchSpace
@@ -33,7 +33,7 @@ class Prepared:
 
 
 MakeProposer = Callable[[TuneRequest, Prepared], Proposer]
-"""Makes what proposes the trials of a tune."""
+"""Makes the proposer of a tune."""
 
 
 def describe(runner: TrialRunner) -> Description:
@@ -71,14 +71,14 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
 
 
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
-    """The trials of a similar tune in the same storage; files this one under the same key."""
+    """The trials of a similar tune in the same storage; stores the key that similar tunes share."""
     key = f"{request.warm_start_key()} {description.parameter_count} {description.sample_bytes}"
     study.set_attribute(attributes.WARM_START_KEY, key)
     return () if request.fresh else study.similar_trials(key)
 
 
 def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
-    """The proposer of autofit itself."""
+    """Make the default proposer."""
     settings = request.settings
     return FrontierSampler(
         prepared.space,
@@ -106,7 +106,7 @@ def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
 
 
 def _space(request: TuneRequest, description: Description) -> SearchSpace:
-    """What may be tried; no processes where they would hang."""
+    """The search space; without worker processes if they would hang."""
     settings, count = request.settings, description.sample_count
     space = build_space(
         settings.space.values(),

@@ -1,4 +1,4 @@
-"""From a finished search to its record, and into the storage."""
+"""Make the record of a tune, and store it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from autofit.workload import accumulation
 from autofit.workload.inputs.render import render_kwargs
 
 _WAITING_SHARE = 0.05  # of a step: TensorFlow's profiler calls a step that waits less not input-bound
-_CEILING_SHARE = 0.85  # of the lower ceiling: a rate below it is held back by both sides together
+_CEILING_SHARE = 0.85  # of the lower ceiling: a rate below it is limited by both sides together
 
 
 def record(
     request: TuneRequest, log: TuneLog, description: Description, choice: Recommendation, stop_reason: str
 ) -> TuneRecord:
-    """The record of a tune with a result."""
+    """Make the record of a tune with a result."""
     settings, config = request.settings, choice.config
     endless = description.sample_count is None
     data_kwargs, fit_kwargs = render_kwargs(description, config, settings.sample_count if endless else None)
@@ -48,7 +48,7 @@ def record(
 
 
 def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
-    """The record of a tune that ended with an error."""
+    """Make the record of a tune that ended with an error."""
     if not isinstance(error, NothingFitsError):
         return FailedTune(**_fields(log), problem=str(error))
     return FailedTune(
@@ -66,7 +66,7 @@ def _fields(log: TuneLog) -> dict[str, Any]:
 
 
 def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedTune) -> None:
-    """Store a record as the result of a request; that nothing fits is a result, too."""
+    """Store a record as the result of a request, also if nothing fits."""
     study.set_attribute(request.result_key(), result_files.encode(result))
     study.set_attribute(attributes.RUNS, [])
     chosen, rate = ("nothing fits", None)
@@ -76,7 +76,7 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
 
 
 def bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -> Bottleneck:
-    """What holds the rate back; contention when neither ceiling is reached.
+    """What limits the rate; contention if it reaches neither ceiling.
 
     Args:
         end_to_end: samples per second of the real `fit`.

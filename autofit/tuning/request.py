@@ -1,4 +1,4 @@
-"""One request for a tune: what decides its result, and the names under which it is stored."""
+"""One request for a tune: everything that decides its result, and its keys in the storage."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TuneRequest:
         return f"{attributes.RECORD}:{_hash({name: getattr(self.settings, name) for name in _BUDGET})}"
 
     def metadata(self, started_at: float) -> dict[str, Any]:
-        """What people see beside the study; `started_at` is in seconds since 1970 (UTC)."""
+        """Attributes of the study for people who look at it; `started_at` is in seconds since 1970 (UTC)."""
         data = self.usage.data + ("" if self.usage.data_form is DataForm.ARRAYS else "(…)")
         return {
             "title": f"{self.usage.model}, {data}",

@@ -1,4 +1,4 @@
-"""Runs the trials of one request: the only place of the engine that talks to the launcher."""
+"""Run the trials of one request; the only module of the engine that uses the launcher."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _PROMISING_RATIO = 0.9  # of the best rate: a config that is clearly below it is
 
 
 class TrialRunner:
-    """Runs trials of one request, and emits what it is doing.
+    """Runs trials of one request, and emits its activity.
 
     Args:
-        request: what is asked.
+        request: the request.
         launcher: starts the processes.
         emit: takes the events.
     """
@@ -42,17 +42,17 @@ class TrialRunner:
     def describe(
         self, config: FitConfig, *, batch_sizes: tuple[int, ...] = (), compile_all: bool = False, note: str = ""
     ) -> Description | Measurement:
-        """Build the model and the data; a measurement where that failed."""
-        spec = self._spec(Role.DESCRIBE, config, batch_sizes=batch_sizes, compile_all=compile_all)
+        """Build the model and the data; returns a measurement if that fails."""
+        spec = replace(self._spec(Role.DESCRIBE, config), batch_sizes=batch_sizes, compile_all=compile_all)
         return self._run(spec, Activity(f"describing the model and the data{note}"))
 
     def measure(self, config: FitConfig, activity: Activity, limits: Limits | None = None) -> Measurement:
-        """Measure a config as a trial of the search does, for as long as it takes; under other limits where given."""
-        spec = self._spec(Role.MEASURE, config, measure_seconds=SEARCH_SECONDS)
-        return self._measured(spec if limits is None else replace(spec, limits=limits), activity)
+        """Measure a config in full, as a trial of the search; under other limits if given."""
+        spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS)
+        return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
     def search(self, config: FitConfig, trials: Sequence[Trial], activity: Activity) -> Measurement:
-        """Measure a config as long as it may beat the best of `trials`, without what is known from them."""
+        """Measure a config as long as it may beat the best of `trials`; their compute rates are not measured again."""
         best = max((t.measurement.samples_per_second or 0.0 for t in trials), default=0.0)
         spec = replace(self._search_spec(config, trials), rate_to_beat=_PROMISING_RATIO * best)
         return self._measured(spec, activity)
@@ -62,67 +62,43 @@ class TrialRunner:
         return self._measured(self._search_spec(config, trials), activity)
 
     def confirm(
-        self, config: FitConfig, known: Measurement, activity: Activity, validation_batch_size: int | None
+        self, config: FitConfig, measured: Measurement, activity: Activity, validation_batch_size: int | None
     ) -> Measurement:
         """Run a config longer, with validation.
 
         Args:
             config: what to run.
-            known: a measurement of the search: of this config, or of one like it.
-            activity: to emit.
+            measured: a measurement of the search, of this config or of a similar one.
+            activity: the activity to emit.
             validation_batch_size: of the validation; None for the config's own.
         """
-        inputs, compute = known.input_samples_per_second or 0.0, known.compute_samples_per_second or 0.0
-        spec = self._spec(
-            Role.CONFIRM,
-            config,
-            measure_seconds=CONFIRM_SECONDS,
-            input_bound=inputs < INPUT_BOUND_RATIO * compute,
+        input_rate, compute_rate = measured.input_samples_per_second or 0.0, measured.compute_samples_per_second or 0.0
+        spec = replace(
+            self._spec(Role.CONFIRM, config, CONFIRM_SECONDS),
+            deadline_seconds=self.budget.confirming_deadline_seconds(measured),
+            input_bound=input_rate < INPUT_BOUND_RATIO * compute_rate,
             validation_batch_size=validation_batch_size,
         )
-        return self._measured(replace(spec, deadline_seconds=self.budget.confirming_deadline_seconds(known)), activity)
+        return self._measured(spec, activity)
 
     def _search_spec(self, config: FitConfig, trials: Sequence[Trial]) -> TrialSpec:
         same_step = [t.measurement.compute_samples_per_second for t in trials if t.config.batch_size == config.batch_size]
-        return self._spec(
-            Role.MEASURE,
-            config,
-            measure_seconds=SEARCH_SECONDS,
+        return replace(
+            self._spec(Role.MEASURE, config, SEARCH_SECONDS),
             compute_samples_per_second=next((rate for rate in same_step if rate), None),
         )
 
-    def _spec(
-        self,
-        role: Role,
-        config: FitConfig,
-        *,
-        measure_seconds: float = 0.0,
-        batch_sizes: tuple[int, ...] = (),
-        compile_all: bool = False,
-        input_bound: bool = True,
-        compute_samples_per_second: float | None = None,
-        validation_batch_size: int | None = None,
-    ) -> TrialSpec:
+    def _spec(self, role: Role, config: FitConfig, measure_seconds: float = 0.0) -> TrialSpec:
         return TrialSpec(
             role,
             config,
             self.request.limits,
             self.budget.deadline_seconds(),
             measure_seconds,
-            input_bound,
-            batch_sizes,
-            compile_all,
-            compute_samples_per_second=compute_samples_per_second,
             effective_batch_size=self.request.settings.effective_batch_size,
-            validation_batch_size=validation_batch_size,
         )
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
-        """Run a measuring trial.
-
-        Raises:
-            UserCodeError: the user's code raised.
-        """
         result = self._run(spec, activity)
         assert isinstance(result, Measurement), "only a describing trial returns a description"
         return result
@@ -149,7 +125,7 @@ def user_error(measurement: Measurement) -> UserCodeError:
 
 
 def require_user_code_ran(measurement: Measurement) -> Measurement:
-    """Return a measurement of a trial in which the user's code raised nothing.
+    """Return a measurement unless the user's code raised in its trial.
 
     Raises:
         UserCodeError: it raised.

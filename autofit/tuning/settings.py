@@ -14,7 +14,7 @@ from autofit.workload.inputs.knobs import NAMES
 
 
 def _share(value: Any) -> Any:
-    """`2%` or 0.02."""
+    """Convert `2%` to 0.02."""
     if isinstance(value, str) and value.strip().endswith("%"):
         try:
             return float(value.strip()[:-1]) / 100
@@ -59,7 +59,7 @@ Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$")]
 
 
 class Space(BaseModel):
-    """What may be tried; a knob left out gets defaults."""
+    """The search space; a knob that is left out gets defaults."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -71,7 +71,7 @@ class Space(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _ranges(cls, values: Any) -> Any:
-        """A tuple of two is a range, as a program writes it."""
+        """Convert a tuple of two, as programs write a range."""
         if not isinstance(values, dict):
             return values
         return {
@@ -80,13 +80,16 @@ class Space(BaseModel):
         }
 
     def values(self) -> dict[str, Any]:
-        """As `tune()` takes it: a tuple for a range, a list for choices."""
-        given = {knob: getattr(self, knob) for knob in self.model_fields_set if getattr(self, knob) is not None}
-        return {k: (v.min, v.max) if isinstance(v, Range) else v if isinstance(v, list) else [v] for k, v in given.items()}
+        """The values of the knobs that are set, as `tune()` takes them: a tuple for a range, a list for choices."""
+        chosen = {knob: getattr(self, knob) for knob in self.model_fields_set if getattr(self, knob) is not None}
+        return {
+            knob: (value.min, value.max) if isinstance(value, Range) else value if isinstance(value, list) else [value]
+            for knob, value in chosen.items()
+        }
 
 
 class Baseline(BaseModel):
-    """The config to compare with; Keras's defaults for what is left out."""
+    """The config to compare with; a knob that is left out has Keras's default."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -114,7 +117,7 @@ class _WorkloadKeys(BaseModel):
 class TuneSettings(BaseModel):
     """Every setting of a tune: its type, its range and its default.
 
-    `tune()`, a YAML file and the cells of a sweep are all read into it; `tune` documents what each means.
+    `tune()`, YAML files and the cells of sweeps all use it; `tune` documents the settings.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -140,17 +143,17 @@ class TuneSettings(BaseModel):
 
     @classmethod
     def of(cls, **values: Any) -> TuneSettings:
-        """Validate settings as a program gives them; `space` and `baseline` may be None.
+        """Validate the settings of a program; `space` and `baseline` may be None.
 
         Raises:
             UsageError: names the setting, its value and what is allowed.
         """
-        given = {name: value for name, value in values.items() if not (value is None and name in ("space", "baseline"))}
+        raw = {name: value for name, value in values.items() if not (value is None and name in ("space", "baseline"))}
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(raw)
         except ValidationError as error:
             first = error.errors()[0]
-            raise UsageError(_problem(first, given), key=_dotted(tuple(first["loc"]))) from None
+            raise UsageError(_problem(first, raw), key=_dotted(tuple(first["loc"]))) from None
 
 
 class TuneFile(TuneSettings, _WorkloadKeys):
@@ -162,24 +165,24 @@ DEFAULTS = TuneSettings()
 
 
 def _dotted(keys: tuple[int | str, ...]) -> str:
-    """The key's path without the names of types that pydantic puts into it."""
+    """The dotted path of a key, without the type names that pydantic inserts."""
     return ".".join(str(key) for key in (keys[:2] if keys[0] == "space" else keys) if key not in ("int", "str"))
 
 
-def _problem(error: Any, told: dict[str, Any]) -> str:
-    """What is wrong with a key, and what is allowed."""
+def _problem(error: Any, raw: dict[str, Any]) -> str:
+    """Describe what is wrong with the value of a key, and what is allowed."""
     keys = tuple(error["loc"])
     if error["type"] == "extra_forbidden":
         models: dict[int | str, type[BaseModel]] = {"space": Space, "baseline": Baseline}
         allowed = list(models.get(keys[0], TuneFile).model_fields) if len(keys) > 1 else list(TuneFile.model_fields)
-        named = [knob for knob, names in NAMES.items() if keys[-1] in names]  # as a tf.data factory may call it
-        near = named or difflib.get_close_matches(str(keys[-1]), allowed, 1)
-        hint = f"; did you mean {near[0]}?" if near and near[0] in allowed else "."
+        knobs = [knob for knob, names in NAMES.items() if keys[-1] in names]  # names of knobs in tf.data factories
+        similar = knobs or difflib.get_close_matches(str(keys[-1]), allowed, 1)
+        hint = f"; did you mean {similar[0]}?" if similar and similar[0] in allowed else "."
         return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
     if keys[0] == "space" and len(keys) > 1:
         if error["type"] == _DESCENDING:
-            return f"{told['space'][keys[1]]!r} is not allowed: min is larger than max"
-        return f"{told['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
+            return f"{raw['space'][keys[1]]!r} is not allowed: min is larger than max"
+        return f"{raw['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
     if error["type"] == "missing":
         return "is missing; write path/to/file.py:function or package.module:function"
     reason = error["msg"].removeprefix("Value error, ")

@@ -1,9 +1,9 @@
-"""A tune for each cell of a matrix: one after the other, or side by side where each has a device and cores of its own.
+"""Tune each cell of a matrix: one after the other, or in parallel if each has its own device and cores.
 
     cells ─┬─> lane (gpu:0, half of the cores) ─> tune, tune, …  ─┐
            └─> lane (gpu:1, the other half)    ─> tune, tune, …  ─┴─> Cell by Cell ─> SweepRecord
 
-Each tune stores its result: the cells of a sweep that was killed are asked again, and those with a result have it at once.
+Each tune stores its result: when a killed sweep runs again, the finished cells return theirs at once.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
 _FATAL_ERRORS = (DeviceBusyError, StorageError, TrialProcessError)
-"""Errors that stop the whole sweep: the next cell would have them, too."""
+"""Errors that stop the whole sweep: the next cell would fail with them, too."""
 
 _ANY_GPU = ("auto", "gpu")
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.2  # how soon Ctrl-C is noticed while cells run
 
 
 @dataclass(frozen=True)
 class CellRequest:
-    """One cell: its values by axis, and the tune that they describe."""
+    """One cell: its values by axis, and the workload and settings of its tune."""
 
     values: Mapping[str, Any]
     workload: Workload
@@ -40,15 +40,15 @@ class CellRequest:
 
 
 Tune = Callable[[Workload, TuneSettings, threading.Event], TuneRecord]
-"""Tunes one cell, until the event cancels it."""
+"""Tunes one cell; stops when the event is set."""
 
 Outcome = tuple[TuneRecord | FailedTune | None, str]
-"""The record of a cell's tune, if there is one, and what was wrong."""
+"""The record of a cell's tune, if there is one, and its problem."""
 
 
 @dataclass(frozen=True)
 class Lane:
-    """Where one cell is tuned at a time: a device, and the CPU cores that its processes may use."""
+    """A device and the CPU cores for one cell at a time."""
 
     device: str
     cores: tuple[int, ...]
@@ -56,7 +56,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class CellBegins:
-    """The tune of a cell begins; `lane` is None where it has the machine to itself."""
+    """The tune of a cell begins; `lane` is None if the cell has the machine to itself."""
 
     index: int
     cell: Cell
@@ -73,21 +73,21 @@ class CellEnded:
 
 
 def lanes_of(jobs: int | None, gpus: Sequence[Device], cores: Sequence[int]) -> tuple[Lane, ...]:
-    """The lanes of a sweep: one per GPU with cores of its own, up to `jobs`; none where there would be only one.
+    """The lanes of a sweep: one per GPU, each with its own cores, up to `jobs`; none if there would be only one.
 
     Args:
-        jobs: most cells at the same time; None for one per GPU.
+        jobs: largest number of cells at the same time; None for one per GPU.
         gpus: the accelerators.
         cores: numbers of the CPU cores that this process may use.
 
     Raises:
-        UsageError: more are asked for than there are devices.
+        UsageError: `jobs` is larger than the number of devices.
     """
     if jobs is not None and jobs > max(1, len(gpus)):
         available = f"{len(gpus)} GPUs" if len(gpus) > 1 else "one device"
         raise UsageError(
-            f"{jobs} cells cannot be measured at the same time on {available}: they would slow each other down, and "
-            f"every figure would be wrong; {max(1, len(gpus))} is the most here",
+            f"{jobs} cells cannot be measured at the same time on {available}: they would slow each other down and falsify "
+            f"the results. Write {max(1, len(gpus))} or less",
             key="jobs",
         )
     count = min(len(gpus) if jobs is None else jobs, len(cores))
@@ -103,21 +103,21 @@ def lanes_of(jobs: int | None, gpus: Sequence[Device], cores: Sequence[int]) -> 
 def sweep(
     title: str, cells: Sequence[CellRequest], tune: Tune, lanes: Sequence[Lane] = ()
 ) -> Iterator[CellBegins | CellEnded]:
-    """Tune every cell; one that fails or does not fit is a row like any other.
+    """Tune every cell; a cell that fails or does not fit does not stop the sweep.
 
     Args:
-        title: of the sweep.
-        cells: what to tune.
-        tune: tunes one.
-        lanes: where cells may be tuned at the same time; cells that ask for the CPU or one GPU follow, one by one.
+        title: title of the sweep.
+        cells: the cells to tune.
+        tune: tunes one cell.
+        lanes: devices for cells at the same time; cells that name the CPU or one GPU follow one by one.
 
     Raises:
         DeviceBusyError, StorageError, TrialProcessError: nothing can be tuned.
         KeyboardInterrupt: passed on, after all processes are ended.
     """
     running = _Sweep(title, [cell.values for cell in cells])
-    parallel = [n for n, cell in enumerate(cells) if lanes and cell.settings.device in _ANY_GPU]
-    yield from running.in_lanes([(n, cells[n]) for n in parallel], tune, lanes)
+    parallel = [index for index, cell in enumerate(cells) if lanes and cell.settings.device in _ANY_GPU]
+    yield from running.in_lanes([(index, cells[index]) for index in parallel], tune, lanes)
     for index, cell in enumerate(cells):
         if index not in parallel:
             yield running.begins(index)
@@ -125,10 +125,10 @@ def sweep(
 
 
 class _Sweep:
-    """The cells of one sweep so far."""
+    """The state of one sweep."""
 
     def __init__(self, title: str, values: Sequence[Mapping[str, Any]]) -> None:
-        self._title, self._cells = title, [Cell(dict(v)) for v in values]
+        self._title, self._cells = title, [Cell(dict(cell_values)) for cell_values in values]
         self._machine, self._started_at, self._started = detect(), time.time(), time.monotonic()
 
     def begins(self, index: int, lane: Lane | None = None) -> CellBegins:
@@ -148,7 +148,7 @@ class _Sweep:
     def in_lanes(
         self, cells: Sequence[tuple[int, CellRequest]], tune: Tune, lanes: Sequence[Lane]
     ) -> Iterator[CellBegins | CellEnded]:
-        """Tune cells side by side; a lane that is free takes the next one."""
+        """Tune cells in parallel; a free lane takes the next one."""
         waiting, free, cancelled = list(cells), list(lanes), threading.Event()
         running: dict[Future[Outcome], tuple[int, Lane]] = {}
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
@@ -170,16 +170,16 @@ class _Sweep:
 
 
 def in_lane(settings: TuneSettings, lane: Lane, count: int) -> TuneSettings:
-    """The settings of a cell that shares the host with others: its lane's device, and its share of the host's memory."""
-    host = str(settings.host_memory).strip()
-    share = {"host_memory": f"{float(host[:-1]) / count:g}%"} if host.endswith("%") else {}
+    """The settings of a cell that shares the host: the device of its lane, and its share of the host's memory."""
+    limit = str(settings.host_memory).strip()
+    share = {"host_memory": f"{float(limit[:-1]) / count:g}%"} if limit.endswith("%") else {}
     return settings.model_copy(update={**share, "device": lane.device})
 
 
 def _on_cores(
     cores: Sequence[int], tune: Tune, workload: Workload, settings: TuneSettings, cancelled: threading.Event
 ) -> Outcome:
-    """Tune on these cores: a thread's affinity is that of the processes it starts (Linux)."""
+    """Tune on these cores: processes inherit the affinity of the thread that starts them (Linux)."""
     os.sched_setaffinity(0, cores)
     return _tuned(tune, workload, settings, cancelled)
 

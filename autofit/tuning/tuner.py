@@ -8,7 +8,7 @@
                                       │
                                   confirm ──> TuneRecord
 
-Prints nothing: whoever shows the tune takes its events.
+Prints nothing: the caller receives events.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def tune(
     """Find the fastest config that fits, and confirm it.
 
     Args:
-        request: what is asked.
+        request: the request.
         launcher: runs the trials.
         emit: takes the events.
-        make_proposer: makes what proposes the trials.
+        make_proposer: makes the proposer of the trials.
 
     Raises:
         UserCodeError: the user's code raised; nothing more is tried.
@@ -80,22 +80,22 @@ class _Tuning:
         prepared = prepare(request, description)
         self._forget_another_model(study, description)
         prepared = replace(prepared, warm_start=warm_start(request, study, description))
-        proposer, kept = self._make_proposer(request, prepared), study.trials()
-        self._announce(prepared, kept, study.stale)
+        proposer, earlier_trials = self._make_proposer(request, prepared), study.trials()
+        self._announce(prepared, earlier_trials, study.stale)
         knobs, baseline = prepared.space.knobs(), prepared.baseline
         confirmation = self._confirmation = Confirmation(
             self._runner, study, proposer, knobs, description, baseline, baseline_may_win=baseline in prepared.space
         )
-        reason = self._search(study, proposer, prepared, len(kept))
+        reason = self._search(study, proposer, prepared, len(earlier_trials))
         recommendation = confirmation.run()
         if recommendation is None:
-            raise infeasible_error(self._runner, study.trials(), len(kept))
+            raise infeasible_error(self._runner, study.trials(), len(earlier_trials))
         record = records.record(request, self._log(), description, recommendation, reason)
         records.store(study, request, record)
         return record
 
     def fail(self, error: AutofitError) -> None:
-        """Note what ran before an error; that nothing fits is stored as the result, and no empty study is left."""
+        """Add the log to an error; store it as the result if nothing fits, and remove an empty study."""
         if isinstance(error, StorageError):
             return
         study = self._study
@@ -119,14 +119,14 @@ class _Tuning:
         return study
 
     def _forget_another_model(self, study: TuningStudy, description: Description) -> None:
-        """Delete stored trials of a model that has changed behind the same sources."""
+        """Delete the stored trials if the model has changed although its sources have not."""
         if study.attribute(attributes.MODEL) not in (None, description.fingerprint):
             study.reset()
             study.set_user_attributes(self._request.metadata(self._started_at))
-            self._emit(Notice("the model or the form of its data has changed: trials of an earlier run are deleted"))
+            self._emit(Notice("the model or the form of its data has changed: the trials of an earlier tune are deleted"))
         study.set_attribute(attributes.MODEL, description.fingerprint)
 
-    def _announce(self, prepared: Prepared, kept: tuple[Trial, ...], stale: int) -> None:
+    def _announce(self, prepared: Prepared, earlier_trials: tuple[Trial, ...], stale: int) -> None:
         request, settings = self._request, self._request.settings
         self._emit(
             Described(
@@ -134,7 +134,7 @@ class _Tuning:
                 request.limits,
                 request.machine,
                 request.device_name,
-                kept,
+                earlier_trials,
                 settings.max_trials,
                 settings.max_seconds,
             )
@@ -142,13 +142,13 @@ class _Tuning:
         for notice in notices(prepared, stale):
             self._emit(notice)
 
-    def _search(self, study: TuningStudy, proposer: Proposer, prepared: Prepared, kept: int) -> str:
-        """Propose, run, store; returns why it stopped."""
+    def _search(self, study: TuningStudy, proposer: Proposer, prepared: Prepared, earlier: int) -> str:
+        """Propose, run and store trials; returns the reason for stopping."""
         settings, announced = self._request.settings, False
         while True:
             trials = study.trials()
             decision = proposer.propose(trials)
-            reason = decision.stop_reason or self._runner.budget.stop_reason(trials, kept)
+            reason = decision.stop_reason or self._runner.budget.stop_reason(trials, earlier)
             if reason is not None or decision.proposal is None:
                 return reason or "nothing more was proposed"
             if decision.fallback is not None and not announced:
@@ -165,7 +165,7 @@ class _Tuning:
             require_user_code_ran(measurement)
 
     def _log(self) -> TuneLog:
-        """What has run so far."""
+        """Everything that has run so far."""
         request = self._request
         return TuneLog(
             limits=request.limits,
@@ -181,7 +181,7 @@ class _Tuning:
         )
 
     def _trials(self) -> tuple[Trial, ...]:
-        """The stored trials; those that a later stage stored are its own."""
+        """The stored trials, those of a later stage with that stage."""
         stored = self._study.trials() if self._study is not None else ()
         later = {run.number: run for run in (self._confirmation.runs if self._confirmation else ())}
         return tuple(later.get(trial.number, trial) for trial in stored)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from types import TracebackType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+
+from autofit.records.units import signal_name
 
 _TAIL_LINES = 6
 _TRACEBACK_START = "Traceback (most recent call last):"
@@ -94,7 +95,7 @@ class Probe:
             return ProbeFailure(f"did not finish in {seconds:.0f} s", None, _last_lines(log))
         status = self._process.returncode
         if status:
-            name = _signal_name(-status) if status < 0 else None
+            name = signal_name(-status) if status < 0 else None
             return ProbeFailure(f"died by {name}" if name else f"exited with status {status}", name, _last_lines(log))
         try:
             parsed = _REPORTS.validate_json(output.strip().rpartition(b"\n")[2])
@@ -140,10 +141,3 @@ def _last_lines(log: bytes) -> tuple[str, ...]:
         return tuple(lines[-_TAIL_LINES:])
     places = [line for line in lines if line.startswith('File "')]
     return (*places[-1:], lines[-1])
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

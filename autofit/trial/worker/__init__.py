@@ -1,1 +1,1 @@
-"""What runs in a trial's own process."""
+"""The code of a trial's process."""

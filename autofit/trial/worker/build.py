@@ -1,4 +1,4 @@
-"""The user's model and data in a trial's process."""
+"""Build the user's model and open the user's data in a trial's process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from autofit.workload.workload import Workload
 
 
 def build_model(context: TrialContext, loaded: Workload) -> Any:
-    """Build the compiled model, under the requested dtype policy and with gradient accumulation where it is requested.
+    """Build the compiled model, with the requested dtype policy and gradient accumulation.
 
     Raises:
-        UsageError: it is not a compiled model, or cannot accumulate; or the policy does not exist.
+        UsageError: it is not a compiled model, it cannot accumulate, or the policy does not exist.
     """
     context.enter(Phase.BUILDING)
     build, kwargs = resolved(loaded.build_model), dict(loaded.model_kwargs)
@@ -42,17 +42,17 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
 
 
 def open_validation(context: TrialContext, loaded: Workload) -> FitInput:
-    """Open the validation data under the trial's config, or in batches of its own size."""
+    """Open the validation data with the trial's config, or in batches of its own size."""
     config = replace(context.config, batch_size=context.spec.validation_batch_size or context.config.batch_size)
     return open_input(resolved(loaded.validation), loaded.validation_kwargs, config, context.report_error)
 
 
 def open_training(context: TrialContext, loaded: Workload) -> FitInput:
-    """Open the training data under the trial's config."""
+    """Open the training data with the trial's config."""
     context.enter(Phase.OPENING)
     return open_input(resolved(loaded.data), loaded.data_kwargs, context.config, context.report_error)
 
 
 def resolved(part: Any) -> Any:
-    """The function that a reference names; anything else as it is."""
+    """Resolve a reference to a function; return anything else unchanged."""
     return part.resolve() if isinstance(part, Reference) else part

@@ -1,8 +1,8 @@
-"""What a pool of forked workers would do to the user's data: the same random numbers in each, or a hang.
+"""Check whether forked workers can make the user's data: they may all draw the same random numbers, or hang.
 
-Keras's pools are forked (on Linux), and do not seed their workers (Keras 3.15, `OrderedEnqueuer`). So the first batch is
-made twice here, and once in each of two forks: if the two here differ and those of the forks do not, the workers draw the
-same numbers. A fork that does not answer runs what does not live through a fork, as TensorFlow's operations do not.
+Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`). The check makes the first
+batch twice in this process and once in each of two forks: if the former differ and the latter do not, the workers draw the
+same numbers. A fork that does not answer runs code that does not survive a fork, such as TensorFlow operations.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 
 from autofit.workload.inputs.batch import leaves
 
-_PATIENCE_SECONDS = 5.0
-_BATCHES = 10.0  # times what a batch took here
+_PATIENCE_SECONDS = 5.0  # least wait for a batch in a fork
+_PATIENCE_RATIO = 10.0  # of the time that two batches take in this process: a slow batch is not a hang
 
 SAME_NUMBERS = (
     "worker processes would all draw the same random numbers: the data uses a generator that is made once and copied "
-    "by the fork. Make one in __getitem__, as in np.random.default_rng((seed, index))"
+    "by the fork. Make a generator in __getitem__: np.random.default_rng((seed, index))"
 )
 HANGS = (
-    "a batch does not come to its end in a forked worker: TensorFlow operations in __getitem__ do that. "
-    "Processes are not tried; use NumPy there, or threads"
+    "a forked worker does not finish a batch, as when __getitem__ runs TensorFlow operations; worker processes are not "
+    "tried. Use NumPy in __getitem__, or threads"
 )
 
 
 def problem_of(make: Callable[[], Any]) -> str | None:
-    """`SAME_NUMBERS`, `HANGS`, or None where forked workers do as one process does.
+    """Return `SAME_NUMBERS`, `HANGS`, or None if forked workers make the same data as one process.
 
     Args:
         make: makes the first batch.
@@ -38,24 +38,24 @@ def problem_of(make: Callable[[], Any]) -> str | None:
     if multiprocessing.get_start_method() != "fork":
         return None
     started = time.perf_counter()
-    here = {_digest(make()), _digest(make())}
-    patience = _PATIENCE_SECONDS + _BATCHES * (time.perf_counter() - started)
-    first = _in_a_fork(make, patience)
+    digests = {_digest(make()), _digest(make())}
+    patience_seconds = _PATIENCE_SECONDS + _PATIENCE_RATIO * (time.perf_counter() - started)
+    first = _digest_in_fork(make, patience_seconds)
     if first is None:
         return HANGS
-    return SAME_NUMBERS if len(here) > 1 and first == _in_a_fork(make, patience) else None
+    return SAME_NUMBERS if len(digests) > 1 and first == _digest_in_fork(make, patience_seconds) else None
 
 
-def _in_a_fork(make: Callable[[], Any], patience: float) -> bytes | None:
-    """The digest of a batch that a fork makes; None if it does not come in time."""
+def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes | None:
+    """The digest of a batch that a fork makes; None if it does not arrive in time."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_tell, args=(make, sending), daemon=False)
+    process = context.Process(target=_send_digest, args=(make, sending), daemon=False)
     process.start()
     sending.close()
     try:
-        return receiving.recv() if receiving.poll(patience) else None
-    except EOFError:  # it died: what it died of is for the trials to tell
+        return receiving.recv() if receiving.poll(patience_seconds) else None
+    except EOFError:  # it died: the trials will show why
         return b""
     finally:
         process.kill()
@@ -63,7 +63,7 @@ def _in_a_fork(make: Callable[[], Any], patience: float) -> bytes | None:
         receiving.close()
 
 
-def _tell(make: Callable[[], Any], sending: Connection) -> None:
+def _send_digest(make: Callable[[], Any], sending: Connection) -> None:
     sending.send(_digest(make()))
 
 

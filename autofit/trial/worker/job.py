@@ -1,4 +1,4 @@
-"""What one trial's process works on, and how it reports."""
+"""The context of one trial's process: its task, its pipe and the errors of the user's code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PACKAGE = str(Path(__file__).parents[2])
 class DevicePeaks:
     """The device's peak in each phase of a trial, bytes.
 
-    Asking for the peak starts the backend, which the user's code may still want to configure, so it is not asked before
-    the model is built.
+    Reading the peak starts the backend, which the user's code may still configure: it is not read before the model is
+    built.
     """
 
     def __init__(self, backend: Backend, device: Device | None) -> None:
@@ -32,14 +32,14 @@ class DevicePeaks:
         self.by_phase: dict[Phase, int] = {}
 
     def enter(self, phase: Phase) -> None:
-        """Record the peak of the phase that ends, and begin a new one."""
+        """Record the peak of the phase that ends, and begin a phase."""
         if self._phase is not None:
             self._record()
         if self._phase is not None or phase is Phase.BUILDING:
             self._phase = phase
 
     def highest(self) -> int | None:
-        """The highest peak so far of the phases that count, the present one included."""
+        """The highest peak so far of the phases that count, including the present one."""
         if self._phase is not None:
             self._record()
         return max((size for phase, size in self.by_phase.items() if phase.counts), default=None)
@@ -53,7 +53,7 @@ class DevicePeaks:
 
 @dataclass(frozen=True)
 class TrialContext:
-    """What one trial's process works on: the folder with the workload, the spec, and the pipe to write to."""
+    """The folder with the workload, the spec and the device of a trial, and the pipe to the driver."""
 
     folder: Path
     spec: TrialSpec
@@ -85,7 +85,7 @@ class TrialContext:
         os.write(self.channel, encode(message))
 
     def report_error(self, error: BaseException) -> None:
-        """Keep the first exception of the user's `__getitem__`, from whichever thread or process it comes."""
+        """Save the first exception of the user's `__getitem__`, raised in any thread or process."""
         report = json.dumps({"type": type(error).__name__, "traceback": user_traceback(error)})
         written = self.folder / f"{_USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}"
         written.write_text(report)
@@ -93,7 +93,7 @@ class TrialContext:
             os.link(written, self.folder / _USER_ERROR_FILE)
 
     def user_error(self) -> tuple[str, str] | None:
-        """The type and the traceback of what `report_error` kept."""
+        """The type and the traceback of the error that `report_error` saved."""
         file = self.folder / _USER_ERROR_FILE
         if not file.exists():
             return None
@@ -101,12 +101,12 @@ class TrialContext:
         return report["type"], report["traceback"]
 
     def forget_user_error(self) -> None:
-        """Delete what an earlier trial kept."""
+        """Delete the error that an earlier trial saved."""
         (self.folder / _USER_ERROR_FILE).unlink(missing_ok=True)
 
 
 def user_traceback(error: BaseException) -> str:
-    """A traceback that begins where the user's code does: frames of autofit and of the import system are left out."""
+    """Format a traceback without the frames of autofit and of the import system."""
     report = traceback.TracebackException.from_exception(error)
     link: traceback.TracebackException | None = report
     while link is not None:

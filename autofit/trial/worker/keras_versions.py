@@ -1,4 +1,4 @@
-"""Keras 3 or tf_keras (Keras 2), whichever the user's model is made with: where they differ, for a trial's process."""
+"""The differences between Keras 3 and tf_keras (Keras 2), for a trial's process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FLAVOURS = ("keras", "tf_keras")
 
 
 def keras_of(model: Any) -> Any:
-    """The module, `keras` or `tf_keras`, that a model's class comes from; None where it is no model."""
+    """The module, `keras` or `tf_keras`, that a model's class derives from; None if it is not a model."""
     for base in type(model).__mro__:
         root = base.__module__.partition(".")[0]
         if base.__name__ == "Model" and root in _FLAVOURS:
@@ -22,7 +22,7 @@ def keras_of(model: Any) -> Any:
 
 
 def set_dtype_policy(policy: str) -> None:
-    """Make it the default of the layers to come, in Keras 3 and, where the user's code has loaded it, in tf_keras.
+    """Set the default policy of new layers, in Keras 3 and, if the user's code has loaded it, in tf_keras.
 
     Raises:
         UsageError: there is no such policy.
@@ -34,7 +34,9 @@ def set_dtype_policy(policy: str) -> None:
         if "tf_keras" in sys.modules:
             sys.modules["tf_keras"].mixed_precision.set_global_policy(policy)
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{policy!r} is none of Keras's: {str(error).splitlines()[0]}", key="dtype_policy") from None
+        raise UsageError(
+            f"{policy!r} is no dtype policy of Keras: {str(error).splitlines()[0]}", key="dtype_policy"
+        ) from None
 
 
 def is_compiled(model: Any) -> bool:
@@ -43,14 +45,14 @@ def is_compiled(model: Any) -> bool:
 
 
 def steps_per_execution(model: Any) -> int:
-    """Batches that one call of the train function trains on."""
+    """The number of batches that one call of the train function trains on."""
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
 def repeated(flavour: Any, batches: Sequence[tuple[Any, ...]], length: int, opening: Sequence[tuple[Any, ...]] = ()) -> Any:
-    """A dataset of that Keras that gives the same batches again and again (`RepeatedBatches`)."""
+    """Make a dataset for that version of Keras that repeats the same batches (`RepeatedBatches`)."""
     if flavour.__name__ == "tf_keras":
-        from autofit.workload.inputs.tf_keras_wrappers import RepeatedSequence  # loads tf_keras, which only its users have
+        from autofit.workload.inputs.tf_keras_wrappers import RepeatedSequence  # loads tf_keras, which may not be installed
 
         return RepeatedSequence(batches, length, opening)
     from autofit.workload.inputs.keras_wrappers import Repeated  # loads Keras
@@ -59,7 +61,7 @@ def repeated(flavour: Any, batches: Sequence[tuple[Any, ...]], length: int, open
 
 
 def idle_model(flavour: Any) -> Any:
-    """A compiled model whose train step does nothing."""
+    """Make a compiled model whose train step does nothing."""
     import tensorflow as tf  # heavy: must stay out of the parent
 
     class Idle(flavour.Model):  # type: ignore[misc]  # Keras ships no types

@@ -1,6 +1,6 @@
-"""A trial's own process: load the user's code, do what the task says, and report on a pipe of its own.
+"""The entry point of a trial's process, a fork of the warm server or a plain subprocess.
 
-Runs in a fork of the warm server or in a plain subprocess. Writes `wire.Message` lines.
+Loads the user's code, does the task, and writes `wire.Message` lines to its pipe.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
 
 
 def preload() -> None:
-    """Load Keras, its backend and all that trials need of them."""
+    """Load Keras, its backend and the modules of the trials."""
     backends.current().preload()
-    from autofit.trial.worker import describe, measure  # noqa: F401  # loads Keras: once, for all forks
+    from autofit.trial.worker import describe, measure  # noqa: F401  # loads Keras once for all forks
 
 
 def play(folder: Path, task_name: str, channel: int) -> int:
-    """Do what the task says; returns the exit status."""
+    """Do a task; returns the exit status."""
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
     context = TrialContext(folder, task.spec, task.device, channel, DevicePeaks(backend, task.device))
     context.forget_user_error()
@@ -53,7 +53,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
 def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:
     if isinstance(error, UsageError):
         return Failure(FailureKind.USAGE, error.problem, key=error.key)
-    # What the user's __getitem__ raised comes first: TensorFlow turns a MemoryError in it into a ResourceExhaustedError
+    # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a ResourceExhaustedError
     raised = context.user_error()
     if raised is None and backend.is_oom(error):
         return Failure(FailureKind.DEVICE_OOM, _first_line(error), device_peak_bytes=context.peaks.highest())
@@ -69,7 +69,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def die_with_parent() -> None:
-    """Ask the kernel (Linux) to kill this process when its parent dies; elsewhere the server watches alone."""
+    """Make the kernel kill this process when its parent dies (Linux); elsewhere only the server does."""
     if sys.platform == "linux":
         parent = os.getppid()
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -84,7 +84,7 @@ def run_plain(arguments: Sequence[str]) -> NoReturn:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process at once, without waiting for threads that an interrupted `fit` left running."""
+    """End this process at once, without waiting for the threads of an interrupted `fit`."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

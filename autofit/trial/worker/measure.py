@@ -1,8 +1,8 @@
-"""Measure a config, or confirm one (this module loads Keras when it is called).
+"""Measure or confirm a config; loads Keras when it is called.
 
-Three rates are taken, all through `Model.fit`: the real thing; the same step on one batch again and again (compute); the
-same pipeline with a step that does nothing (input). Keras fetches inside its compiled train function, so that nothing
-finer can split waiting from computing.
+Three rates are measured, all with `Model.fit`: end to end; the same step on one repeated batch (compute); the same pipeline
+with a step that does nothing (input). Keras fetches batches inside its compiled train function: no finer measurement can
+separate waiting from computing.
 """
 
 from __future__ import annotations
@@ -28,51 +28,53 @@ from autofit.workload.inputs.batch import leaves
 from autofit.workload.inputs.protocol import FitInput
 from autofit.workload.workload import Workload
 
-_COMPUTE_SECONDS = 0.8
-_INPUT_SECONDS = 0.5
-_PASSING_SECONDS = 0.002  # what a batch takes to pass through Keras and tf.data, however fast it is made
-_MOST_STEPS = 20_000  # Keras shuffles the indices of an epoch in a list: long enough, and short to shuffle
-_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
-_FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: it warms up what is timed after it
-_WARMED_UP = 2  # steps that are not counted of a run whose step has been trained before
-_VALIDATION_STEPS = 10
-_VARIED_BATCHES = 8
+_COMPUTE_SECONDS = 0.8  # longest timing of the step alone
+_INPUT_SECONDS = 0.5  # for which the pipeline runs alone
+_FEWEST_INPUT_STEPS = 4  # of the pipeline alone, however slow it is
+_PASSING_SECONDS = 0.002  # least time of a batch on its way through Keras and tf.data
+_MOST_STEPS = 20_000  # of an epoch: more than a run needs, and few enough for Keras to shuffle their indices quickly
+_BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
+_FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: they warm up the timed run
+_WARM_UP_STEPS = 2  # not counted in a run whose step was trained before
+_VALIDATION_STEPS = 10  # of a confirming run: their memory counts, not their time
+_VARIED_BATCHES = 8  # that stand for an epoch of batches that differ in shape
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
 _READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
 
 
 def _train_on_longest(context: TrialContext, model: Any) -> None:
-    """Where batches differ in shape: a few steps on the longest and the shortest of all."""
-    found = batch_shapes.load(context.folder)
-    if found is None:
+    """Train a few steps on the longest and the shortest batch, if batches differ in shape."""
+    shapes = batch_shapes.load(context.folder)
+    if shapes is None:
         return
     context.enter(Phase.LONGEST_BATCH)
-    samples = context.config.batch_size or len(leaves(found.longest)[0])
-    model.fit(repeated(keras_of(model), found.resized(samples), max(_LONGEST_STEPS, steps_per_execution(model))), verbose=0)
+    samples = context.config.batch_size or len(leaves(shapes.longest)[0])
+    steps = max(_LONGEST_STEPS, steps_per_execution(model))
+    model.fit(repeated(keras_of(model), shapes.resized(samples), steps), verbose=0)
 
 
 def measure(context: TrialContext, loaded: Workload) -> None:
-    """Compute rate, input rate, then the real thing last, because it may leave an enqueuer running."""
+    """Measure the compute rate and the input rate; then the end-to-end rate, which may leave an enqueuer running."""
     model = build_model(context, loaded)
     data = open_training(context, loaded)
     _train_on_longest(context, model)
-    known = context.spec.compute_samples_per_second
-    compute = known or _compute_rate(context, model, data).samples_per_second
-    inputs = _input_rate(context, keras_of(model), data).samples_per_second
+    measured_before = context.spec.compute_samples_per_second
+    compute_rate = measured_before or _compute_rate(context, model, data).samples_per_second
+    input_rate = _input_rate(context, keras_of(model), data).samples_per_second
     clock = _fit_clock(
         context,
         model,
         data,
-        drain=inputs < INPUT_BOUND_RATIO * compute,
-        warm_up=_FIRST_EPOCH_STEPS if known else _WARMED_UP,
+        drain=input_rate < INPUT_BOUND_RATIO * compute_rate,
+        warm_up=_FIRST_EPOCH_STEPS if measured_before else _WARM_UP_STEPS,
         to_beat=context.spec.rate_to_beat,
     )
-    storage = _timed(context, model, data, clock)
-    _send_readings(context, clock, compute, inputs, storage)
+    storage_rate = _timed_run(context, model, data, clock)
+    _send_readings(context, clock, compute_rate, input_rate, storage_rate)
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
-    """A short epoch with validation, then a longer run in the epoch after it, which is what is timed."""
+    """Train a short epoch with validation, then time a longer run in the epoch after it."""
     model = build_model(context, loaded)
     data = open_training(context, loaded)
     validation: dict[str, Any] = {}
@@ -83,12 +85,12 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     short = data.fit_arguments(_FIRST_EPOCH_STEPS * steps_per_execution(model))
     _fit(context, model, data, {**short, **validation}, first, phase=Phase.FIRST_EPOCH)
     clock = _fit_clock(context, model, data, drain=context.spec.input_bound, enough_spread=0.0)
-    storage = _timed(context, model, data, clock)
-    _send_readings(context, clock, None, None, storage)
+    storage_rate = _timed_run(context, model, data, clock)
+    _send_readings(context, clock, None, None, storage_rate)
 
 
-def _timed(context: TrialContext, model: Any, data: FitInput, clock: StepClock) -> float | None:
-    """The run that is timed; returns the bytes a second that it read from storage."""
+def _timed_run(context: TrialContext, model: Any, data: FitInput, clock: StepClock) -> float | None:
+    """Train until the clock is done; returns the bytes per second that the run read from storage."""
     before, started = _storage_bytes(), time.perf_counter()
     _fit(context, model, data, data.fit_arguments(_MOST_STEPS), clock, phase=Phase.TRAINING)
     after = _storage_bytes()
@@ -96,14 +98,14 @@ def _timed(context: TrialContext, model: Any, data: FitInput, clock: StepClock) 
 
 
 def _storage_bytes() -> int | None:
-    """What this process and its workers have had read from storage, the page cache not counted; None where not told."""
-    here = psutil.Process()
-    found = [_bytes_read_by(process) for process in (here, *here.children(recursive=True))]
-    return None if None in found else sum(read or 0 for read in found)
+    """Bytes that this process and its workers have read from storage, without the page cache; None if not reported."""
+    process = psutil.Process()
+    readings = [_bytes_read_by(member) for member in (process, *process.children(recursive=True))]
+    return None if None in readings else sum(reading or 0 for reading in readings)
 
 
 def _bytes_read_by(process: psutil.Process) -> int | None:
-    """0 where the process is gone: its parent has then taken over its count."""
+    """Bytes that a process has read; 0 if it has ended, since its parent then counts them."""
     try:
         return int(process.io_counters().read_bytes)
     except psutil.NoSuchProcess:
@@ -118,18 +120,17 @@ def _fit_clock(
     data: FitInput,
     *,
     drain: bool,
-    warm_up: int = _WARMED_UP,
+    warm_up: int = _WARM_UP_STEPS,
     enough_spread: float = 0.02,
     to_beat: float | None = None,
 ) -> StepClock:
-    """A clock for the real pipeline: stalls until the queue is full, and skips what was prefilled where that matters.
+    """Make a clock for the end-to-end run, which stalls until the queue is full.
 
-    With `drain`, the batches that the full queue held are not counted, since the pipeline may not keep up with the steps
-    that eat them.
+    With `drain`, the batches that the full queue held are not counted: the pipeline may not keep up with the steps.
     """
     counts = data.batches_made() is not None
     made_before = data.batches_made() or 0
-    queue = (data.applied.max_queue_size or 0) + _AHEAD if data.applied.has_queue else 0
+    queue = (data.applied.max_queue_size or 0) + _BATCHES_AHEAD if data.applied.has_queue else 0
 
     def stall() -> None:
         context.enter(Phase.FILLING_QUEUE)
@@ -157,9 +158,9 @@ def _fit_clock(
 def _steps(
     flavour: Any, context: TrialContext, clock: StepClock, *, ends_by_itself: bool, after_first: Phase | None
 ) -> Any:
-    """A callback that tells the clock of each step, stops the run when it is done, and says when validation begins.
+    """Make a callback that drives the clock, stops the run when the clock is done, and reports when validation begins.
 
-    A step of the clock is what Keras runs at once: `steps_per_execution` batches.
+    A step of the clock is one call of the train function: `steps_per_execution` batches.
     """
 
     class Steps(flavour.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
@@ -189,7 +190,7 @@ def _fit(
     phase: Phase,
     after_first: Phase | None = None,
 ) -> None:
-    """Train until the clock is done; what ends by itself after the clock's steps is let end, and leaves no enqueuer."""
+    """Train until the clock is done; data that ends by itself after the clock's steps leaves no enqueuer running."""
     context.enter(phase)
     ends_by_itself = clock.steps is not None and data.ends_by_itself
     steps = _steps(keras_of(model), context, clock, ends_by_itself=ends_by_itself, after_first=after_first)
@@ -197,51 +198,55 @@ def _fit(
 
 
 def _compute_rate(context: TrialContext, model: Any, data: FitInput) -> Rate:
-    """The same step on one batch again and again; on a few where batches differ in shape."""
+    """Time the step alone, on one repeated batch; on a few if batches differ in shape."""
     clock = StepClock(data.batch_samples * steps_per_execution(model), _COMPUTE_SECONDS)
-    found = batch_shapes.load(context.folder)
-    batches = [data.batch()] if found is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
-    opening = [] if found is None else found.resized(data.batch_samples)
-    again = {"x": repeated(keras_of(model), batches, _MOST_STEPS, opening)}
-    _fit(context, model, data, again, clock, phase=Phase.FIRST_STEP, after_first=Phase.COMPUTE_ALONE)
-    return _known(clock)
+    shapes = batch_shapes.load(context.folder)
+    batches = [data.batch()] if shapes is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
+    opening = [] if shapes is None else shapes.resized(data.batch_samples)
+    arguments = {"x": repeated(keras_of(model), batches, _MOST_STEPS, opening)}
+    _fit(context, model, data, arguments, clock, phase=Phase.FIRST_STEP, after_first=Phase.COMPUTE_ALONE)
+    return _rate_of(clock)
 
 
 def _input_rate(context: TrialContext, flavour: Any, data: FitInput) -> Rate:
-    """The pipeline alone: the same `fit` with a model whose step does nothing. It ends by itself, leaving no worker."""
+    """Time the pipeline alone: `fit` with a model whose step does nothing. It ends by itself and leaves no worker."""
     workers = max(1, data.applied.workers or 1)
-    warm_up = workers + 1  # the first batch of each worker comes at the same time
+    warm_up = workers + 1  # the first batches of all workers arrive at the same time
     batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
-    steps = max(workers, 4, math.ceil(_INPUT_SECONDS / batch_seconds))
+    steps = max(workers, _FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))
     idle = idle_model(flavour)
     ends = steps if data.ends_by_itself else None
     clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
     _fit(context, idle, data, data.fit_arguments(warm_up + steps), clock, phase=Phase.INPUT_ALONE)
     del idle
-    gc.collect()  # what it held of the data would be counted to the training that follows
-    return _known(clock)
+    gc.collect()  # else the batches that it holds count for the training that follows
+    return _rate_of(clock)
 
 
-def _known(clock: StepClock) -> Rate:
+def _rate_of(clock: StepClock) -> Rate:
     rate = clock.rate()
     assert rate is not None, "the run was long enough by construction"
     return rate
 
 
 def _send_readings(
-    context: TrialContext, clock: StepClock, compute: float | None, inputs: float | None, storage: float | None
+    context: TrialContext,
+    clock: StepClock,
+    compute_rate: float | None,
+    input_rate: float | None,
+    storage_rate: float | None,
 ) -> None:
-    rate = _known(clock)
+    rate = _rate_of(clock)
     context.send(
         readings=Readings(
             samples_per_second=rate.samples_per_second,
             spread=rate.spread if math.isfinite(rate.spread) else None,
             step_seconds=rate.step_seconds,
             steps=rate.steps,
-            compute_samples_per_second=compute,
-            input_samples_per_second=inputs,
+            compute_samples_per_second=compute_rate,
+            input_samples_per_second=input_rate,
             queued_batches=clock.queued,
-            storage_bytes_per_second=storage,
+            storage_bytes_per_second=storage_rate,
             device_peak_bytes=context.peaks.highest(),
             device_peak_bytes_by_phase={str(phase): size for phase, size in context.peaks.by_phase.items()},
         )

@@ -7,13 +7,14 @@ def batch(length, samples=4):
     return {"tokens": np.ones((samples, length), "int32")}, np.ones((samples, 1), "float32")
 
 
-def test_the_longest_and_the_shortest_of_all_batches_are_found():
-    found = batch_shapes.scan(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30]))
-    assert [part[0]["tokens"].shape for part in (found.longest, found.shortest)] == [(4, 70), (2, 5)]
-    assert "the longest of all 33" in str(found)
+def test_the_longest_and_the_shortest_of_all_batches_are_returned():
+    shapes = batch_shapes.scan(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30]))
+    assert [part[0]["tokens"].shape for part in (shapes.longest, shapes.shortest)] == [(4, 70), (2, 5)]
+    assert (shapes.count, shapes.complete) == (33, True)
+    assert "33" in str(shapes)
 
 
-def test_batches_of_one_shape_are_not_looked_at_to_the_end(monkeypatch):
+def test_the_scan_of_batches_of_one_shape_ends_early(monkeypatch):
     monkeypatch.setattr(batch_shapes, "_FEWEST_SECONDS", 0.0)
     count = 0
 
@@ -29,12 +30,12 @@ def test_batches_of_one_shape_are_not_looked_at_to_the_end(monkeypatch):
     assert batch_shapes.scan(iter([batch(3), batch(3, samples=2)])) is None
 
 
-def test_that_the_first_two_are_alike_is_told():
+def test_equal_shapes_of_the_first_two_are_reported():
     assert batch_shapes.scan(iter([batch(10), batch(10), batch(20)])).opens_alike
     assert not batch_shapes.scan(iter([batch(10), batch(20), batch(20)])).opens_alike
 
 
-def test_what_was_found_is_kept_for_other_processes_and_made_as_large_as_they_want(tmp_path):
+def test_saved_batches_are_loaded_and_resized(tmp_path):
     assert batch_shapes.load(tmp_path) is None
     batch_shapes.scan(iter([batch(10), batch(70)])).save(tmp_path)
     tokens, target = batch_shapes.resized(batch_shapes.load(tmp_path).longest, 9)

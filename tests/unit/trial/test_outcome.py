@@ -1,4 +1,4 @@
-"""Exit status, lines, log and readings -> outcome: one table."""
+"""The outcome of a trial by its exit status, messages, log and readings, in one table."""
 
 import signal
 from dataclasses import replace
@@ -18,8 +18,8 @@ SLOW_ZONE = "W tensorflow] ran out of memory trying to allocate 2GiB. The caller
 RAN = Readings(100.0, 0.01, 0.1, 10, device_peak_bytes=GIB // 2)
 
 
-def ending(**known):
-    nothing = {
+def ending(**evidence):
+    defaults = {
         "exit_code": 0,
         "phase": Phase.TRAINING,
         "readings": None,
@@ -31,11 +31,11 @@ def ending(**known):
         "seconds": 5.0,
         "log": "",
     }
-    return TrialEnd(**nothing | known)
+    return TrialEnd(**defaults | evidence)
 
 
 @pytest.mark.parametrize(
-    ("known", "outcome", "told"),
+    ("evidence", "outcome", "reason"),
     [
         ({"readings": RAN}, Outcome.OK, "finished"),
         ({"readings": RAN, "exit_code": -11}, Outcome.OK, "finished"),
@@ -90,10 +90,10 @@ def ending(**known):
         ({"exit_code": None, "phase": None}, Outcome.CRASHED, "lost together with the trial server while: starting"),
     ],
 )
-def test_the_evidence_decides(known, outcome, told):
-    measurement = classify(ending(**known), LIMITS, backends.current(), on_cpu=True)
+def test_the_evidence_decides(evidence, outcome, reason):
+    measurement = classify(ending(**evidence), LIMITS, backends.current(), on_cpu=True)
     assert measurement.outcome is outcome
-    assert told in measurement.evidence.reason
+    assert reason in measurement.evidence.reason
     assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
     assert (measurement.traceback is not None) == (outcome is Outcome.ERROR)
 
@@ -108,8 +108,8 @@ def test_the_record_names_the_signal_and_keeps_the_end_of_the_log_without_the_al
 
 @pytest.mark.parametrize(("on_cpu", "outcome"), [(True, Outcome.HOST_OOM), (False, Outcome.DEVICE_OOM)])
 def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts(on_cpu, outcome):
-    known = ending(exit_code=-signal.SIGSEGV, log=TF_OOM)
-    assert classify(known, Limits(None, 4 * GIB), backends.current(), on_cpu=on_cpu).outcome is outcome
+    end = ending(exit_code=-signal.SIGSEGV, log=TF_OOM)
+    assert classify(end, Limits(None, 4 * GIB), backends.current(), on_cpu=on_cpu).outcome is outcome
 
 
 def test_signs_of_the_slow_zone_are_counted():

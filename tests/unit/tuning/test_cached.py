@@ -1,4 +1,4 @@
-"""What is kept from tune to tune: when an answer stands, and which trials still count."""
+"""Stored results and trials: which are still valid in a later tune."""
 
 import pytest
 
@@ -34,8 +34,8 @@ def test_what_ran_out_of_less_memory_than_there_is_now_does_not_count(tmp_path):
     with pytest.raises(NothingFitsError):
         collect(tune, make_request(tmp_path, **SHARES, limits=Limits(5 * MIB, 8192 * MIB)), FakeLauncher())
     events, record = collect(tune, make_request(tmp_path, **SHARES, **FREE), FakeLauncher())
-    told = [e.text for e in events if isinstance(e, Notice)]
-    assert any(text.startswith("not reused: ") for text in told)
+    notices = [event.text for event in events if isinstance(event, Notice)]
+    assert any(text.startswith("not reused: ") for text in notices)
     assert record.config.batch_size > 80
     assert all(t.measurement.outcome is Outcome.OK for t in record.trials)
 
@@ -49,10 +49,10 @@ def test_what_timed_out_in_less_time_than_there_is_now_does_not_count(tmp_path):
 
     with pytest.raises(NoTrialFinishedError, match="3 timeout"):
         collect(tune, make_request(tmp_path, max_trial_seconds=10), Slow())
-    kept = Slow()
-    with pytest.raises(NoTrialFinishedError, match="3 of them earlier, which --fresh deletes"):
-        collect(tune, make_request(tmp_path, max_trial_seconds=10), kept)
-    assert sum(spec.role == "measure" for spec in kept.specs) == 3
+    again = Slow()
+    with pytest.raises(NoTrialFinishedError, match=r"3 of them .*--fresh"):
+        collect(tune, make_request(tmp_path, max_trial_seconds=10), again)
+    assert sum(spec.role == "measure" for spec in again.specs) == 3
     assert collect(tune, make_request(tmp_path, max_trial_seconds=600), Slow())[1].trials
 
 
