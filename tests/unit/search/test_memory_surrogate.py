@@ -17,9 +17,9 @@ ESTIMATED = replace(DESCRIPTION, footprints=FOOTPRINTS)
 
 
 def ran(config, device=None, host=None, queued=None):
-    told = Evidence("ran to its end")
+    evidence = Evidence("ran to its end")
     return Trial(
-        config, Measurement(Outcome.OK, told, device_peak_bytes=device, host_peak_bytes=host, queued_batches=queued)
+        config, Measurement(Outcome.OK, evidence, device_peak_bytes=device, host_peak_bytes=host, queued_batches=queued)
     )
 
 
@@ -102,3 +102,29 @@ def test_between_and_beyond_estimates_lie_straight_lines():
     assert estimated_bytes(FOOTPRINTS, 32) == 52 * MIB
     assert estimated_bytes(FOOTPRINTS, 80) == 100 * MIB
     assert estimated_bytes(FOOTPRINTS, 256) == 276 * MIB
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 512), st.integers(1, 2000)), max_size=5),
+    st.lists(st.tuples(st.integers(1, 512), st.sampled_from([Outcome.DEVICE_OOM, Outcome.HOST_OOM])), max_size=3),
+    st.booleans(),
+    st.sampled_from([DESCRIPTION, ESTIMATED]),
+)
+def test_an_upper_bound_is_never_below_the_expectation(finished, failed, on_cpu, description):
+    limits = Limits(2000 * MIB, 2000 * MIB)
+    trials = [ran(FitConfig(b, 2, 4, False), device=size * MIB, host=size * MIB) for b, size in finished]
+    trials += [oom(FitConfig(b, 2, 4, False), outcome) for b, outcome in failed]
+    surrogate = MemorySurrogate(description, limits, on_cpu=on_cpu, trials=trials)
+    for batch in (1, 8, 32, 64, 256, 1024):
+        config = FitConfig(batch, 2, 4, False)
+        for predicted in (surrogate.device(config), surrogate.host(config)):
+            assert predicted is None or predicted.upper_bytes >= predicted.expected_bytes
+
+
+def test_an_oom_does_not_raise_the_expectation_above_measured_peaks():
+    """Above batch 64 memory jumps; the line through the OOMs lies above what smaller batches are known to take."""
+    limits = Limits(150 * MIB, 10_000 * MIB)
+    trials = [ran(FitConfig(b), device=(10 + b) * MIB) for b in (8, 32, 64)]
+    trials += [oom(FitConfig(b), Outcome.DEVICE_OOM) for b in (72, 80)]
+    predicted = MemorySurrogate(DESCRIPTION, limits, on_cpu=False, trials=trials).device(FitConfig(64))
+    assert predicted.expected_bytes <= 74 * MIB <= predicted.upper_bytes
