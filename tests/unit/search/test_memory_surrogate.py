@@ -1,4 +1,4 @@
-"""Memory predicted from what has run: the laws that it keeps, and what an OOM teaches it."""
+"""The memory surrogate: its laws, and what it learns from an OOM."""
 
 import itertools
 from dataclasses import replace
@@ -35,7 +35,7 @@ def test_two_trials_make_the_line(description):
     assert predicted.upper_bytes > 562 * MIB
 
 
-def test_nothing_is_said_of_a_device_of_which_nothing_is_known():
+def test_an_unknown_device_memory_is_none():
     assert MemorySurrogate(DESCRIPTION, LIMITS, on_cpu=False).device(FitConfig(32)) is None
 
 
@@ -65,7 +65,7 @@ def test_a_device_oom_raises_what_is_predicted():
 
 
 def test_after_a_host_oom_batches_are_known_to_be_larger():
-    """A sample was taken for 256 KiB; in the queue it takes four times as much."""
+    """The description says 256 KiB a sample; in the queue a sample takes four times that."""
     limits = Limits(None, 900 * MIB)
     small, large = FitConfig(8, 2, 10, False), FitConfig(64, 2, 10, False)
     trials = [ran(small, host=220 * MIB, queued=13)]
@@ -98,7 +98,7 @@ def test_memory_never_falls_with_a_knob(seen, processes, description):
             assert surrogate.host(a).expected_bytes <= surrogate.host(b).expected_bytes * (1 + 1e-9)
 
 
-def test_between_and_beyond_estimates_lie_straight_lines():
+def test_estimates_are_interpolated_and_extrapolated_linearly():
     assert estimated_bytes(FOOTPRINTS, 32) == 52 * MIB
     assert estimated_bytes(FOOTPRINTS, 80) == 100 * MIB
     assert estimated_bytes(FOOTPRINTS, 256) == 276 * MIB
