@@ -2,8 +2,8 @@
 
     autofit tune configs/csv_shards.yaml
 
-`make_shards` writes 500 files `split_data_00000.csv` and so on, 1.2 GB (once, some seconds); `Shards` reads them, a shard a
-batch or regrouped to any batch size, and never holds more than the shards of one batch.
+`make_shards` writes 500 files `split_data_00000.csv` and so on, 1.2 GB (once, some seconds). `Shards` reads them, regrouped
+to any batch size, and holds only the shards of one batch in memory.
 
 Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), 5 trials and 5 confirming runs in 2 min 45 s:
 
@@ -12,8 +12,8 @@ Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), 5 trials and 5 conf
     gain        10.74x the baseline (batch 32, 1 thread), 95 % interval 6.62 to 17.43
     host        peak 1.00 GiB of 1.00 GiB
 
-A batch of 32 parses a shard of 1,000 rows for 32 of them: it is the larger batch that pays here, more than the threads. The
-interval is wide, and one trial of the search, at batch 3584, read 14,262 samples/s: run it more than once.
+A batch of 32 parses a whole shard of 1,000 rows for 32 of them, so the larger batch gains more than the threads. The
+interval is wide, and one trial of the search, at batch 3584, read 14,262 samples/s: run the tune more than once.
 """
 
 import csv
@@ -28,11 +28,11 @@ import numpy as np
 
 FOLDER = Path(tempfile.gettempdir()) / f"autofit-csv-shards-{os.getuid()}"
 SHARDS, ROWS, COLUMNS = 500, 1000, 256
-POOL = 4000  # rows that the shards are drawn from: writing numbers as text is slow
+POOL = 4000  # distinct rows that the shards are drawn from, since formatting numbers is slow
 
 
 def make_shards(folder: Path = FOLDER, shards: int = SHARDS) -> Path:
-    """Write the shards, unless that has been done; returns the folder. The last column is the target."""
+    """Write the shards unless they exist; returns the folder. The last column is the target."""
     if folder.exists():
         return folder
     draw = np.random.default_rng(0)
@@ -54,8 +54,8 @@ class Shards(keras.utils.PyDataset):
     """Batches of rows: x (batch, 256) float32, y (batch,) float32.
 
     Args:
-        batch_size: rows a batch; 1000 is a shard a batch.
-        kwargs: `workers`, `max_queue_size` and `use_multiprocessing`, for Keras.
+        batch_size: rows a batch; 1000 is one shard.
+        kwargs: `workers`, `max_queue_size` and `use_multiprocessing`, passed to Keras.
     """
 
     def __init__(self, batch_size: int = ROWS, **kwargs) -> None:
@@ -77,8 +77,8 @@ class Shards(keras.utils.PyDataset):
         """The rows of one shard that are in the batch."""
         start, stop = max(0, first - shard * ROWS), min(ROWS, last - shard * ROWS)
         with open(self.files[shard], newline="") as file:
-            found = [row for number, row in enumerate(csv.reader(file)) if start <= number < stop]
-        return [[float(cell) for cell in row] for row in found]
+            rows = [row for number, row in enumerate(csv.reader(file)) if start <= number < stop]
+        return [[float(cell) for cell in row] for row in rows]
 
 
 def build_model() -> keras.Model:

@@ -1,10 +1,10 @@
 """A deep convolutional net on 16 x 16 pictures: 200 million parameters, and several times their bytes to train.
 
-    python examples/deep_net.py                                              estimates, measures, draws deep_net.png
-    autofit estimate configs/deep_net.yaml --batch-size 1,2,4                the estimate alone
+    python examples/deep_net.py                                              estimate, measure, draw deep_net.png
+    autofit estimate configs/deep_net.yaml --batch-size 1,2,4                estimate only
 
-Small pictures do not make small memory: weights, gradients and Adam's two moments are four times the weights before the
-first activation is counted, and the batch comes on top.
+Small pictures do not mean little memory: weights, gradients and Adam's two moments take four times the bytes of the weights
+before any activation of a batch.
 
 Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), four and a half minutes:
 
@@ -14,8 +14,8 @@ Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), four and a half min
         2   3.52 GiB   2.46 GiB       3.3x
         4   3.16 GiB   2.42 GiB       3.3x
 
-The batch hardly shows beside the weights, their gradients and their moments. The estimate is 30 to 43 % too high here, more
-than the error that it states.
+The batch adds little to the weights, gradients and moments. The estimate is 30 to 43 % too high here, more than its stated
+error.
 """
 
 import argparse
@@ -43,34 +43,34 @@ def build_model(width: int = 1024, depth: int = 22) -> keras.Model:
 
 
 def make_data() -> tuple[np.ndarray, np.ndarray]:
-    """Pictures and labels by chance: only their shape matters here."""
+    """Random pictures and labels: only their shape matters."""
     draw = np.random.default_rng(0)
     return draw.random((256, PIXELS, PIXELS, 3), "float32"), draw.integers(CLASSES, size=256).astype("int32")
 
 
 def main() -> None:
-    """Estimate and measure each batch size, print both, draw them."""
+    """Estimate and measure each batch size, print and draw both."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    found = autofit.estimate(build_model, make_data, batch_size=BATCHES, device="cpu", device_memory=LIMIT)
+    estimate = autofit.estimate(build_model, make_data, batch_size=BATCHES, device="cpu", device_memory=LIMIT)
     trials = autofit.measure(
         build_model, make_data, [autofit.FitConfig(b) for b in BATCHES], device="cpu", device_memory=LIMIT
     )
-    weights = found.description.parameter_bytes / 2**30
-    print(f"\n{found.description.parameter_count:,} parameters, {weights:.2f} GiB")
+    weights = estimate.description.parameter_bytes / 2**30
+    print(f"\n{estimate.description.parameter_count:,} parameters, {weights:.2f} GiB")
     print(f"{'batch':>5} {'estimated':>10} {'measured':>10} {'of weights':>10}")
     measured = []
-    for row, trial in zip(found.rows, trials, strict=True):
+    for row, trial in zip(estimate.rows, trials, strict=True):
         peak = trial.measurement.device_peak_bytes
         measured.append(peak / 2**30 if peak else float("nan"))
         estimated = row.device_bytes / 2**30
         print(f"{row.batch_size:5} {estimated:6.2f} GiB {measured[-1]:6.2f} GiB {measured[-1] / weights:9.1f}x")
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    axes.plot(BATCHES, [row.device_bytes / 2**30 for row in found.rows], "--", label="estimated, nothing trained")
+    axes.plot(BATCHES, [row.device_bytes / 2**30 for row in estimate.rows], "--", label="estimated, nothing trained")
     axes.plot(BATCHES, measured, "o", label="measured peak")
     axes.axhline(weights, color="gray", linewidth=1)
     axes.annotate("the weights alone", (BATCHES[-1], weights), ha="right", va="bottom", color="gray")

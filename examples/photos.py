@@ -1,7 +1,7 @@
 """A small image classifier on real photographs: from which of five photographs was this piece cut?
 
-The photographs of `data/` are cut once into a few thousand JPEG files (seconds); `Photos` reads, decodes and augments them,
-as a training pipeline does. `configs/quickstart.yaml` tunes it.
+The photographs of `data/` are cut once into 2,000 JPEG files (seconds). `Photos` reads, decodes and augments them, as a
+training pipeline does. `configs/quickstart.yaml` tunes it.
 """
 
 import math
@@ -23,7 +23,7 @@ INPUT_PIXELS = 64
 
 
 def cut_pieces(folder: Path = PIECES) -> Path:
-    """Cut the photographs into `folder/<photo>/<number>.jpg`, unless that has been done; returns the folder."""
+    """Cut the photographs into `folder/<photo>/<number>.jpg` unless the folder exists; returns the folder."""
     if folder.exists():
         return folder
     draw = random.Random(0)
@@ -48,8 +48,8 @@ class Photos(keras.utils.PyDataset):
 
     Args:
         batch_size: samples a batch.
-        part: "training" (nine in ten of the files) or "validation" (the tenth, not augmented).
-        kwargs: `workers`, `max_queue_size` and `use_multiprocessing`, for Keras.
+        part: "training" (nine of ten files, augmented) or "validation" (the tenth, not augmented).
+        kwargs: `workers`, `max_queue_size` and `use_multiprocessing`, passed to Keras.
     """
 
     def __init__(self, batch_size: int = 32, part: str = "training", **kwargs) -> None:
@@ -82,7 +82,7 @@ class Photos(keras.utils.PyDataset):
 
 
 def build_model(width: int = 8) -> keras.Model:
-    """A small convolutional network, compiled; `width` is the number of filters of its first layer."""
+    """Build and compile a small convolutional network; `width` is the number of filters of its first layer."""
     layers = keras.layers
     model = keras.Sequential(
         [

@@ -1,10 +1,10 @@
-"""How many batches are made ahead of the training, and what they hold in RAM.
+"""Count the batches that Keras makes ahead of training, and the RAM that they hold.
 
     python examples/queue_lookahead.py
 
-A classic finding with Keras 2: of a generator with `max_queue_size=10`, 2,688 samples were made when 10 steps of 128 had
-been trained, and 1,536 with `max_queue_size=2`. Here the same is counted with Keras 3, and with tf_keras where it is
-installed, with the training standing still after its tenth step.
+A classic finding with Keras 2: after 10 training steps of 128 samples, a generator with `max_queue_size=10` had made 2,688
+samples, and 1,536 with `max_queue_size=2`. This example counts the same with Keras 3, and with tf_keras where it is
+installed, while training pauses after its tenth step.
 
 Measured (2 cores, TensorFlow 2.21):
 
@@ -14,7 +14,7 @@ Measured (2 cores, TensorFlow 2.21):
     tf_keras 2.21.0                10    2,944             13
     tf_keras 2.21.0                 2    1,920              5
 
-Today that is max_queue_size + 3 in both.
+Both make max_queue_size + 3 batches ahead.
 """
 
 import argparse
@@ -44,10 +44,10 @@ def counting_dataset(base, made, **knobs):
 
 
 def look_ahead(flavour, max_queue_size):
-    """Samples made when the training stands still after ten steps; (samples made, batches ahead)."""
+    """Pause training after ten steps until no further batch is made; returns (samples made, batches ahead)."""
     made = {"batches": 0, "lock": threading.Lock()}
 
-    class StandsStill(flavour.callbacks.Callback):
+    class Pause(flavour.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             if batch + 1 == STEPS:
                 count, since = -1, time.monotonic()
@@ -55,22 +55,22 @@ def look_ahead(flavour, max_queue_size):
                     time.sleep(0.05)
                     if made["batches"] != count:
                         count, since = made["batches"], time.monotonic()
-                made["standing"] = count
+                made["at_pause"] = count
                 self.model.stop_training = True
 
     model = flavour.Sequential([flavour.layers.Input((4,)), flavour.layers.Dense(1)])
     model.compile("sgd", "mse")
     knobs = {"workers": WORKERS, "max_queue_size": max_queue_size}
     if hasattr(flavour.utils, "PyDataset"):
-        model.fit(counting_dataset(flavour.utils.PyDataset, made, **knobs), verbose=0, callbacks=[StandsStill()])
+        model.fit(counting_dataset(flavour.utils.PyDataset, made, **knobs), verbose=0, callbacks=[Pause()])
     else:
         data = counting_dataset(flavour.utils.Sequence, made)
-        model.fit(data, verbose=0, callbacks=[StandsStill()], **knobs)
-    return made["standing"] * BATCH, made["standing"] - STEPS
+        model.fit(data, verbose=0, callbacks=[Pause()], **knobs)
+    return made["at_pause"] * BATCH, made["at_pause"] - STEPS
 
 
 def main():
-    """Count with every Keras that is there, then work out the bytes."""
+    """Count with every installed Keras, then print the bytes."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     import keras
 

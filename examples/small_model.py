@@ -1,9 +1,9 @@
-"""A small model, batch 64 to 4096: where the larger batch multiplies the speed, and where it stops.
+"""A small model at batch 64 to 4096: how far a larger batch multiplies the speed.
 
     python examples/small_model.py
 
-A step of a small model is mostly overhead that does not grow with the batch. The speed grows with the batch until the
-arithmetic takes over; beyond that a larger batch only costs updates.
+A step of a small model is mostly overhead that does not grow with the batch. The speed grows with the batch until
+arithmetic dominates; beyond that a larger batch only means fewer weight updates.
 
 Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1):
 
@@ -16,8 +16,8 @@ Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1):
      2048    353,998  5.79 ms       10.4x
      4096    503,052  8.14 ms       14.8x
 
-From 64 to 1024 the speed is eightfold for sixteen times the batch; on two cores it has not stopped growing at 4096, but
-each doubling now brings 1.3 to 1.4.
+From 64 to 1024 the speed grows eightfold for sixteen times the batch. On two cores it still grows at 4096, by 1.3 to 1.4
+for each doubling.
 """
 
 import argparse
@@ -32,7 +32,7 @@ FEATURES = 20
 
 
 def build_model() -> keras.Model:
-    """Two small layers."""
+    """Build and compile a network of two small layers."""
     model = keras.Sequential(
         [keras.layers.Input((FEATURES,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(1, "sigmoid")]
     )
@@ -41,7 +41,7 @@ def build_model() -> keras.Model:
 
 
 def make_data() -> tuple[np.ndarray, np.ndarray]:
-    """A table of 100,000 rows, its target a rule that can be learnt."""
+    """A table of 100,000 rows whose target follows a simple rule."""
     x = np.random.default_rng(0).normal(size=(100_000, FEATURES)).astype("float32")
     return x, (x[:, 0] * x[:, 1] > 0).astype("float32")
 
@@ -53,9 +53,8 @@ def main() -> None:
     first = trials[0].measurement.samples_per_second
     print(f"\n{'batch':>5} {'samples/s':>10} {'step':>8} {'against 64':>11}")
     for trial in trials:
-        m = trial.measurement
-        ratio = m.samples_per_second / first
-        print(f"{trial.config.batch_size:5} {m.samples_per_second:10,.0f} {1e3 * m.step_seconds:5.2f} ms {ratio:10.1f}x")
+        rate, milliseconds = trial.measurement.samples_per_second, 1e3 * trial.measurement.step_seconds
+        print(f"{trial.config.batch_size:5} {rate:10,.0f} {milliseconds:5.2f} ms {rate / first:10.1f}x")
 
 
 if __name__ == "__main__":

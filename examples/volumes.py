@@ -2,8 +2,8 @@
 
     python examples/volumes.py
 
-The formula that is passed around sums the outputs of all layers and the parameters, each once, times the bytes of a number.
-It knows neither gradients nor the optimizer, nor what must live at the same time, nor the workspace of a convolution.
+The common formula sums the outputs of all layers and the parameters, each once, times the bytes of a number. It ignores
+gradients, the optimizer, the lifetime of tensors and the workspace of convolutions.
 
 Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), volumes of 32 x 32 x 32:
 
@@ -13,8 +13,8 @@ Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), volumes of 32 x 32 
         3        5 MiB       13 MiB       12 MiB
         4        6 MiB       13 MiB       13 MiB
 
-The peak is not monotone here, and the estimate of the smallest batch is half of it. Half precision is slow on a CPU: 1 to 3
-samples/s.
+The peak does not grow steadily with the batch, and the estimate of the smallest batch is half of its peak. Half precision
+is slow on a CPU: 1 to 3 samples/s.
 """
 
 import argparse
@@ -45,27 +45,27 @@ def build_model(side: int = SIDE) -> keras.Model:
 
 
 def make_data() -> tuple[np.ndarray, np.ndarray]:
-    """Volumes by chance: only their shape matters here."""
+    """Random volumes and labels: only their shape matters."""
     draw = np.random.default_rng(0)
     return draw.random((8, SIDE, SIDE, SIDE, 1), "float32"), draw.integers(CLASSES, size=8).astype("int32")
 
 
 def layer_sum_bytes(batch_size: int) -> int:
-    """The formula: outputs of all layers and parameters, two bytes a number in half precision."""
+    """The formula: outputs of all layers and parameters, with two bytes a number in half precision."""
     model = build_model()
     outputs = sum(math.prod(layer.output.shape[1:]) for layer in model.layers)
     return 2 * (batch_size * outputs + model.count_params())
 
 
 def main() -> None:
-    """Print the three beside each other."""
+    """Print formula, estimate and measurement side by side."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    found = autofit.estimate(build_model, make_data, batch_size=BATCHES, device="cpu", device_memory=LIMIT)
+    estimate = autofit.estimate(build_model, make_data, batch_size=BATCHES, device="cpu", device_memory=LIMIT)
     trials = autofit.measure(
         build_model, make_data, [autofit.FitConfig(b) for b in BATCHES], device="cpu", device_memory=LIMIT
     )
     print(f"\n{'batch':>5} {'layer sum':>12} {'estimated':>12} {'measured':>12}")
-    for row, trial in zip(found.rows, trials, strict=True):
+    for row, trial in zip(estimate.rows, trials, strict=True):
         sizes = (layer_sum_bytes(row.batch_size), row.device_bytes, trial.measurement.device_peak_bytes or math.nan)
         print(f"{row.batch_size:5} " + " ".join(f"{size / 2**20:8.0f} MiB" for size in sizes))
 

@@ -1,4 +1,4 @@
-"""A launcher from formulas: what stands above the process wall is tested against it in milliseconds."""
+"""A fake launcher whose trials follow formulas, so that the engine is tested in milliseconds without processes."""
 
 from dataclasses import fields, replace
 
@@ -29,12 +29,12 @@ DESCRIPTION = Description(
 
 
 class FakeLauncher:
-    """Memory is affine in the batch and what the queue holds; compute saturates with the batch; input scales with workers.
+    """Memory is affine in the batch and in the queued batches; compute saturates with the batch; input scales with workers.
 
     Args:
-        special: outcomes of single configs, by config or by (role, config).
-        cliff: above this batch size both memories are a GiB higher than anybody would think.
-        validates: the most samples a batch with which validation fits.
+        special: forced outcomes, by config or by (role, config); "describe" forces the description.
+        cliff: batch size above which both memories jump by a GiB.
+        validates: largest batch size with which validation fits, samples.
     """
 
     def __init__(self, special=None, cliff=None, validates=None):
@@ -58,11 +58,12 @@ class FakeLauncher:
         return self.measure(spec)
 
     def measure(self, spec):
-        c, limits = spec.config, spec.limits
-        surprise = 1024 if self.cliff is not None and c.batch_size > self.cliff else 0
-        device = (10 + c.batch_size + surprise) * MIB
-        held = (c.max_queue_size + 1) * c.batch_size / 4 if c.has_queue else c.batch_size / 4
-        host = int((100 + held + surprise + (200 * c.workers if c.use_multiprocessing else 0)) * MIB)
+        config, limits = spec.config, spec.limits
+        batch, workers, processes = config.batch_size, config.workers, config.use_multiprocessing
+        jump_mib = 1024 if self.cliff is not None and batch > self.cliff else 0
+        device = (10 + batch + jump_mib) * MIB
+        queued_mib = (config.max_queue_size + 1) * batch / 4 if config.has_queue else batch / 4
+        host = int((100 + queued_mib + jump_mib + (200 * workers if processes else 0)) * MIB)
         if limits.device_bytes is not None and device > limits.device_bytes:
             return Measurement(
                 Outcome.DEVICE_OOM,
@@ -74,8 +75,8 @@ class FakeLauncher:
         if host > limits.host_bytes:
             evidence = Evidence("host full", last_host_bytes=limits.host_bytes + MIB)
             return Measurement(Outcome.HOST_OOM, evidence, 3.0, host_peak_bytes=limits.host_bytes + MIB)
-        compute = 4000 * c.batch_size / (c.batch_size + 64)
-        inputs = 900 * min(c.workers, 4) * (1.2 if c.use_multiprocessing else 1)
+        compute = 4000 * batch / (batch + 64)
+        inputs = 900 * min(workers, 4) * (1.2 if processes else 1)
         return Measurement(
             Outcome.OK,
             Evidence("ran to its end"),
@@ -97,30 +98,30 @@ class FakeLauncher:
 def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
     """A request with a storage of its own; the same arguments make the same request."""
     settings = {name: changes.pop(name) for name in TuneSettings.model_fields if name in changes and name != "device"}
-    own = {
+    defaults = {
         "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
         "max_trials": 6,
     }
-    asked = {
+    arguments = {
         "workload_fingerprint": "workload",
         "machine": MACHINE,
         "device": None,
         "limits": Limits(device_bytes, host_bytes),
         "limits_asked": (str(device_bytes), str(host_bytes)),
-        "settings": TuneSettings.of(**own | settings),
+        "settings": TuneSettings.of(**defaults | settings),
     }
-    return TuneRequest(**asked | changes)
+    return TuneRequest(**arguments | changes)
 
 
 def with_fields(record, **changes):
-    """A record with other fields, those of its choice included."""
-    own = {field.name for field in fields(Recommendation)} & set(changes)
-    choice = replace(record.choice, **{name: changes.pop(name) for name in own}) if own else None
+    """A copy of a record with some fields changed, its own or those of its choice."""
+    of_choice = {field.name for field in fields(Recommendation)} & set(changes)
+    choice = replace(record.choice, **{name: changes.pop(name) for name in of_choice}) if of_choice else None
     return replace(record, **changes) if choice is None else replace(record, choice=choice, **changes)
 
 
 def drain(running):
-    """What a generator yields, and what it returns."""
+    """The values that a generator yields, and the one that it returns."""
     returned = []
 
     def collect():
@@ -131,7 +132,7 @@ def drain(running):
 
 
 def collect(engine, *args, **kwargs):
-    """The events that a part of the engine emits, and what it returns."""
+    """The events that a part of the engine emits, and the value that it returns."""
     events = []
     return events, engine(*args, emit=events.append, **kwargs)
 

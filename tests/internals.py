@@ -1,4 +1,4 @@
-"""Where the pinned tests find the internals that they need; nothing else imports from here."""
+"""Internals for the pinned tests, which survive moves of the code; nothing else imports this module."""
 
 from autofit.records.events import Described
 from autofit.records.result import Cell, SweepRecord
@@ -13,33 +13,33 @@ __all__ = ["FakeLauncher", "described_in", "fingerprint_of", "names_of", "run_tu
 
 
 def fingerprint_of(folder, build_model, data, **kwargs):
-    """The fingerprint of a workload whose functions are named in a file of a folder."""
+    """The fingerprint of a workload whose functions are references relative to a folder."""
     return identify(Workload(Reference(build_model, str(folder)), Reference(data, str(folder)), **kwargs)).fingerprint
 
 
 def names_of(tmp_path, **changes):
-    """Under which names a tune, its answer and those that are similar to it are stored."""
-    asked = make_request(tmp_path, **changes)
-    return {"study": asked.fingerprint(), "answer": asked.result_key(), "kin": asked.warm_start_key()}
+    """The storage keys of a tune: its study, its result, and its warm start."""
+    request = make_request(tmp_path, **changes)
+    return {"study": request.fingerprint(), "answer": request.result_key(), "kin": request.warm_start_key()}
 
 
 def run_tune(tmp_path, **changes):
-    """A tune of the made-up launcher: its events and its record."""
+    """Run a tune with the fake launcher; returns its events and its record."""
     return collect(tune, make_request(tmp_path, **changes), FakeLauncher())
 
 
 def described_in(events):
-    """The event that says with how many trials a search begins."""
+    """The event with the number of trials that a search starts from."""
     return next(event for event in events if isinstance(event, Described))
 
 
 def save_result(record, path):
-    """Write a record as `--output` does."""
+    """Write a record as `autofit tune --output` does."""
     result_files.save(record, path)
 
 
 def save_sweep(record, path):
-    """Write a sweep of one cell that holds a record."""
+    """Write a sweep of two cells: one with the record, one that failed."""
     cells = (Cell({"model_kwargs.width": 8}, record), Cell({"model_kwargs.width": 16}, None, "it failed"))
     sweep = SweepRecord(title="made up", cells=cells, machine=record.machine, seconds=2.0, started_at=record.started_at)
     sweep_files.save(sweep, path)

@@ -1,4 +1,4 @@
-"""Workloads for tests that run for real: what a trial meets is decided by the batch size."""
+"""Workloads for tests with real trials; the batch size decides what goes wrong."""
 
 import ctypes
 import functools
@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 OK, RAISES, HANGS, KILLED, SEGFAULTS, EXITS, MEMORY_ERROR, FILLS_HOST, CHATTERS, FILLS_SLOWLY = range(8, 18)
-BIG = 2048  # does not fit DEVICE_BYTES, while all those above do
+BIG = 2048  # does not fit DEVICE_BYTES; the batch sizes above do
 DEVICE_BYTES = 48 * 2**20
 PIXELS = 32
 _FIRST_BAD_BATCH = 4  # the fifth
@@ -18,7 +18,7 @@ _held = []
 
 
 def build_model(filters=8, fail=False, steps_per_execution=1, apart=False, xla=False):
-    """A small network; `apart` writes its activations as layers of their own."""
+    """A small network; `apart` makes its activations separate layers."""
     if fail:
         raise RuntimeError("the model cannot be built")
     layers = keras.layers
@@ -45,7 +45,7 @@ def build_with_partial_loss():
 
 
 def build_recurrent(steps=PIXELS):
-    """A recurrent network over so many of a picture's lines."""
+    """A recurrent network over the first `steps` lines of a picture."""
     layers = keras.layers
     lines = [layers.Reshape((PIXELS, PIXELS * 3)), layers.Cropping1D((0, PIXELS - steps)), layers.LSTM(32)]
     model = keras.Sequential([layers.Input((PIXELS, PIXELS, 3)), *lines, layers.Dense(1)])
@@ -54,7 +54,7 @@ def build_recurrent(steps=PIXELS):
 
 
 def build_for_one_size(batch_size=8):
-    """A network that takes batches of this size only: its state is kept from one to the next."""
+    """A stateful network, which takes batches of one size only."""
     layers = keras.layers
     inputs = keras.Input((PIXELS, PIXELS, 3), batch_size=batch_size)
     state = layers.LSTM(4, stateful=True)(layers.Reshape((PIXELS, PIXELS * 3))(inputs))
@@ -64,7 +64,7 @@ def build_for_one_size(batch_size=8):
 
 
 class Cases(keras.utils.PyDataset):
-    """Ones, and from the fifth batch on what the batch size stands for."""
+    """Batches of ones; from the fifth on it misbehaves as the batch size says."""
 
     def __init__(self, batch_size, seconds=0.0, length=12, **kwargs):
         super().__init__(**kwargs)
@@ -125,7 +125,7 @@ SHORT_TEXT, LONG_TEXT, TEXTS = 8, 512, 640
 
 
 class Texts(keras.utils.PyDataset):
-    """Texts padded to the longest of their batch: one of all is far longer than the others."""
+    """Texts padded to the longest of their batch; one text is far longer than the others."""
 
     def __init__(self, batch_size, **kwargs):
         super().__init__(**kwargs)
@@ -143,7 +143,7 @@ class Texts(keras.utils.PyDataset):
 
 
 def build_for_texts():
-    """Embeds, and squeezes over time: its activations grow with the length."""
+    """An embedding and a convolution over time: activations grow with the length."""
     layers = keras.layers
     model = keras.Sequential(
         [layers.Input((None,), dtype="int32"), layers.Embedding(50, 64), layers.Conv1D(64, 3, padding="same"),
@@ -164,7 +164,7 @@ class TensorFlowInside(Cases):
 
 
 class SameNumbers(Cases):
-    """Augments with a generator that is made once."""
+    """Augments with a random generator made once: forked workers draw the same numbers."""
 
     def __init__(self, batch_size, **kwargs):
         super().__init__(batch_size, **kwargs)

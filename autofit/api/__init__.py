@@ -1,4 +1,4 @@
-"""What a program calls."""
+"""The functions that a program calls."""
 
 from __future__ import annotations
 

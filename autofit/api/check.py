@@ -1,4 +1,4 @@
-"""A dry run: every name resolved, every argument bound, limits and device found; nothing is trained."""
+"""`check_file`: a dry run that resolves every name, binds every argument and resolves the limits; nothing is trained."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from autofit.workload.inputs.knobs import knobs_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}  # user code imports the backend; no GPU is started
+_QUIET_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}  # user code may import the backend
 
 
 def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
-    """Import the workload's functions, check that they take their arguments, and find limits and device.
+    """Import the workload's functions, check that they take their arguments, and resolve the device and the limits.
 
     The user's modules are imported in this process; their functions are not called.
 
     Returns:
-        Findings by subject.
+        Findings by subject: model, data, validation, device, host, answer.
 
     Raises:
         UserCodeError: a module cannot be imported.
@@ -40,47 +40,48 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     request = build_request(workload, settings)
     build = _resolved("build_model", workload.build_model)
     _bind("build_model", build, workload.model_kwargs)
-    found = {"model": request.usage.model}
-    for key, given in (("data", workload.data), ("validation", workload.validation)):
-        if given is None:
+    findings = {"model": request.usage.model}
+    for key in ("data", "validation"):
+        if getattr(workload, key) is None:
             continue
-        part, kwargs = _resolved(key, given), getattr(workload, f"{key}_kwargs")
-        knobs = knobs_of(part, kwargs)
-        if callable(part):
-            _bind(key, part, {**dict.fromkeys(knobs.values()), **kwargs})
+        source, kwargs = _resolved(key, getattr(workload, key)), getattr(workload, f"{key}_kwargs")
+        knobs = knobs_of(source, kwargs)
+        if callable(source):
+            _bind(key, source, {**dict.fromkeys(knobs.values()), **kwargs})
         taken = ", ".join(knobs) or "none of the knobs (which leaves the batch size of arrays, and nothing of other data)"
-        found[key] = f"{getattr(request.usage, key)} takes {taken}"
-        unknown = [knob for knob in settings.space.values() if knob not in knobs and callable(part) and knobs]
+        findings[key] = f"{getattr(request.usage, key)} takes {taken}"
+        unknown = [knob for knob in settings.space.values() if knob not in knobs and callable(source) and knobs]
         if key == "data" and unknown:
             raise UsageError(
                 f"the data takes {taken}; give its factory a parameter {unknown[0]}", key=f"space.{unknown[0]}"
             )
     device = request.limits.device_bytes
     limits = "no limit of its own" if device is None else format_bytes(device)
-    found["device"] = f"{request.device_name}, {limits}"
-    found["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
-    kept = stored_attributes(request)
-    known = "not asked before" if kept is None else "asked before; trials are kept"
-    known = "known" if kept is not None and request.result_key() in kept else known
-    found["answer"] = f"{known} ({urls.url_of(settings.storage)})"
-    return found
+    findings["device"] = f"{request.device_name}, {limits}"
+    findings["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
+    attributes = stored_attributes(request)
+    state = "not asked before" if attributes is None else "asked before; trials are kept"
+    if attributes is not None and request.result_key() in attributes:
+        state = "known"
+    findings["answer"] = f"{state} ({urls.url_of(settings.storage)})"
+    return findings
 
 
 @contextlib.contextmanager
 def _silenced() -> Iterator[None]:
     """Silence stderr and hide the GPUs while user modules are imported."""
     sys.stderr.flush()
-    kept, before = os.dup(2), {name: os.environ.get(name) for name in _QUIET}
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    os.environ.update(_QUIET)
+    stderr, environment = os.dup(2), {name: os.environ.get(name) for name in _QUIET_ENVIRONMENT}
+    with open(os.devnull, "wb") as null:
+        os.dup2(null.fileno(), 2)
+    os.environ.update(_QUIET_ENVIRONMENT)
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
-        for name, value in before.items():
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        for name, value in environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -109,22 +110,25 @@ def _bind(key: str, function: Any, kwargs: Mapping[str, Any]) -> None:
         signature.bind(**kwargs)
     except TypeError as error:
         name = getattr(function, "__name__", key)
-        own = "model_kwargs" if key == "build_model" else f"{key}_kwargs"
-        raise UsageError(f"{name}{signature} cannot be called with these arguments: {error}", key=own) from None
+        kwargs_key = "model_kwargs" if key == "build_model" else f"{key}_kwargs"
+        raise UsageError(f"{name}{signature} cannot be called with these arguments: {error}", key=kwargs_key) from None
 
 
 def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dict[str, Any], dict[str, str]]]:
-    """Check whether a YAML file can be tuned: import its functions, call none of them.
+    """Check whether a YAML file can be tuned; its functions are imported, but not called.
 
-    `overrides` are arguments of `tune` that take precedence.
+    Args:
+        path: path of the file.
+        overrides: arguments of `tune` that take precedence over the file.
 
     Returns:
-        For the tune, or each cell of the sweep: its values by axis, and the findings.
+        For the tune, or for each cell of the sweep: its values by axis, and the findings by subject.
 
     Raises:
-        ConfigError: the file contains something that is not allowed; names file, line, column and key.
+        ConfigError: the file is invalid; the message names file, line, column and key.
         UsageError: a function does not exist or does not take its arguments; a limit or device is not available.
         UserCodeError: a module of the user's cannot be imported.
+        DeviceBusyError: the calling process itself holds the GPU.
     """
     try:
         return [

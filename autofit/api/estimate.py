@@ -1,4 +1,4 @@
-"""`estimate` and `estimate_file`."""
+"""`estimate` and `estimate_file`: predict memory without training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
-"""The batch sizes that are estimated by default."""
+"""Batch sizes that `estimate` estimates by default."""
 
 
 def estimate(
@@ -37,32 +37,36 @@ def estimate(
     launch: str = DEFAULTS.launch,
     progress: bool | Progress = True,
 ) -> Estimate:
-    """Estimate the memory that training will need, by part and batch size; the model is built, nothing is trained.
+    """Estimate the device and host memory that training needs, for each batch size and by part.
+
+    A process of its own builds the model and traces the train step; nothing is trained and nothing is stored.
 
     Args:
-        build_model: called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
         data: as for `tune`.
-        batch_size: samples a batch, one or more.
-        model_kwargs: what `build_model` is given.
-        data_kwargs: what the data factory is given beside the knobs.
+        batch_size: batch sizes to estimate, samples.
+        model_kwargs: arguments of `build_model`.
+        data_kwargs: arguments of the data factory other than the knobs.
         dtype_policy: as for `tune`.
         jit_compile: as for `tune`.
         device: as for `tune`.
         device_memory: as for `tune`.
         host_memory: as for `tune`.
-        baseline: the other knobs (workers, max_queue_size, use_multiprocessing); Keras's defaults for those left out.
+        baseline: values of `workers`, `max_queue_size` and `use_multiprocessing`, which host memory depends on; Keras's
+            defaults for those left out.
         launch: as for `tune`.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
-        Bytes by part for device and host memory, a row for each batch size, and the largest batch expected to fit.
+        The estimate: for each batch size the bytes of device and host memory by part, and the largest batch size that is
+        expected to fit the limits.
 
     Raises:
-        UsageError: the arguments are wrong.
+        UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
-        UserCodeError: the model or data code raised; the text carries its traceback.
-        NoTrialFinishedError: the model and data could not be built, or the train step not be traced.
-        TrialProcessError: a process could not be started.
+        UserCodeError: the model or data code raised; the message contains its traceback.
+        NoTrialFinishedError: the model or the data could not be built, or the train step could not be traced.
+        TrialProcessError: the process could not be started.
     """
     workload, settings = parse(
         {
@@ -89,17 +93,20 @@ def estimate_file(
     progress: bool | Progress = True,
     **overrides: Any,
 ) -> Estimate:
-    """Estimate what a YAML file describes.
+    """Estimate the memory of the workload that a YAML file describes; see `estimate`.
 
     Args:
-        path: the file.
+        path: path of the file.
         batch_size: as for `estimate`.
         progress: as for `estimate`.
         overrides: arguments of `tune` that take precedence over the file.
 
+    Returns:
+        The estimate, as from `estimate`.
+
     Raises:
-        ConfigError: the file contains something that is not allowed; names file, line, column and key.
-        AutofitError: as `estimate`.
+        ConfigError: the file is invalid; the message names file, line, column and key.
+        AutofitError: as for `estimate`.
     """
     workload, settings = parse({**load.load(os.fspath(path)), **overrides})
     return _estimate(workload, settings, batch_size, progress)

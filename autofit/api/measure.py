@@ -1,4 +1,4 @@
-"""`measure`."""
+"""`measure`: run single configurations."""
 
 from __future__ import annotations
 
@@ -31,30 +31,33 @@ def measure(
     launch: str = DEFAULTS.launch,
     progress: bool | Progress = True,
 ) -> tuple[Trial, ...]:
-    """Try the configs that are named, each in a process of its own; nothing is searched, and nothing is kept.
+    """Measure the throughput and the memory of given configurations, each in a process of its own.
+
+    Nothing is searched, confirmed or stored.
 
     Args:
-        build_model: called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
         data: as for `tune`.
-        configs: what to try, in this order.
-        model_kwargs: what `build_model` is given.
-        data_kwargs: what the data factory is given beside the knobs.
+        configs: configurations to measure, in this order.
+        model_kwargs: arguments of `build_model`.
+        data_kwargs: arguments of the data factory other than the knobs.
         dtype_policy: as for `tune`.
         jit_compile: as for `tune`.
         device: as for `tune`.
         device_memory: as for `tune`.
         host_memory: as for `tune`.
-        max_trial_seconds: a trial that takes longer is ended, and is a timeout.
+        max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout.
         launch: as for `tune`.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
-        A trial for each config: how it ended, its three rates and its peaks.
+        A trial for each configuration: its outcome, the rates of `fit`, of the train step alone and of the input pipeline
+        alone (samples per second), and its peaks of device and host memory (bytes).
 
     Raises:
-        UsageError: the arguments are wrong.
+        UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
-        UserCodeError: the model or data code raised; the text carries its traceback.
+        UserCodeError: the model or data code raised; the message contains its traceback.
         TrialProcessError: a process could not be started.
     """
     if not configs or not all(isinstance(config, FitConfig) for config in configs):

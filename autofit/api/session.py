@@ -1,4 +1,4 @@
-"""From arguments to a result: validate them, look at this machine, start the launcher, run the engine, show its events."""
+"""Run a request: validate the arguments, detect the machine, start the launcher, run the engine, show its events."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def run(
     fresh: bool = False,
     cancelled: threading.Event | None = None,
 ) -> Returned:
-    """Run a part of the engine on a workload, and show its events; returns what the engine returns.
+    """Run a part of the engine on a workload and show its events; returns what the engine returns.
 
     Args:
-        engine: is given the request, a launcher, and what takes its events.
+        engine: called with the request, a launcher, and a function that takes its events.
         workload: the user's model and data.
         settings: of the tune.
-        progress: whether to show progress, or what to show it on.
-        fresh: delete stored trials of the same request.
-        cancelled: ends the trial that runs, and the engine, when it is set.
+        progress: whether to show progress, or a `Progress` to show it on.
+        fresh: whether to delete stored trials of the same request first.
+        cancelled: stops the running trial and the engine when it is set.
 
     Raises:
-        UsageError: the arguments are wrong.
+        UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
         CancelledError: `cancelled` was set.
         AutofitError: what the engine raises.
@@ -76,10 +76,10 @@ def run(
 
 
 def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = False) -> TuneRequest:
-    """Look at this machine and the workload.
+    """Build the request: detect the machine, choose the device, resolve the limits, fingerprint the workload.
 
     Raises:
-        UsageError: the arguments are wrong.
+        UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
     """
     build_model = workload.build_model

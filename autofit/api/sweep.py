@@ -1,4 +1,4 @@
-"""`sweep` and `sweep_file`."""
+"""`sweep` and `sweep_file`: a tune for each combination of values."""
 
 from __future__ import annotations
 
@@ -35,28 +35,32 @@ def sweep(
     save: Callable[[SweepResult], None] | None = None,
     **arguments: Any,
 ) -> SweepResult:
-    """Tune every cell of a matrix; one that fails or does not fit is a row like any other.
+    """Tune every cell of a matrix: every combination of the values that it lists.
 
-    Cells that were answered before are answered at once, so that a sweep that was killed goes on where it was.
+    A cell whose tune fails is recorded with its error, and the sweep goes on. Results are stored: an interrupted sweep
+    resumes, and cells with a stored result return at once.
 
     Args:
         build_model: as for `tune`.
         data: as for `tune`.
-        matrix: what is varied: for each dotted argument of `tune` a list of values, as
+        matrix: values to combine: for each dotted argument of `tune` a list, as in
             `{"model_kwargs.width": [8, 16], "device_memory": ["2GiB", "4GiB"]}`; arguments joined by commas take the same
-            value. `exclude` lists cells to leave out, `include` further ones.
-        jobs: most cells at the same time; None for as many as there are GPUs. Two cells never share a device.
-        fresh: ask every cell anew.
+            value. `exclude` lists cells to leave out, `include` cells to add.
+        jobs: most cells to tune at the same time; None for one on each GPU. Two cells never share a device.
+        fresh: whether to delete the stored trials of every cell first.
         progress: whether to show progress, or a `Progress` to show it on.
-        save: called with the sweep as it stands whenever a cell has ended.
-        arguments: the other arguments of `tune`.
+        save: function called with the sweep so far whenever a cell has ended.
+        arguments: other arguments of `tune`, the same for all cells.
 
     Returns:
-        A cell for each combination, with its whole result.
+        The sweep: a `Cell` for each combination, with its values and its result or error.
 
     Raises:
-        UsageError: the matrix or the arguments are wrong; nothing was trained.
-        DeviceBusyError, StorageError, TrialProcessError: nothing can be tuned.
+        UsageError: the matrix or an argument is wrong; nothing was trained.
+        DeviceBusyError: the calling process itself holds the GPU.
+        StorageError: the trials cannot be stored.
+        TrialProcessError: no process for trials could be started.
+        KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
     """
     arguments = {"build_model": build_model, "data": data, **arguments}
     try:
@@ -76,19 +80,22 @@ def sweep_file(
     save: Callable[[SweepResult], None] | None = None,
     **overrides: Any,
 ) -> SweepResult:
-    """Tune every cell of the `matrix` in a YAML file; `overrides` are arguments of `tune` that take precedence.
+    """Run the sweep over the `matrix` of a YAML file; see `sweep`.
 
     Args:
-        path: the file.
+        path: path of the file.
         jobs: as for `sweep`.
         fresh: as for `sweep`.
         progress: as for `sweep`.
         save: as for `sweep`.
-        overrides: arguments of `tune`.
+        overrides: arguments of `tune` that take precedence over the file.
+
+    Returns:
+        The sweep, as from `sweep`.
 
     Raises:
-        ConfigError: the file says something that is not allowed; names file, line, column and key.
-        AutofitError: as `sweep`.
+        ConfigError: the file is invalid; the message names file, line, column and key.
+        AutofitError: as for `sweep`.
     """
     cells = load.load_sweep(os.fspath(path))
     requests = [sweeping.CellRequest(values, *parse({**cell, **overrides})) for values, cell in cells]
@@ -109,8 +116,8 @@ def _sweep(
     result: SweepResult | None = None
 
     def tune_cell(workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> TuneRecord:
-        own = False if lanes else shown  # side by side, only the ends of cells are shown
-        return run(cached.tune, workload, settings, own, fresh=fresh, cancelled=cancelled)
+        cell_progress = False if lanes else shown  # cells tuned at the same time would mix their lines
+        return run(cached.tune, workload, settings, cell_progress, fresh=fresh, cancelled=cancelled)
 
     for event in sweeping.sweep(title, cells, tune_cell, lanes):
         label = f"cell {event.index + 1} of {len(cells)}: {wording.cell_label(event.cell.values)}"
@@ -122,5 +129,5 @@ def _sweep(
         shown.show(Notice(f"{label}: {outcome}" if lanes else outcome))
         if save is not None:
             save(result)
-    assert result is not None, "a matrix has a cell"
+    assert result is not None, "a matrix has at least one cell"
     return result

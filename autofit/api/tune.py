@@ -1,4 +1,4 @@
-"""`tune` and `tune_file`."""
+"""`tune` and `tune_file`: find the fastest configuration of `fit` that fits in memory."""
 
 from __future__ import annotations
 
@@ -46,57 +46,62 @@ def tune(
     launch: str = DEFAULTS.launch,
     progress: bool | Progress = True,
 ) -> Result:
-    """Find the fastest `fit` configuration that fits in memory, each try in a process of its own.
+    """Find the fastest configuration of `fit` that fits in memory.
+
+    Each trial trains for a few seconds in a process of its own. The best configuration is confirmed in longer runs, in turn
+    with the baseline. Trials and results are stored: an interrupted tune resumes, and a repeated one returns at once.
 
     Args:
-        build_model: called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
         data: arrays `(x, y)` or `(x, y, sample_weight)`, each a nest of arrays if the model has several; or a factory
             called as `data(**data_kwargs, **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a
-            generator or such arrays; or a ready-made PyDataset whose attribute `batch_size` can be set. The knobs among the
-            factory's parameters are the knobs that are tuned; it may call `workers` `num_parallel_calls`, and
-            `max_queue_size` `prefetch`.
-        validation: like `data`; the longer confirming runs validate on it, so that its memory counts.
-        model_kwargs: what `build_model` is given.
-        data_kwargs: what the data factory is given beside the knobs; a knob named here is fixed, and not tuned.
-        validation_kwargs: the same for validation.
-        dtype_policy: Keras's default policy while the model is built, as "mixed_float16"; None leaves it as it is.
-        jit_compile: whether XLA compiles the train step, whatever `compile` was told; None leaves it to that.
-        space: per knob a tuple (lowest, highest), or a list of values; sensible defaults for those left out.
+            generator or such arrays; or a ready-made PyDataset whose attribute `batch_size` can be set. The knobs
+            (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`) among the factory's parameters are tuned; it
+            may name `workers` `num_parallel_calls`, and `max_queue_size` `prefetch`.
+        validation: validation data, like `data`; the confirming runs validate on it, so that its memory counts.
+        model_kwargs: arguments of `build_model`.
+        data_kwargs: arguments of the data factory other than the knobs; a knob given here is fixed instead of tuned.
+        validation_kwargs: arguments of the validation factory.
+        dtype_policy: Keras's default dtype policy while the model is built, such as "mixed_float16"; None keeps it.
+        jit_compile: whether XLA compiles the train step, overriding `compile`; None keeps the setting of `compile`.
+        space: values to try for each knob: a tuple (lowest, highest) or a list; defaults for the knobs left out.
         device: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …
-        device_memory: what a trial may use of the device: a percentage of what is free on the GPU now, a size ("6GiB") or
-            bytes. A CPU has no device memory of its own: there a percentage sets no limit, a size caps the allocator.
-        host_memory: what a trial's processes may use of RAM together: a percentage of what the machine or the container
-            allows, a size, or bytes.
-        max_trials: most trials of the search; describing and confirming come on top.
-        max_seconds: most seconds for everything.
-        max_trial_seconds: a trial that takes longer is ended, and recorded as a timeout.
-        tolerance: among configs whose throughput is within this share of the best, the cheapest is chosen.
-        risk: the share of each limit that a config's predicted memory, uncertainty included, may reach.
-        max_oom: after so many out-of-memory trials nothing larger than what has run is tried.
-        max_batch_size: no larger batch is tried, whatever the space says.
-        effective_batch_size: samples of one update of the weights. Only batch sizes that divide it are tried, each with
-            gradients accumulated over as many batches as it takes (`gradient_accumulation_steps` of Keras's optimizers).
-        sample_count: samples in an epoch, where the data does not say: an endless generator or `tf.data.Dataset`. It
-            becomes `steps_per_epoch`.
-        baseline: the config to compare with, as knobs; Keras's defaults for those left out.
-        storage: Optuna storage URL or path of an SQLite file; a file in the user's data folder otherwise.
-        fresh: forget stored trials of the same question.
-        launch: fork (a fork of a warm server), plain (an interpreter of its own), or auto.
+        device_memory: most device memory of a trial: a percentage of the GPU memory free now, a size ("6GiB"), or bytes. On
+            a CPU, which has no device memory of its own, a percentage sets no limit and a size caps TensorFlow's allocator.
+        host_memory: most RAM of a trial, all its processes together: a percentage of what the machine or the container
+            allows, a size ("6GiB"), or bytes.
+        max_trials: most trials of the search; describing and confirming are not counted.
+        max_seconds: most seconds for the whole tune; None for no limit.
+        max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout.
+        tolerance: relative loss of throughput accepted for a cheaper configuration (0.02 is 2 %): the cheapest one within
+            it of the fastest is chosen. A smaller batch is cheaper, then fewer workers, then a shorter queue.
+        risk: share of each limit that a configuration's predicted memory, uncertainty included, may reach. A lower value
+            makes out-of-memory trials rarer and leaves more memory unused.
+        max_oom: number of out-of-memory trials after which nothing larger than the finished trials is tried.
+        max_batch_size: largest batch size to try, samples; applies to `space`, too. None for no limit.
+        effective_batch_size: samples of one weight update. Only batch sizes that divide it are tried, each with gradients
+            accumulated over enough batches (`gradient_accumulation_steps` of Keras's optimizers).
+        sample_count: samples in an epoch of data of unknown length: an endless generator or `tf.data.Dataset`. It sets
+            `steps_per_epoch`.
+        baseline: configuration to compare with, a value for each knob; Keras's defaults for the knobs left out.
+        storage: Optuna storage URL, or path of an SQLite file; None for a file in the user's data folder.
+        fresh: whether to delete stored trials of the same request first.
+        launch: how to start trials: fork (from a warm server, fast), plain (a new interpreter each), or auto.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
-        The result; `result.data_kwargs` are for the data factory, `result.fit_kwargs` for `fit`,
-        `result.optimizer_kwargs` for the optimizer.
+        The result. Pass `result.data_kwargs` to the data factory, `result.fit_kwargs` to `fit` and
+        `result.optimizer_kwargs` to the optimizer.
 
     Raises:
-        UsageError: the arguments are wrong; nothing was trained.
+        UsageError: an argument is wrong; nothing was trained.
         DeviceBusyError: the calling process itself holds the GPU.
-        UserCodeError: the model or data code raised; the text carries its traceback.
+        UserCodeError: the model or data code raised; the message contains its traceback.
         NothingFitsError: not even the smallest batch fits the limits.
-        NoTrialFinishedError: no trial ran to its end, for other reasons than memory.
-        TrialProcessError: a process for trials could not be started.
+        NoTrialFinishedError: no trial finished, for other reasons than memory.
+        TrialProcessError: no process for trials could be started.
         StorageError: the trials cannot be stored.
-        KeyboardInterrupt: passed on, after all processes are ended; finished trials are kept.
+        KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished trials are kept.
     """
     workload, settings = parse(
         {
@@ -132,17 +137,20 @@ def tune(
 def tune_file(
     path: str | os.PathLike[str], *, fresh: bool = False, progress: bool | Progress = True, **overrides: Any
 ) -> Result:
-    """Tune what a YAML file describes.
+    """Run the tune that a YAML file describes; see `tune`.
 
     Args:
-        path: the file.
+        path: path of the file.
         fresh: as for `tune`.
         progress: as for `tune`.
         overrides: arguments of `tune` that take precedence over the file.
 
+    Returns:
+        The result, as from `tune`.
+
     Raises:
-        ConfigError: the file contains something that is not allowed; names file, line, column and key.
-        AutofitError: as `tune`.
+        ConfigError: the file is invalid; the message names file, line, column and key.
+        AutofitError: as for `tune`.
     """
     arguments = load.load(os.fspath(path))
     try:
@@ -152,7 +160,7 @@ def tune_file(
 
 
 def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool) -> Result:
-    """Tune; where the caller has no `Progress` of its own, the summary of the result ends what is shown."""
+    """Tune; without a `Progress` of the caller's, print a summary of the result at the end."""
     shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
     result = Result.of(run(cached.tune, workload, settings, shown, fresh=fresh))
     if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself

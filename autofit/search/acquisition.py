@@ -1,11 +1,11 @@
-"""What to try next, given all that has been tried. Pure: trials in, a decision out.
+"""Decide what to try next from all trials so far. Pure.
 
-    warm start   what an earlier tune of the same workload would choose now; it replaces the probes
-    probe        the present config, or a small batch where memory is not known to hold it; then another batch: two points
-                 make the lines of memory and of compute
-    step         a config on the way to one that promises much but is too far from what has run
-    promise      the config with the highest expected improvement of the predicted throughput, among those whose upper
-                 bound of memory is within the limits
+    warm start   the config that an earlier tune of the same workload would choose now; replaces the probes
+    probe        the present config, or a small batch where its memory is unknown; then another batch size, since the lines
+                 of memory and of compute need two points
+    step         a config on the way to a promising one that is too far beyond the finished trials
+    promise      the config with the highest expected improvement of throughput, among those whose upper bounds of memory
+                 are within the limits
     stop         when the expected gain is not worth a trial
 
 Expected improvement is that of the logarithm of the rate over the best rate so far (Jones, Schonlau and Welch, Efficient
@@ -32,12 +32,12 @@ EXHAUSTED = "every configuration has been tried, or is known or predicted not to
 _RETREAT_FACTOR = 4  # a first batch that does not fit is divided by it: an OOM costs as much as ten good trials
 _SAFE_BATCH = 8  # samples of the first batch when nothing is known of its memory
 _STRIDE_FACTOR = 4  # from the first batch to the second: far enough for a line, near enough for a bound from one point
-_LEAST_STRIDE_FACTOR = 2  # a step up by less than this says less than a step down
+_LEAST_STRIDE_FACTOR = 2  # a step up by less than this reveals less than a step down
 _SETTLED_TRIALS = 3  # the fewest before a search is settled
 _WORTHWHILE_SHARE = 0.5  # of the tolerance: the least expected gain that is worth a trial
 _TIE_RATIO = 0.1  # expected improvements within it are ties: the cheaper config is taken
-_DETOUR_RATIO = 1.3  # by which a goal out of reach must promise more than what is within reach to be worth a step
-_LEAST_PROGRESS_OCTAVES = 0.5  # by which a step must be nearer to the goal than anything that ran
+_DETOUR_RATIO = 1.3  # expected improvement of a goal out of reach, relative to the best candidate's, that is worth a step
+_LEAST_PROGRESS_OCTAVES = 0.5  # by which a step must be nearer to the goal than any finished trial
 _PROCESS_OCTAVES = 4.0  # distance from threads to processes
 _QUEUE_WEIGHT = 0.3  # of an octave of the queue, relative to one of batch or workers
 _MISLEADING_ERROR = 0.15  # of a log rate: predictions that are off by more are no guide ...
@@ -56,10 +56,10 @@ class FrontierProposer:
         limits: under which trials run.
         cores: CPU cores.
         on_cpu: whether the train step itself takes host memory and cores.
-        tolerance: gains below it do not matter (0.02 is 2 %).
-        risk: the share of each limit that the upper bound of a prediction may reach.
-        max_oom: after so many OOMs nothing larger than what has run is proposed.
-        warm_start: trials of an earlier tune of the same workload under other limits or versions, that finished.
+        tolerance: relative gain below which configs count as equally fast (0.02 is 2 %).
+        risk: share of each limit that the upper bound of a prediction may reach.
+        max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
+        warm_start: finished trials of an earlier tune of the same workload under other limits or versions.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class FrontierProposer:
         return self._propose(int(np.argmax(near)), Reason.WARM_START, feasibility)
 
     def _probe(self, trials: Sequence[Trial], feasibility: Feasibility) -> Decision:
-        """The first probe, with one producer; a smaller one after probes that did not run.
+        """The first probe, without parallel workers; a smaller one after probes that failed.
 
         The cheapest config is tried even if it is predicted not to fit: the prediction may be wrong.
         """
@@ -151,10 +151,11 @@ class FrontierProposer:
                 return self._stop(EXHAUSTED, feasibility)
             return self._propose(int(np.argmax(feasibility.untried)), Reason.PROBE, feasibility)
         batch = self._baseline.batch_size or 1
-        wanted = batch if self._description.footprints else min(batch, _SAFE_BATCH)
+        if not self._description.footprints:
+            batch = min(batch, _SAFE_BATCH)
         if trials:
-            wanted = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
-        target = _log_points(ConfigArrays.of([FitConfig(wanted, 1, None, False)]))
+            batch = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
+        target = _log_points(ConfigArrays.of([FitConfig(batch, 1, None, False)]))
         distance = np.abs(self._points - target).sum(1)
         nearest = int(np.argmin(np.where(feasibility.candidates, distance, np.inf)))
         return self._propose(nearest, Reason.PROBE, feasibility)
@@ -188,9 +189,9 @@ class FrontierProposer:
         return propose(chosen, Reason.PROMISE)
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
-        """For each config that ran, the logarithm of its samples per second and the standard deviation of that.
+        """For each config that ran, the estimated log rate (samples per second) and its standard deviation.
 
-        A reading is one draw of a noisy rate; its neighbours and the two ceilings are evidence, too.
+        A reading is one draw of a noisy rate; the readings of neighbours and the two ceilings are evidence, too.
         """
         ran = _ran(trials)
         if not ran:
@@ -209,12 +210,12 @@ class FrontierProposer:
         """Error of the prediction of the last trial by those before it."""
         key = _readings(ran)
         if key not in self._errors:
-            foreseen = self._foreseen(ran[:-1], ran[-1].config)
-            self._errors[key] = abs(foreseen - math.log(ran[-1].measurement.samples_per_second or 1.0))
+            expected = self._expected(ran[:-1], ran[-1].config)
+            self._errors[key] = abs(expected - math.log(ran[-1].measurement.samples_per_second or 1.0))
         return self._errors[key]
 
-    def _foreseen(self, ran: Sequence[Trial], config: FitConfig) -> float:
-        """The log rate that these trials predict; cached where they proposed the config."""
+    def _expected(self, ran: Sequence[Trial], config: FitConfig) -> float:
+        """The log rate that these trials predict; cached where they led to the proposal of the config."""
         readings, means = self._predicted
         if readings == _readings(ran) and config in self.feasible.index:
             return float(means[self.feasible.index[config]])
@@ -228,9 +229,9 @@ class FrontierProposer:
         return ThroughputSurrogate(ran, cores=self._cores, sample_bytes=size, on_cpu=self._on_cpu, warm_start=warm_start)
 
     def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
-        """The batch of the second probe, while only one has run.
+        """The batch size of the second probe; None once two sizes have run.
 
-        The largest within reach up to `_STRIDE_FACTOR` times the first; where memory's bound allows none, a smaller one.
+        It is the largest candidate up to `_STRIDE_FACTOR` times the first; a smaller one where memory allows no larger.
         """
         batches = {t.config.batch_size or 1 for t in ran}
         first, possible = batches.pop(), np.unique(self.feasible.arrays.batch[candidates])
@@ -244,7 +245,7 @@ class FrontierProposer:
         return float(above[-1]) if len(above) else None
 
     def _step_to(self, goal: int, candidates: Mask, ran: Sequence[Trial]) -> int | None:
-        """The config nearest to a goal, if it is nearer than any that has run."""
+        """The candidate nearest to a goal; None unless it is nearer than every finished trial."""
         distance = np.abs(self._points - self._points[goal]).sum(1)
         index = self.feasible.index
         nearest = min((float(distance[index[t.config]]) for t in ran if t.config in index), default=math.inf)
@@ -253,19 +254,19 @@ class FrontierProposer:
 
 
 def expected_improvement(predicted: RatePrediction, best: float) -> Vector:
-    """Expected improvement of each config over `best`, in logarithms of the rate; falling short counts as nothing."""
+    """Expected improvement of each config's log rate over `best`; falling short counts as 0."""
     from scipy.special import ndtr  # a quarter of a second to load, which a stored result does not need
 
-    over = predicted.mean - best
-    z = over / np.maximum(predicted.deviation, 1e-9)
+    gain = predicted.mean - best
+    z = gain / np.maximum(predicted.deviation, 1e-9)
     density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
-    return np.asarray(over * ndtr(z) + predicted.deviation * density)
+    return np.asarray(gain * ndtr(z) + predicted.deviation * density)
 
 
 def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
-    """Of the candidates with about the highest expected improvement, one with a small share of memory that is cheap."""
-    places = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
-    return int(places[np.argmin(np.round(10 * share[places]))])
+    """Of the candidates that tie for the highest expected improvement, the cheapest with the least memory, in tenths."""
+    indices = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
+    return int(indices[np.argmin(np.round(10 * share[indices]))])
 
 
 def _readings(ran: Sequence[Trial]) -> _Readings:
@@ -277,7 +278,7 @@ def _ran(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _log_points(arrays: ConfigArrays) -> Vector:
-    """Configs as points, coordinates in octaves: batch, workers, queue, and the kind of the workers."""
+    """Configs as points with coordinates in octaves: batch, workers, queue, and threads against processes."""
     kind = _PROCESS_OCTAVES * arrays.processes
     return np.stack(
         [np.log2(arrays.batch), np.log2(arrays.workers), _QUEUE_WEIGHT * np.log2(arrays.queue + 2), kind], axis=1

@@ -1,4 +1,4 @@
-"""Many configs as columns of numbers, so that a whole search space is predicted at once."""
+"""Many configs as arrays, so that a surrogate predicts a whole search space at once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ConfigArrays:
-    """Configs as columns, all of one length.
+    """Configs as arrays, an entry for each config.
 
-    `workers` is 1 and `queue` 0 where Keras puts no queue between workers and step; `processes` says where the workers are
-    processes.
+    `workers` is 1 and `queue` 0 where Keras puts no queue between workers and step; `processes` is True where the workers
+    are processes.
     """
 
     batch: Vector
@@ -29,7 +29,7 @@ class ConfigArrays:
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig]) -> ConfigArrays:
-        """The columns of configs; a batch that is None counts as one sample, a queue that is None as none."""
+        """The arrays of configs; a batch size of None counts as 1, a queue size of None as 0."""
         return cls(
             np.array([c.batch_size or 1 for c in configs], float),
             np.array([(c.workers or 1) if c.has_queue else 1 for c in configs], float),
@@ -39,7 +39,7 @@ class ConfigArrays:
 
     @property
     def queued(self) -> Mask:
-        """Where there is a queue."""
+        """Which configs have a queue."""
         return (self.workers > 1) | self.processes | (self.queue > 0)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What to do next, decided by whatever proposes the trials of a search."""
+"""The next step of a search: a proposal, or the reason to stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from autofit.records.trial import FitConfig, Text, Trial
 
-_CLEAR_GAIN = 0.005  # below this predicted gain a config is tried for its uncertainty
+_CLEAR_GAIN = 0.005  # relative: below this predicted gain a config is tried for its uncertainty
 
 
 class Reason(Text):
@@ -25,9 +25,9 @@ class Reason(Text):
 class Proposal:
     """A config to try, why, and what is expected of it.
 
-    `gain` is the expected rate relative to the best so far, less one; `change` says how the config differs from that one.
-    `device_share` and `host_share` are upper bounds of memory in units of the limits; `likely_share` is the prediction for
-    the higher one.
+    `gain` is the expected relative gain over the best config so far; `change` says how the config differs from that one.
+    `device_share` and `host_share` are upper bounds of memory in units of the limits; `likely_share` is the expected value
+    of the memory with the higher bound.
     """
 
     config: FitConfig
@@ -52,9 +52,9 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do next: try a proposal, stop, or let another sampler choose among `candidates` (`fallback` says why).
+    """The next step: try a proposal, stop, or let another sampler choose among `candidates` (`fallback` is the reason).
 
-    `candidates` are all configs that may be tried; empty unless there is no proposal.
+    `candidates` are all configs that may be tried; they are listed only without a proposal.
     """
 
     proposal: Proposal | None = None
@@ -64,7 +64,7 @@ class Decision:
 
 
 class Proposer(Protocol):
-    """What the loop of a tune needs of a search: plug in another one by `tuner.tune(..., make_proposer=...)`."""
+    """What a tune needs of a search; plug in another one by `tuner.tune(..., make_proposer=...)`."""
 
     def propose(self, trials: Sequence[Trial]) -> Decision:
         """The next config after these trials, or the reason to stop."""

@@ -1,4 +1,4 @@
-"""Which configs may be tried: untried, condemned by no OOM, predicted to fit, and not too far beyond what has run. Pure."""
+"""Which configs may be tried: untried, not ruled out by an OOM, predicted to fit, near the finished trials. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.space import SearchSpace, cost, dominated_by
 from autofit.search.surrogate.memory import MemorySurrogate
 
-_DEVIATIONS = 2.0  # of a prediction's upper bound: a trial that runs out of memory costs half a minute, not a week
-_LEAP = 8  # a batch larger by more than this than any that ran is beyond what the memory's fit is good for
-_PROCESSES_LEAP = 4  # likewise for worker processes
+_BOUND_DEVIATIONS = 2.0  # standard deviations of an upper bound: an OOM trial costs half a minute, so 2 suffice
+_BATCH_LEAP_FACTOR = 8  # beyond this multiple of the largest batch that ran, the memory model is not trusted
+_PROCESSES_LEAP_FACTOR = 4  # the same for worker processes
 
 
 @dataclass(frozen=True)
 class Feasibility:
-    """What may be tried of all configs, in their order.
+    """Masks and memory predictions, an entry for each config of the space.
 
-    `untried` configs have not run and are not larger than one that ran out of memory; those of them that are `expected` to
-    fit have a predicted memory within the limits; `candidates` may be tried now: their upper bounds are within the limits,
-    too, and they are not far beyond what has run. `device` and `host` are upper bounds in units of the limits; `likely` is
-    the prediction for the memory with the higher bound.
+    `untried` configs have not run, and no OOM rules them out; those `expected` to fit have expected memory within the
+    limits; `candidates` may be tried now: their upper bounds are within the limits, too, and they are not too far beyond
+    the finished trials. `device` and `host` are upper bounds in units of the limits; `likely` is the expected value of the
+    memory with the higher bound.
     """
 
     untried: Mask
@@ -41,16 +41,16 @@ class Feasibility:
 
 
 class FeasibleSet:
-    """Knows the configs of a space, cheapest first, and which of them may be tried.
+    """The configs of a space, cheapest first, and which of them may be tried.
 
     Args:
         space: the legal configs.
         description: of the workload.
         limits: under which trials run.
         on_cpu: whether the train step itself takes host memory.
-        risk: the share of each limit that the upper bound of a prediction may reach.
-        max_oom: after so many OOMs nothing larger than what has run may be tried.
-        warm_start: trials of an earlier tune of the same workload, that ran to their end.
+        risk: share of each limit that the upper bound of a prediction may reach.
+        max_oom: number of OOMs after which nothing larger than the finished trials may be tried.
+        warm_start: finished trials of an earlier tune of the same workload.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class FeasibleSet:
         self._risk, self._max_oom, self._warm_start = risk, max_oom, tuple(warm_start)
 
     def feasibility(self, trials: Sequence[Trial]) -> Feasibility:
-        """What may be tried after these trials."""
-        expected, upper = self.memory(trials).shares(self.arrays, _DEVIATIONS)
+        """Which configs may be tried after these trials."""
+        expected, upper = self.memory(trials).shares(self.arrays, _BOUND_DEVIATIONS)
         untried = np.ones(len(self.configs), bool)
         for trial in trials:
             if trial.config in self.index:
@@ -83,23 +83,22 @@ class FeasibleSet:
         return Feasibility(untried, untried & (np.maximum(*expected) <= self._risk), candidates, *upper, likely)
 
     def configs_at(self, mask: Mask) -> tuple[FitConfig, ...]:
-        """The configs that a mask names."""
+        """The configs that a mask selects."""
         return tuple(self.configs[index] for index in np.flatnonzero(mask))
 
     def memory(self, trials: Sequence[Trial]) -> MemorySurrogate:
-        """What is known of memory after these trials."""
+        """The memory surrogate, fitted to these trials."""
         return MemorySurrogate(
             self._description, self._limits, on_cpu=self._on_cpu, trials=trials, warm_start=self._warm_start
         )
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
-        """Which configs are not too far beyond what has run; after too many OOMs, not beyond it at all."""
-        ran = [t.config for t in (*trials, *self._warm_start) if t.measurement.outcome is Outcome.OK]
-        if not ran:
+        """Which configs are not too far beyond the finished trials; after too many OOMs, not beyond them at all."""
+        finished = [t.config for t in (*trials, *self._warm_start) if t.measurement.outcome is Outcome.OK]
+        if not finished:
             return np.ones(len(self.configs), bool)
-        arrays = ConfigArrays.of(ran)
-        careful = sum(t.measurement.outcome.is_oom for t in trials) >= self._max_oom
-        processes = float((arrays.workers * arrays.processes).max())
-        most = processes if careful else _PROCESSES_LEAP * max(1.0, processes)
-        batch = (1 if careful else _LEAP) * arrays.batch.max()
-        return np.asarray((self.arrays.batch <= batch) & (self.arrays.workers * self.arrays.processes <= most))
+        ran = ConfigArrays.of(finished)
+        batch, processes = float(ran.batch.max()), float((ran.workers * ran.processes).max())
+        if sum(t.measurement.outcome.is_oom for t in trials) < self._max_oom:
+            batch, processes = _BATCH_LEAP_FACTOR * batch, _PROCESSES_LEAP_FACTOR * max(1.0, processes)
+        return np.asarray((self.arrays.batch <= batch) & (self.arrays.workers * self.arrays.processes <= processes))

@@ -1,4 +1,4 @@
-"""Trials -> feasible frontier -> choice. Pure."""
+"""The feasible frontier: how large a batch fits at each setting of the other knobs. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autofit.records.trial import FitConfig, Limits, Trial
 
 
 def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ...]:
-    """For each setting of the other knobs that was tried: the largest batch that fitted, the smallest that did not."""
+    """For each tried setting of the other knobs, the largest batch that fits and the smallest that ran out of memory."""
     fitted: dict[FitConfig, list[int]] = {}
     failed: dict[FitConfig, list[int]] = {}
     for trial in trials:

@@ -1,4 +1,4 @@
-"""FrontierSampler: what `proposal` proposes, as an Optuna sampler."""
+"""FrontierSampler: the search of autofit as an Optuna sampler."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from autofit.search.decision import Decision, Proposal, Reason
 from autofit.search.space import KERAS_DEFAULTS, SearchSpace, build_space
 from autofit.storage import codec
 
-_WHOLE = 2**30  # a limit of which only shares are known
-_TPE_STARTUP_TRIALS = 4
-_NOTHING_KNOWN = Description(
+_UNIT_BYTES = 2**30  # stands for a limit where only shares of it are known; its size does not matter
+_TPE_STARTUP_TRIALS = 4  # random trials before TPE's model
+_UNKNOWN_WORKLOAD = Description(
     input_kind="unknown",
     knobs={},
     sample_count=None,
@@ -34,10 +34,10 @@ _NOTHING_KNOWN = Description(
 
 
 class FrontierSampler(optuna.samplers.BaseSampler):
-    """Proposes the config with the highest predicted throughput that is predicted to fit, and says when that is settled.
+    """Optuna sampler that proposes the most promising config among those predicted to fit in memory.
 
-    All that it knows of earlier trials it reads from the Optuna study, so that a resumed study goes on where it was. It
-    can be used with plain Optuna:
+    It models throughput and memory, explores under memory constraints, and tells when no further trial is worthwhile. It
+    keeps no state outside the Optuna study, so that a resumed study continues where it stopped. Use it with plain Optuna:
 
         sampler = FrontierSampler({"batch_size": (8, 1024), "workers": [1, 2, 4], "max_queue_size": [2, 10]})
         study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -47,30 +47,30 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             ...                              # train a little with it
             trial.set_constraint("device_memory", peak_bytes / limit_bytes - 1)
             trial.set_constraint("host_memory", ...)
-            return samples_per_second        # 0.0 when it ran out of memory; the constraint that is above 0 says of which
+            return samples_per_second        # 0.0 after an OOM; a constraint above 0 names the memory that ran out
 
         study.optimize(objective, n_trials=30, callbacks=[sampler.stop_when_settled])
 
-    The user attributes `compute_samples_per_second` (the step alone) and `input_samples_per_second` (the input alone) of a
-    trial make it learn faster.
+    Set the user attributes `compute_samples_per_second` (rate of the train step alone) and `input_samples_per_second` (rate
+    of the input pipeline alone) of a trial to make the model converge in fewer trials.
 
     Args:
-        space: a `SearchSpace`, or values by knob: a tuple (lowest, highest) for a range, a list for choices.
-        baseline: the present config; Keras's defaults otherwise.
-        description: of the workload; what it says of memory makes the first proposals safer.
-        limits: in bytes; without them only the shares that the constraints give are known.
-        cores: CPU cores; by default all that this process may use.
-        on_cpu: whether the model is trained on the CPU.
-        tolerance: gains below it do not matter (0.02 is 2 %).
-        risk: the share of each limit that the upper bound of a prediction may reach. At 0.97 a tune runs out of memory
-            about once in thirty (simulated: see tests/benchmarks/search.py).
-        max_oom: after so many OOMs nothing larger than what has run is proposed.
-        effective_batch_size: search only batch sizes that divide it.
-        warm_start: trials of an earlier tune of the same workload under other limits or versions, that ran to their end.
-        seed: makes TPE's proposals repeatable, where it has to step in.
+        space: a `SearchSpace`, or a mapping by knob: a tuple (lowest, highest) for a range, a list for choices.
+        baseline: the present config; Keras's defaults if left out.
+        description: of the workload; its memory estimates make the first proposals safer.
+        limits: memory limits in bytes; without them, memory is known only as the shares that the constraints give.
+        cores: CPU cores; None for all that this process may use.
+        on_cpu: whether the model trains on the CPU, where the step competes with the input pipeline for cores and memory.
+        tolerance: relative gain below which configs count as equally fast (0.02 is 2 %).
+        risk: share of each limit that the upper bound of a prediction may reach. At 0.97 about one tune in thirty has an
+            OOM (simulated: see tests/benchmarks/search.py).
+        max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
+        effective_batch_size: samples of one weight update; only batch sizes that divide it are searched.
+        warm_start: finished trials of an earlier tune of the same workload under other limits or versions.
+        seed: of TPE, which proposes where the model's predictions are no guide.
 
     Raises:
-        UsageError: the space is empty or has values that are not legal.
+        UsageError: the space is empty or contains an illegal value.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         space: SearchSpace | Mapping[str, Any],
         *,
         baseline: FitConfig = KERAS_DEFAULTS,
-        description: Description = _NOTHING_KNOWN,
+        description: Description = _UNKNOWN_WORKLOAD,
         limits: Limits | None = None,
         cores: int | None = None,
         on_cpu: bool = False,
@@ -94,7 +94,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             space = build_space(
                 space, tuple(space), cores=cores, sample_count=None, effective_batch_size=effective_batch_size
             )
-        self._limits = limits or Limits(_WHOLE, _WHOLE)
+        self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
         self.proposer = FrontierProposer(
             space,
             space.canonical(baseline),
@@ -110,10 +110,10 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         self._knobs = space.knobs()
         self.distributions = codec.distributions(self._knobs)
         self._tpe = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=_TPE_STARTUP_TRIALS, seed=seed)
-        self._study_read, self._read = "", dict[int, Trial]()
+        self._cached_study, self._cached_trials = "", dict[int, Trial]()  # trials by number, of the study with this name
 
     def suggest(self, trial: optuna.Trial) -> FitConfig:
-        """The config of a trial that was asked for."""
+        """Suggest every knob of an Optuna trial; returns the config."""
         for knob, distribution in self.distributions.items():
             if isinstance(distribution, IntDistribution):
                 trial.suggest_int(knob, distribution.low, distribution.high, log=distribution.log)
@@ -122,11 +122,11 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         return FitConfig.of(trial.params)
 
     def decide(self, study: optuna.Study) -> Decision:
-        """What the sampler would do next, and why."""
+        """Decide what to do next in a study: the proposal with its reason, or the reason to stop."""
         return self.proposer.decide(self._trials(study))
 
     def propose(self, trials: Sequence[Trial]) -> Decision:
-        """The next config after these trials, TPE's where predictions are no guide; or the reason to stop."""
+        """The next config after these trials, from TPE where the predictions are no guide; or the reason to stop."""
         decision = self.proposer.decide(trials)
         if decision.proposal is not None or decision.stop_reason is not None:
             return decision
@@ -144,18 +144,18 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         return self.decide(study).stop_reason
 
     def stop_when_settled(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """A callback for `study.optimize`: stops it when no further trial is worth its time."""
+        """Stop `study.optimize` when no further trial is worth its time; pass it as a callback."""
         if self.stop_reason(study) is not None:
             study.stop()
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """All knobs of the space, from the first trial on."""
+        """All knobs of the space."""
         return dict(self.distributions)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next config, as parameters; past the point where `stop_reason` gives one, TPE's.
+        """The next config as Optuna parameters; from TPE once there is a reason to stop, or where it must step in.
 
         Raises:
             RuntimeError: no config is left to try.
@@ -164,9 +164,9 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         if decision.proposal is not None:
             config = decision.proposal.config
         elif decision.candidates:
-            drawn = self._tpe.sample_relative(study, trial, search_space)
+            params = self._tpe.sample_relative(study, trial, search_space)
             middle = decision.candidates[len(decision.candidates) // 2]
-            config = min(decision.candidates, key=lambda c: _distance(c, drawn)) if drawn else middle
+            config = min(decision.candidates, key=lambda c: _distance(c, params)) if params else middle
         else:
             raise RuntimeError(decision.stop_reason)
         return {knob: getattr(config, knob) for knob in search_space}
@@ -174,21 +174,21 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Parameters that are not knobs are left to TPE."""
+        """Leave parameters that are not knobs to TPE."""
         return self._tpe.sample_independent(study, trial, param_name, param_distribution)
 
     def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:
-        if study.study_name != self._study_read:
-            self._study_read, self._read = study.study_name, {}
-        found = study.get_trials(deepcopy=False, states=codec.FINISHED)
-        for trial in found:
-            if trial.number not in self._read:
-                self._read[trial.number] = codec.trial_of(trial, self._limits)
-        return tuple(self._read[trial.number] for trial in found)
+        if study.study_name != self._cached_study:
+            self._cached_study, self._cached_trials = study.study_name, {}
+        finished = study.get_trials(deepcopy=False, states=codec.FINISHED)
+        for trial in finished:
+            if trial.number not in self._cached_trials:
+                self._cached_trials[trial.number] = codec.trial_of(trial, self._limits)
+        return tuple(self._cached_trials[trial.number] for trial in finished)
 
 
 def _distance(config: FitConfig, params: Mapping[str, Any]) -> float:
-    """How far apart two settings are: squared octaves, four for threads against processes."""
+    """Distance of two settings in squared octaves; threads and processes are two octaves apart."""
     total = 0.0
     for knob, value in params.items():
         own = getattr(config, knob)

@@ -1,4 +1,4 @@
-"""Trials -> the one to choose, and those that may be better. Pure."""
+"""Which of the trials to choose, and which may be better. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import cost, dominated_by
 
-_ONE_IN_TEN = -1.28  # standard deviations: a chance below that is not worth another run
+_LEAST_CHANCE_DEVIATIONS = -1.28  # a chance to be faster of 10 %; below that another run is not worthwhile
 _MOST_RIVALS = 2
-_SURPRISE = 0.15  # in logarithms: a reading above what was confirmed by less is what the best of several noisy ones is
-_SURE = 2.0  # standard deviations
+_LEAST_SURPRISE = 0.15  # log rate: smaller surprises are selection bias, the best of several noisy readings
+_SURPRISE_DEVIATIONS = 2.0  # of both readings' noise
 
 
 def choose(
@@ -22,8 +22,8 @@ def choose(
 ) -> Trial | None:
     """The cheapest trial whose throughput is within `tolerance` (0.02 is 2 %) of the best; None when none fits.
 
-    A config is out when any of its trials failed, or when it is at least as large as one that ran out of memory.
-    `rates` are estimates (samples per second) that take the place of the single readings.
+    Configs with a failed trial, and those that an OOM rules out, are not eligible. `rates` are estimates (samples per
+    second) that replace single readings.
     """
     by_rate = sorted(eligible(trials, limits), key=lambda trial: trial.measurement.samples_per_second or 0.0)
     candidates = {trial.config: trial for trial in by_rate}
@@ -35,15 +35,15 @@ def choose(
 
 def cheapest(rates: Mapping[FitConfig, float], tolerance: float) -> FitConfig:
     """The cheapest config whose rate (samples per second) is within `tolerance` of the best."""
-    enough = (1 - tolerance) * max(rates.values())
-    return min((config for config, rate in rates.items() if rate >= enough), key=cost)
+    least = (1 - tolerance) * max(rates.values())
+    return min((config for config, rate in rates.items() if rate >= least), key=cost)
 
 
 def updated_rate(mean: float, deviation: float, measurement: Measurement) -> float:
-    """The estimated rate of a config after one more measurement, samples per second.
+    """Update the estimated rate of a config by one more measurement; returns samples per second.
 
     Args:
-        mean: logarithm of the rate, as estimated before.
+        mean: logarithm of the estimated rate.
         deviation: its standard deviation.
         measurement: of the config; weighed against the estimate by their variances.
     """
@@ -52,59 +52,60 @@ def updated_rate(mean: float, deviation: float, measurement: Measurement) -> flo
 
 
 def finalists(
-    trials: Sequence[Trial], limits: Limits, tolerance: float, thoughts: Mapping[FitConfig, tuple[float, float]]
+    trials: Sequence[Trial], limits: Limits, tolerance: float, estimates: Mapping[FitConfig, tuple[float, float]]
 ) -> tuple[Trial, ...]:
-    """The choice, and before it the configs that may be faster by more than the tolerance for all that noise lets us know.
+    """The choice, preceded by its rivals: configs that, within the noise, may be faster by more than the tolerance.
 
     Args:
-        trials: all of them.
-        limits: what fits.
+        trials: all trials.
+        limits: under which a trial fits.
         tolerance: see `choose`.
-        thoughts: of each config the logarithm of its rate, and its standard deviation.
+        estimates: for each config the logarithm of its rate and its standard deviation.
     """
-    chosen = choose(trials, limits, tolerance, {c: math.exp(mean) for c, (mean, _) in thoughts.items()})
-    if chosen is None or chosen.config not in thoughts:
+    chosen = choose(trials, limits, tolerance, {config: math.exp(mean) for config, (mean, _) in estimates.items()})
+    if chosen is None or chosen.config not in estimates:
         return () if chosen is None else (chosen,)
-    mean, deviation = thoughts[chosen.config]
+    mean, deviation = estimates[chosen.config]
 
-    def chance(trial: Trial) -> float:
-        m, d = thoughts[trial.config]
-        return (m - mean - math.log1p(tolerance)) / math.hypot(d, deviation)
+    def lead_deviations(trial: Trial) -> float:
+        own_mean, own_deviation = estimates[trial.config]
+        return (own_mean - mean - math.log1p(tolerance)) / math.hypot(own_deviation, deviation)
 
-    others = {t.config: t for t in eligible(trials, limits) if t.config in thoughts and t.config != chosen.config}
-    rivals = sorted((t for t in others.values() if chance(t) > _ONE_IN_TEN), key=chance, reverse=True)
-    return (*rivals[:_MOST_RIVALS], chosen)
+    others = {t.config: t for t in eligible(trials, limits) if t.config in estimates and t.config != chosen.config}
+    rivals = [t for t in others.values() if lead_deviations(t) > _LEAST_CHANCE_DEVIATIONS]
+    return (*sorted(rivals, key=lead_deviations, reverse=True)[:_MOST_RIVALS], chosen)
 
 
 def overlooked(
     trials: Sequence[Trial], limits: Limits, config: FitConfig, samples_per_second: float, noise: float
 ) -> Trial | None:
-    """The trial that read far more than what the choice was confirmed at; None where noise may explain it.
+    """The trial whose reading exceeds the confirmed rate most; None where noise explains every reading.
 
     Args:
-        trials: all of them.
-        limits: what fits.
+        trials: all trials.
+        limits: under which a trial fits.
         config: the choice.
-        samples_per_second: what it was confirmed at.
-        noise: the relative standard deviation of that.
+        samples_per_second: its confirmed rate.
+        noise: relative standard deviation of that rate.
     """
-    found: list[tuple[float, Trial]] = []
+    surprises: list[tuple[float, Trial]] = []
     for trial in eligible(trials, limits):
-        more = math.log((trial.measurement.samples_per_second or 1.0) / samples_per_second)
-        if trial.config != config and more > max(_SURPRISE, _SURE * math.hypot(noise, trial.measurement.rate_noise)):
-            found.append((more, trial))
-    return max(found, key=lambda pair: pair[0])[1] if found else None
+        lead = math.log((trial.measurement.samples_per_second or 1.0) / samples_per_second)
+        explained = max(_LEAST_SURPRISE, _SURPRISE_DEVIATIONS * math.hypot(noise, trial.measurement.rate_noise))
+        if trial.config != config and lead > explained:
+            surprises.append((lead, trial))
+    return max(surprises, key=lambda pair: pair[0])[1] if surprises else None
 
 
 def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
-    """The trials that may be chosen: no run of their config failed, and no known OOM condemns it."""
-    out = {trial.config for trial in trials if not trial.fits(limits)}
+    """The trials that may be chosen: every trial of their config fits, and no OOM rules it out."""
+    failed = {trial.config for trial in trials if not trial.fits(limits)}
     arrays = ConfigArrays.of([trial.config for trial in trials])
-    lost = np.zeros(len(arrays), bool)
+    dominated = np.zeros(len(arrays), bool)
     for trial in trials:
-        lost |= dominated_by(arrays, trial.config, trial.measurement.outcome)
+        dominated |= dominated_by(arrays, trial.config, trial.measurement.outcome)
     return [
         trial
-        for trial, is_lost in zip(trials, lost, strict=True)
-        if trial.measurement.samples_per_second and trial.config not in out and not is_lost
+        for trial, is_dominated in zip(trials, dominated, strict=True)
+        if trial.measurement.samples_per_second and trial.config not in failed and not is_dominated
     ]

@@ -1,4 +1,4 @@
-"""The search space: which configs are legal, which are the same point, which a known OOM condemns."""
+"""The search space: which configs are legal, which are equivalent, and which an OOM rules out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from autofit.records.trial import KNOBS, FitConfig, Outcome
 from autofit.search.config_arrays import ConfigArrays, Mask
 
 KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_multiprocessing=False)
-"""What Keras does when nothing is said (`Model.fit` and `PyDataset.__init__`, Keras 3.15)."""
+"""The defaults of `Model.fit` and `PyDataset.__init__` (Keras 3.15)."""
 
-_LARGEST_BATCH = 4096
+_LARGEST_BATCH = 4096  # samples; larger batches are tried only where the user's space has them
 _MOST_WORKERS = 16
-_QUEUES = (2, 4, 10, 32)
+_QUEUES = (2, 4, 10, 32)  # batches
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,7 @@ class SearchSpace:
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
 
     def canonical(self, config: FitConfig) -> FitConfig:
-        """The config that stands for all that have no queue (`FitConfig.has_queue`) and are one point with this batch size.
-
-        There `workers` is 0 or 1, and neither `max_queue_size` nor what workers are matters.
-        """
+        """Map all equivalent configs to one: without a queue (`FitConfig.has_queue`), only the batch size matters."""
         if config.workers is None or self.workers is None or config.has_queue:
             return config
         processes, queue = config.use_multiprocessing, config.max_queue_size
@@ -57,8 +54,8 @@ class SearchSpace:
     def configs(self) -> Iterator[FitConfig]:
         """Every point of the space once, in canonical form.
 
-        A worker beyond `max_queue_size + 2` is never busy (measured: see tests/trial/test_keras_facts.py), so that of the
-        settings with as many or more only the smallest is a point.
+        Workers beyond `max_queue_size + 2` are never busy (measured: see tests/trial/test_keras_facts.py); of the settings
+        with that many or more, only the smallest is listed.
         """
         knobs = self.knobs()
         seen = set()
@@ -75,30 +72,25 @@ class SearchSpace:
 
 
 def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) -> Mask:
-    """Which configs cannot fit either, given an OOM at one config.
+    """Which configs cannot fit either, given the outcome of one config; none unless that is an OOM.
 
-    Memory grows with every knob. Device memory is a matter of the batch alone; host memory also of workers, processes
-    and queue, so that a host OOM condemns what is at least as large in all of them.
+    Device memory grows with the batch size alone; host memory also with workers, processes and queue, so that a host OOM
+    rules out the configs that are at least as large in every knob.
     """
-    full = ConfigArrays.of([oom_config])
-    larger = arrays.batch >= full.batch
+    failed = ConfigArrays.of([oom_config])
+    larger = arrays.batch >= failed.batch
     if outcome is Outcome.HOST_OOM:
-        larger &= (arrays.workers >= full.workers) & (arrays.processes >= full.processes) & (arrays.queue >= full.queue)
+        larger &= arrays.workers >= failed.workers
+        larger &= (arrays.processes >= failed.processes) & (arrays.queue >= failed.queue)
     return larger if outcome.is_oom else np.zeros(len(arrays), bool)
 
 
 def cost(config: FitConfig) -> tuple[int, ...]:
-    """What a config takes, for choosing the cheapest: smaller batch, fewer workers, threads before
-    processes, smaller queue, in this order.
-    """
-    return (config.batch_size or 0, *_host_cost(config))
-
-
-def _host_cost(config: FitConfig) -> tuple[int, int, int]:
-    """What host memory grows with, beside the batch: workers, whether they are processes, queue; zeros without a queue."""
+    """Sort key, cheapest first: by batch size, then workers, then threads before processes, then queue size."""
     if not config.has_queue:
-        return 0, 0, 0
-    return config.workers or 0, int(config.use_multiprocessing or 0), config.max_queue_size or 0
+        return config.batch_size or 0, 0, 0, 0
+    processes = int(config.use_multiprocessing or 0)
+    return config.batch_size or 0, config.workers or 0, processes, config.max_queue_size or 0
 
 
 def build_space(
@@ -111,19 +103,19 @@ def build_space(
     effective_batch_size: int | None = None,
     max_batch_size: int | None = None,
 ) -> SearchSpace:
-    """The search space for a workload whose input takes `knobs`.
+    """Build the search space of a workload whose input takes `knobs`.
 
     Args:
-        asked: per knob a tuple (lowest, highest) for a range, or a list of values; knobs left out get defaults.
+        asked: for each knob a tuple (lowest, highest) for a range, or a list of values; other knobs get defaults.
         knobs: names of the knobs that the input takes.
         cores: CPU cores that may be used; default workers go up to twice as many.
-        sample_count: samples in the training data; default batch sizes stay at or below it. None if unknown.
-        baseline: the user's present values; they are added to the defaults.
-        effective_batch_size: only batch sizes that divide it, so that accumulated gradients add up to it.
-        max_batch_size: only batch sizes up to it.
+        sample_count: samples in the training data; default batch sizes do not exceed it. None if unknown.
+        baseline: the user's present values, added to the defaults.
+        effective_batch_size: samples of one weight update; only batch sizes that divide it are legal.
+        max_batch_size: largest legal batch size, samples.
 
     Raises:
-        UsageError: a knob that does not exist or that the data does not take, an empty or illegal set of values.
+        UsageError: a knob does not exist, the data does not take it, or its values are illegal or empty.
     """
     asked, taken = dict(asked or {}), tuple(knobs)
     for knob in asked:
@@ -152,10 +144,9 @@ def build_space(
     values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
     values |= {knob: _values(knob, asked[knob]) for knob in asked}
     if "batch_size" not in values:
-        told = {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}
-        for name, given in told.items():
-            if given is not None:
-                raise UsageError(f"{given} is given, but the data does not take batch_size", key=name)
+        for name, value in {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}.items():
+            if value is not None:
+                raise UsageError(f"{value} is given, but the data does not take batch_size", key=name)
         return SearchSpace(**values)
     if max_batch_size is not None:
         values["batch_size"] = _capped(values["batch_size"], max_batch_size, asked.get("batch_size"))
@@ -164,24 +155,24 @@ def build_space(
     return SearchSpace(**values)
 
 
-def _capped(values: Sequence[int], most: int, asked: Any) -> tuple[int, ...]:
-    """Batch sizes up to the most; it is one of them, unless the values were listed one by one."""
-    within = {b for b in values if b <= most}
-    if not isinstance(asked, list) and most <= values[-1]:
-        within.add(most)
-    if not within:
-        raise UsageError(f"no batch size is left: the smallest is {values[0]}, and max_batch_size {most}", key="space")
-    return tuple(sorted(within))
+def _capped(values: Sequence[int], largest: int, asked: Any) -> tuple[int, ...]:
+    """Batch sizes up to the largest; it is one of them, unless the user listed the values one by one."""
+    allowed = {b for b in values if b <= largest}
+    if not isinstance(asked, list) and largest <= values[-1]:
+        allowed.add(largest)
+    if not allowed:
+        raise UsageError(f"no batch size is left: the smallest is {values[0]}, and max_batch_size {largest}", key="space")
+    return tuple(sorted(allowed))
 
 
-def _divisors(whole: int, within: Sequence[int]) -> tuple[int, ...]:
-    """The divisors of an effective batch size from the smallest to the largest of some batch sizes."""
-    found = tuple(b for b in range(max(1, within[0]), min(whole, within[-1]) + 1) if whole % b == 0)
-    if not found:
+def _divisors(effective: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The divisors of an effective batch size between the smallest and the largest of `sizes`."""
+    divisors = tuple(b for b in range(max(1, sizes[0]), min(effective, sizes[-1]) + 1) if effective % b == 0)
+    if not divisors:
         raise UsageError(
-            f"no batch size from {within[0]} to {within[-1]} divides the effective batch size {whole}", key="space"
+            f"no batch size from {sizes[0]} to {sizes[-1]} divides the effective batch size {effective}", key="space"
         )
-    return found
+    return divisors
 
 
 def _values(knob: str, asked: Any) -> tuple[int, ...]:
@@ -194,7 +185,7 @@ def _values(knob: str, asked: Any) -> tuple[int, ...]:
             raise UsageError(f"{asked!r} is not a list of true and false", key=key)
         return tuple(sorted(set(values)))
     if not values or not all(isinstance(v, int) and not isinstance(v, bool) and v >= lowest for v in values):
-        raise UsageError(f"{asked!r} is not made of whole numbers from {lowest} on", key=key)
+        raise UsageError(f"{asked!r} is not allowed; give whole numbers from {lowest} on", key=key)
     if not is_range:
         return tuple(sorted(set(values)))
     if len(values) != 2 or values[0] > values[1]:
@@ -205,9 +196,9 @@ def _values(knob: str, asked: Any) -> tuple[int, ...]:
 
 
 def batch_grid(lowest: int, highest: int) -> list[int]:
-    """Powers of two; 3, 6 and 12; the multiples of 8 up to 128, from there on eight to the doubling; both ends.
+    """Batch sizes between two ends: powers of two, 3, 6, 12, multiples of 8 up to 128, then eight sizes per doubling.
 
-    The multiples (of 16, 32, 64 and so on) are what hardware tiles by, and steps of an eighth waste little of a limit.
+    Hardware tiles by multiples of 16, 32 and 64; steps of an eighth leave little of a limit unused.
     """
     grid = {2**k for k in range(32)} | {3, 6, 12} | set(range(8, 129, 8))
     for power in range(7, 31):

@@ -1,8 +1,8 @@
-"""Drawing generators to their ends."""
+"""Run generators to their ends."""
 
 
 def result_of(running):
-    """What a generator returns."""
+    """The value that a generator returns."""
     try:
         while True:
             next(running)

@@ -44,7 +44,7 @@ class Data(keras.utils.PyDataset):
 
 
 def write_records():
-    """Write the records that the reading job reads, unless they are there."""
+    """Write the records that the reading job reads, unless they exist."""
     if RECORDS.exists():
         return
     unfinished = pathlib.Path(tempfile.mkdtemp(dir=RECORDS.parent))
@@ -107,7 +107,7 @@ _ROWS = np.random.default_rng(0).random((4096, 20), "float32")
 
 
 def _record(number):
-    """A record, read from the disk each time: the system is told to forget it before and after."""
+    """A record, read from the disk each time: it is dropped from the page cache before and after."""
     file = os.open(RECORDS / f"{number % RECORD_COUNT}.bin", os.O_RDONLY)
     try:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,10 +1,10 @@
-"""Start-to-first-step time of a trial: a fork of the warm server against a plain subprocess.
+"""Time from start to first step of a trial: a fork of the warm server against a plain subprocess.
 
     python tests/benchmarks/launch.py [--rounds 7]
 
-Method: both servers are started first, so that each is at its best (the fork server has imported the backend, once; its
-cost is printed). Then trials of a tiny model are started in turn, fork and plain, and broken off when their first training
-step has ended. The ratio is that of neighbouring runs; its median and range are printed.
+Method: both servers are started first; the fork server imports the backend once, and the time of that is printed. Then
+trials of a tiny model start in turn, fork and plain, and are stopped after their first training step. The ratio is that of
+neighbouring runs; its median and range are printed.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def build_model():
 
 
 def first_step_seconds(launcher):
-    """From asking for a trial to the end of its first step."""
+    """Seconds from the request for a trial to the end of its first step."""
     started = time.perf_counter()
     running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(8), Limits(None, 2**33), 120))
     for phase in running:
@@ -53,8 +53,8 @@ def main():
         first_step_seconds(plain)
         pairs = [(first_step_seconds(fork), first_step_seconds(plain)) for _ in range(rounds)]
     ratios = [b / a for a, b in pairs]
-    here = detect()
-    print(f"{here.processor}, {here.cores} cores, Python {platform.python_version()}, Keras {keras.__version__}")
+    machine = detect()
+    print(f"{machine.processor}, {machine.cores} cores, Python {platform.python_version()}, Keras {keras.__version__}")
     print(f"starting the warm server, once a tune: {warm_seconds:.2f} s")
     print("start to first step, median of", rounds)
     print(f"  warm fork         {statistics.median(a for a, _ in pairs):6.2f} s")

@@ -1,14 +1,14 @@
-"""Whole tunes of three jobs, side by side with the best of their exhaustive grid.
+"""Whole tunes of three jobs, compared with the best config of their exhaustive grid.
 
     python tests/benchmarks/live.py           print the frozen figures
-    python tests/benchmarks/live.py --run     tune each job three times (half an hour), and freeze that in live.json
+    python tests/benchmarks/live.py --run     tune each job three times (half an hour) and freeze the figures in live.json
 
 Method. `autofit tune` runs as a user runs it, with a fresh storage, over the space of the job's table (`tables.py`: five
-batch sizes; one thread, 2 and 4 threads or processes, queues of 2 and 10). Then the config that it chose and the best of
-the table are measured anew, in turn, each eight times, in processes of their own (once for each two configs); the ratio is
-the geometric mean of those of neighbouring runs. Tuning seconds are wall-clock time of the whole command, describing and
-confirming included; the grid's are those of its 45 configs, each read four times (one reading is off by 10 %), as they were
-when the table was measured; one round is a quarter of that.
+batch sizes; one thread, 2 and 4 threads or processes, queues of 2 and 10). Then the chosen config and the best of the table
+are measured in turn, eight times each, in processes of their own (once for each pair of configs); the ratio is the
+geometric mean over neighbouring runs. The tune's seconds are wall-clock time of the whole command, describing and
+confirming included; the grid's are those of its 45 configs with four readings each (one reading is off by 10 %), taken when
+the table was measured; one round is a quarter of that.
 """
 
 import argparse
@@ -39,15 +39,15 @@ PAIRS = 8
 
 
 def tune(job, table, folder):
-    """Run the command; returns its result and the seconds it took."""
-    told = {
+    """Run the command; returns its result and its wall-clock seconds."""
+    document = {
         "build_model": f"{HERE / 'jobs.py'}:build_model",
         "model_kwargs": {"job": job},
         "data": f"{HERE / 'jobs.py'}:Data",
         "data_kwargs": {"job": job},
         "space": {knob: list(values) for knob, values in table.space.knobs().items()},
     }
-    (folder / "job.yaml").write_text(yaml.safe_dump(told))
+    (folder / "job.yaml").write_text(yaml.safe_dump(document))
     command = ["tune", "job.yaml", "--output", "result.json", "--storage", "trials.db", "--fresh", "--quiet"]
     started = time.perf_counter()
     subprocess.run(
@@ -76,7 +76,7 @@ def side_by_side(job, chosen, best):
 
 
 def run(runs):
-    """Tune each job so many times; a row for each tune."""
+    """Tune each job `runs` times; yields a row for each tune."""
     for job in JOBS:
         table = tables.Table(job)
         best = max(table.space.configs(), key=table.true_rate)
@@ -100,7 +100,7 @@ def run(runs):
 
 
 def show(row):
-    """A line for a tune."""
+    """Print the line of a tune."""
     share = row["seconds"] / row["grid_seconds"]
     ratio, low, high = row["ratio"]
     print(
@@ -113,11 +113,11 @@ def show(row):
 def main():
     """Print the frozen figures, or tune, compare and freeze."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", action="store_true", help="tune anew, and freeze what comes out in live.json")
+    parser.add_argument("--run", action="store_true", help="run the tunes and freeze their figures in live.json")
     parser.add_argument("--runs", type=int, default=3, help="tunes of each job (default: 3)")
     arguments = parser.parse_args()
-    here = detect()
-    machine = f"{here.processor}, {here.cores} cores, Python {platform.python_version()}"
+    host = detect()
+    machine = f"{host.processor}, {host.cores} cores, Python {platform.python_version()}"
     frozen = {"machine": machine} if arguments.run else json.loads(FROZEN.read_text())
     print(frozen["machine"])
     print(f"{'':9} {'chosen':32} {'best of the grid':32} {'ratio (95 %)':19} trials OOMs    s of grid of a round")

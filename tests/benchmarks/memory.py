@@ -1,25 +1,25 @@
-"""Memory: what is measured against what is predicted from two trials, and estimated from none.
+"""Memory: measured peaks against predictions from two trials and estimates without any.
 
-    python tests/benchmarks/memory.py             print the tables, from the measurements in memory.json
-    python tests/benchmarks/memory.py --measure   measure what memory.json lacks first (an hour and a half for all of it)
+    python tests/benchmarks/memory.py             print the tables from the measurements in memory.json
+    python tests/benchmarks/memory.py --measure   first measure the cases missing in memory.json (all: an hour and a half)
     python tests/benchmarks/memory.py --onednn    the same with oneDNN's kernels, in memory-onednn.json; without XLA
 
 Method. Everything is measured by autofit's own trials, each in a process of its own: device memory is the peak of the
 allocator (on a CPU: TensorFlow's BFC allocator under a limit of 10 GiB), host memory the peak of ΣPSS over the process tree
-with the queue seen full. Nine models x (float32, Adam), (mixed_float16, SGD) without XLA and (float32, SGD),
-(mixed_float16, Adam) with it: every level of precision, optimizer and XLA meets every model and every level of another.
-Each case runs at two small batches, b and 2b, and at 8b and 16b.
+once the queue was full. Nine models x (float32, Adam), (mixed_float16, SGD) without XLA and (float32, SGD),
+(mixed_float16, Adam) with it: every model meets every level of precision, optimizer and XLA, and every pair of levels
+occurs. Each case runs at two small batches, b and 2b, and at 8b and 16b.
 
-1. Two probes: `MemorySurrogate` is given the trials at b and 2b (and the estimates, as in a tune) and predicts 8b and 16b.
-2. No run: the estimates of a describing trial alone, at all four batches. Beside it the layer-sum formula that is passed
-   around on the web: all layers' outputs, once, and the parameters, once, times the bytes of a number.
-3. Host: for each pipeline the surrogate is given the 4 smallest of 12 settings and predicts the other 8.
-4. A hundred limits, drawn evenly between the smallest and the largest peak measured for a randomly drawn case: the largest
-   measured batch whose predicted upper bound is within the limit (the default margin) against the largest that fitted.
-   What is beyond the four batches does not count.
+1. Two probes: `MemorySurrogate` gets the trials at b and 2b (and the estimates, as in a tune) and predicts 8b and 16b.
+2. No run: the estimates of a describing trial, at all four batches. For comparison the layer-sum formula found on the web:
+   the outputs of all layers and the parameters, each once, times the bytes of a number.
+3. Host: for each pipeline the surrogate gets the 4 smallest of 12 settings and predicts the other 8.
+4. A hundred limits, each drawn uniformly between the smallest and the largest peak of a randomly drawn case: the largest
+   measured batch whose predicted upper bound is within the limit (the default margin), against the largest that fits.
+   Only the four measured batches count.
 
-The surrogate's constants of scale were chosen on tables 1 and 4: those two are not held out. ΣPSS counts a page of a
-library that another program maps too for a part: measure host memory with nothing else running.
+The scale constants of the surrogate were chosen on tables 1 and 4, which are therefore not held out. A library page that
+other programs map counts in ΣPSS only in part: measure host memory on an otherwise idle machine.
 """
 
 import argparse
@@ -70,7 +70,7 @@ DESCRIPTIONS = TypeAdapter(Description)
 
 
 def cases(names=None, *, onednn=False):
-    """(key, model kwargs, batches) of every device case; XLA's kernels are its own, with oneDNN or without."""
+    """(key, model kwargs, batches) of every device case; with oneDNN without XLA, which does not use it."""
     import zoo
 
     for build, (precision, optimizer, xla) in itertools.product(zoo.MODELS, COMBINATIONS):
@@ -83,7 +83,7 @@ def cases(names=None, *, onednn=False):
 
 
 def measure_device(frozen, file, names, *, onednn):
-    """Fill in the peaks and the descriptions that are lacking, case by case."""
+    """Measure the missing peaks and descriptions, case by case."""
     for key, kwargs, batches in cases(names, onednn=onednn):
         case = frozen["device"].setdefault(key, {"peaks": {}})
         lacking = [b for b in batches if str(b) not in case["peaks"]]
@@ -107,7 +107,7 @@ def measure_device(frozen, file, names, *, onednn):
 
 
 def layer_sum_bytes(kwargs, batch):
-    """The formula from the web: number size x (batch x numbers in all layers' outputs + parameters)."""
+    """The formula from the web: number size x (batch x numbers in the outputs of all layers + parameters)."""
     import keras
     import zoo
 
@@ -120,7 +120,7 @@ def layer_sum_bytes(kwargs, batch):
 
 
 def measure_host(frozen):
-    """Fill in the host peaks that are lacking."""
+    """Measure the missing host peaks."""
     for name, settings in PIPELINES.items():
         case = frozen["host"].setdefault(name, {"trials": {}})
         lacking = [c for c in settings if str(c) not in case["trials"]]
@@ -138,7 +138,7 @@ def measure_host(frozen):
 
 
 def host_workload(name):
-    """The pipeline `name` before a light model."""
+    """The workload of the pipeline `name`, with a light model."""
     if name == "arrays":
         return Workload(
             reference("build_light_model"),
@@ -160,12 +160,12 @@ def reference(name):
 
 
 def save(frozen, file):
-    """Write what has been measured so far."""
+    """Write the measurements so far."""
     file.write_text(json.dumps(frozen, indent=1) + "\n")
 
 
 def ran(config, device_bytes=None, host_bytes=None, queued=None):
-    """A trial that ran to its end."""
+    """A finished trial."""
     evidence = Evidence("ran to its end")
     return Trial(
         config,
@@ -188,7 +188,7 @@ def two_probes(frozen):
 
 
 def print_errors(title, errors, covered=None):
-    """One line of a table."""
+    """Print one line of a table."""
     sizes = sorted(abs(e) for e in errors)
     middle, most = statistics.median(sizes), sizes[int(0.9 * len(sizes))]
     line = f"  {title:24} n {len(errors):3}  median {middle:6.1%}  90 % within {most:6.1%}  worst {sizes[-1]:6.1%}"
@@ -196,7 +196,7 @@ def print_errors(title, errors, covered=None):
 
 
 def by_xla(keyed):
-    """Split (key, …) into all, without XLA, with XLA."""
+    """Group tuples (key, …) as all, without XLA, with XLA; returns titles and groups."""
     keyed = list(keyed)
     groups = (("all", ""), ("without XLA", "/plain"), ("with XLA", "/xla"))
     split = [(title, [item for item in keyed if item[0].endswith(end)]) for title, end in groups]
@@ -234,7 +234,7 @@ def print_device_tables(frozen):
 def print_limits(frozen, count=100, seed=0):
     """Table 4."""
     chance = random.Random(seed)
-    found = collections.Counter()
+    verdicts = collections.Counter()
     short = []
     keys = sorted(frozen["device"])
     for _ in range(count):
@@ -255,12 +255,12 @@ def print_limits(frozen, count=100, seed=0):
         chosen = [b for b in batches if b in tried or surrogate.device(FitConfig(b)).upper_bytes <= limit]
         right, best = max(fits), max(chosen, default=0)
         verdict = "right" if best == right else "too small" if best < right else "too large"
-        found[verdict] += 1
+        verdicts[verdict] += 1
         if verdict == "too small":
             short.append(right / max(best, 1))
     print(f"\n4. The largest batch predicted to fit, {count} random limits")
     by = f", by {statistics.median(short):.0f} times (median)" if short else ""
-    print(f"  right {found['right']}, too small {found['too small']}{by}, too large {found['too large']}")
+    print(f"  right {verdicts['right']}, too small {verdicts['too small']}{by}, too large {verdicts['too large']}")
 
 
 def print_host_table(frozen):
@@ -287,7 +287,7 @@ def print_host_table(frozen):
 
 
 def main():
-    """Measure what is lacking if asked to, then print the tables."""
+    """Measure the missing cases on request, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     memories = ("device", "host")
     parser.add_argument("--measure", nargs="*", choices=memories, help="measure what memory.json lacks (default: both)")

@@ -1,7 +1,4 @@
-"""The ways a user might search instead of autofit, and autofit's own, all over the same configs, limits and trials.
-
-Each is a generator of what it tried: `(config, measurement)`. Each says by `chosen(tried)` what it would hand back.
-"""
+"""Ways to search: what a user might do instead of autofit, and autofit's own, all with the same configs and limits."""
 
 import itertools
 import math
@@ -23,23 +20,23 @@ warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning
 
 
 class Peer:
-    """A way to search. `prefixes`: whether what it does in n trials is the beginning of what it does in more."""
+    """A way to search; a search with fewer trials is the beginning of one with more."""
 
     def __init__(self, name):
         self.name = name
 
     def search(self, case, most, draw):
-        """Yield (config, measurement) of at most so many trials."""
+        """Yield (config, measurement) of at most `most` trials."""
         raise NotImplementedError
 
     def finish(self, case, tried, draw):
-        """What it hands back after these trials, and the further trials that this took."""
+        """Choose a config after these trials; returns it (None if none ran) and the further trials that this took."""
         ran = [(c, m) for c, m in tried if m.outcome is Outcome.OK]
         return (max(ran, key=lambda t: t[1].samples_per_second)[0] if ran else None), []
 
 
 class Optuna(Peer):
-    """One of Optuna's samplers, told of both constraints; each knob is an index into its values."""
+    """One of Optuna's samplers, with both constraints set; each knob is an index into its values."""
 
     def __init__(self, name, make):
         super().__init__(name)
@@ -51,7 +48,7 @@ class Optuna(Peer):
         mapped = {}
         for _ in range(most):
             trial = study.ask()
-            drawn = FitConfig(**{k: v[trial.suggest_int(k, 0, len(v) - 1)] for k, v in knobs.items()})
+            drawn = FitConfig(**{knob: v[trial.suggest_int(knob, 0, len(v) - 1)] for knob, v in knobs.items()})
             if drawn not in mapped:
                 mapped[drawn] = _nearest(case.space.canonical(drawn), legal)
             measurement = case.run(mapped[drawn], draw)
@@ -62,7 +59,7 @@ class Optuna(Peer):
 
 
 class Doubling(Peer):
-    """Double the batch at Keras's default workers until it no longer fits, and bisect if told to; the largest that ran."""
+    """Double the batch at Keras's default workers until it no longer fits, then bisect if `bisect`; chooses the largest."""
 
     def __init__(self, name, bisect=False):
         super().__init__(name)
@@ -70,23 +67,23 @@ class Doubling(Peer):
 
     def search(self, case, most, draw):
         sizes = _sizes(case)
-        low, high, place = None, None, _place(sizes, 2)
+        low, high, index = None, None, _index_of(sizes, 2)
         for _ in range(most):
-            config = _at_defaults(case, sizes[place])
+            config = _at_defaults(case, sizes[index])
             measurement = case.run(config, draw)
             yield config, measurement
             if measurement.outcome is Outcome.OK:
-                low = place
+                low = index
             else:
-                high = place
+                high = index
             if high is None:
-                if place == len(sizes) - 1:
+                if index == len(sizes) - 1:
                     return
-                place = max(place + 1, _place(sizes, 2 * sizes[place]))
+                index = max(index + 1, _index_of(sizes, 2 * sizes[index]))
             elif not self._bisect or low is None or high - low <= 1:
                 return
             else:
-                place = (low + high) // 2
+                index = (low + high) // 2
 
     def finish(self, case, tried, draw):
         ran = [c for c, m in tried if m.outcome is Outcome.OK]
@@ -94,18 +91,18 @@ class Doubling(Peer):
 
 
 class Shrinking(Peer):
-    """From the largest batch down by halves at Keras's default workers; the first that runs."""
+    """Halve the batch at Keras's default workers, from the largest, until one runs; chooses that."""
 
     def search(self, case, most, draw):
         sizes = _sizes(case)
-        place = len(sizes) - 1
+        index = len(sizes) - 1
         for _ in range(most):
-            config = _at_defaults(case, sizes[place])
+            config = _at_defaults(case, sizes[index])
             measurement = case.run(config, draw)
             yield config, measurement
-            if measurement.outcome is Outcome.OK or place == 0:
+            if measurement.outcome is Outcome.OK or index == 0:
                 return
-            place = min(place - 1, _place(sizes, sizes[place] / 2))
+            index = min(index - 1, _index_of(sizes, sizes[index] / 2))
 
 
 class Grid(Peer):
@@ -125,7 +122,7 @@ class Grid(Peer):
 
 
 class Autofit(Peer):
-    """FrontierSampler and, if `races`, another run of each finalist; `without` takes a part of the proposer away."""
+    """FrontierSampler and, if `races`, another run of each finalist; `without` disables a part of the proposer."""
 
     def __init__(self, name, *, without=None, ceilings=True, races=True, tolerance=0.0):
         super().__init__(name)
@@ -164,14 +161,14 @@ class Autofit(Peer):
     def finish(self, case, tried, draw):
         trials, again = [Trial(c, m) for c, m in tried], []
         estimates = self._last.rates(trials) if self._races else {}
-        last, rates = selection.finalists(trials, case.limits, self._tolerance, estimates), {}
-        for trial in last if self._races and len(last) > 1 else ():
+        finalists, rates = selection.finalists(trials, case.limits, self._tolerance, estimates), {}
+        for trial in finalists if self._races and len(finalists) > 1 else ():
             again.append((trial.config, self._seen(case.run(trial.config, draw))))
             if again[-1][1].outcome is not Outcome.OK:
                 rates = {}
                 break
             rates[trial.config] = selection.updated_rate(*estimates[trial.config], again[-1][1])
-        chosen = selection.choose(last if rates else trials, case.limits, self._tolerance, rates)
+        chosen = selection.choose(finalists if rates else trials, case.limits, self._tolerance, rates)
         return (chosen.config if chosen else None), again
 
     def _seen(self, measurement):
@@ -181,7 +178,7 @@ class Autofit(Peer):
 
 
 def nearest(space, config):
-    """The config of a space closest to one that may lie outside of it, knob by knob."""
+    """The config of a space nearest to any config, knob by knob."""
     knobs = {
         knob: min(values, key=lambda value: abs(value - (getattr(config, knob) or 0)))
         for knob, values in space.knobs().items()
@@ -190,13 +187,13 @@ def nearest(space, config):
 
 
 def without_memory(proposer):
-    """Know of memory only what has run out of it."""
+    """Predict no memory: only OOMs rule configs out."""
     nothing = np.zeros(len(proposer.feasible.configs))
     proposer.feasible.memory = lambda trials: SimpleNamespace(shares=lambda at, deviations: ((nothing, nothing),) * 2)
 
 
 def without_throughput(proposer):
-    """Leave the choice to TPE from the fourth trial on, within what fits, and believe the readings."""
+    """Let TPE choose from the fourth trial on, among what fits, and take the readings for the rates."""
     proposer.error = lambda trials: 1.0 if len(trials) >= 3 else None
     proposer.rates = lambda trials: {
         t.config: (math.log(t.measurement.samples_per_second), 0.04) for t in trials if t.measurement.outcome is Outcome.OK
@@ -204,7 +201,7 @@ def without_throughput(proposer):
 
 
 def peers():
-    """All of them."""
+    """All ways to search."""
     samplers = optuna.samplers
     return [
         Autofit("autofit"),
@@ -221,7 +218,7 @@ def peers():
 
 
 def ablations():
-    """autofit with a part taken away, and with its usual tolerance."""
+    """autofit with a part disabled, and with its usual tolerance."""
     return [
         Autofit("autofit"),
         Autofit("without memory model", without=without_memory),
@@ -236,8 +233,8 @@ def _sizes(case):
     return list(case.space.knobs()["batch_size"])
 
 
-def _place(sizes, wanted):
-    """The place of the batch nearest to the one wanted."""
+def _index_of(sizes, wanted):
+    """The index of the batch size nearest to the one wanted."""
     return min(range(len(sizes)), key=lambda i: abs(math.log2(sizes[i] / wanted)))
 
 

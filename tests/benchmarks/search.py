@@ -1,18 +1,19 @@
-"""The search: regret, out-of-memory trials, trials and seconds of autofit and of every way a user might take instead.
+"""The search: regret, out-of-memory trials, trials and seconds of autofit and of the ways a user might search instead.
 
-    python tests/benchmarks/search.py               print the frozen tables (as they stand in search.txt)
+    python tests/benchmarks/search.py               print the frozen tables (the same as search.txt)
     python tests/benchmarks/search.py --quick       a fresh run on a fifth of the surfaces (under five minutes)
     python tests/benchmarks/search.py --run         a fresh run of everything, frozen in search.json (about an hour;
                                                     Optuna's GP needs torch)
 
-Cases. Eight jobs measured on a real machine over a coarse grid (`tables.py`), and random surfaces (`surfaces.py`). Forms
-and constants of the search were developed on the surfaces 0 to 299 and the tables compute, gil, pickling and host. Reported
-are the others: the surfaces 1000 to 1099, and the tables reading, decoding, device and tiny, each with five seeds.
+Cases. Eight jobs measured on a real machine over a coarse grid (`tables.py`), and random surfaces (`surfaces.py`). The
+models and constants of the search were developed on the surfaces 0 to 299 and the tables compute, gil, pickling and host.
+The results are of held-back cases: the surfaces 1000 to 1099, and the tables reading, decoding, device and tiny with five
+seeds each.
 
-Regret is 1 - (true rate of what is handed back) / (the best true rate of any config of the space that fits). All search the
-same configs under the same limits, and every one may look at the same trials; autofit reads the two ceilings that its
-trials report, too. Regret is at a tolerance of 0, so that all want the same thing: the highest rate. Seconds are modelled:
-those of each trial, a device OOM 22 s. autofit's further runs of its finalists are in its trials and seconds.
+Regret is 1 - (true rate of the chosen config) / (best true rate of any config of the space that fits). All search the same
+configs under the same limits and read the same trials; autofit also reads the two ceilings that its trials report. The
+tolerance is 0, so that all look for the highest rate. Seconds are modelled: those of each trial, 22 s for a device OOM. The
+repeated runs of autofit's finalists count in its trials and seconds.
 """
 
 import argparse
@@ -49,8 +50,8 @@ FIRST_SURFACE, SURFACES, SEEDS = 1000, 100, 5
 STRESSES = {
     "workspace jumps x 3": Stress(jumps=3.0),
     "noise 8 %": Stress(noise=0.08),
-    "sample bytes told x 0.6": Stress(told_bytes=0.6),
-    "sample bytes told x 1.5": Stress(told_bytes=1.5),
+    "sample bytes told x 0.6": Stress(sample_bytes_factor=0.6),
+    "sample bytes told x 1.5": Stress(sample_bytes_factor=1.5),
 }
 GRID_TRIALS = 200
 
@@ -86,7 +87,7 @@ def search(task, budgets=BUDGETS):
 
 
 def tasks(surfaces, stressed):
-    """What the tables of results are made of."""
+    """Every (peer, group, kind, case, stress, seed) of the tables of results."""
     names = [p.name for p in peers.peers()]
     cases = [("surface", FIRST_SURFACE + n, 0) for n in range(surfaces)]
     cases += [("table", job, seed) for job, seed in itertools.product(HELD_BACK, range(SEEDS))]
@@ -103,10 +104,10 @@ def tasks(surfaces, stressed):
 
 
 def interval(values, statistic, draw):
-    """95 % of bootstrapped statistics."""
+    """95 % interval of a statistic, by bootstrap."""
     values = np.asarray(values)
-    found = [statistic(values[draw.integers(len(values), size=len(values))]) for _ in range(500)]
-    return np.percentile(found, [2.5, 97.5])
+    statistics_drawn = [statistic(values[draw.integers(len(values), size=len(values))]) for _ in range(500)]
+    return np.percentile(statistics_drawn, [2.5, 97.5])
 
 
 def print_table(rows, group, names, budgets=BUDGETS):
@@ -118,15 +119,15 @@ def print_table(rows, group, names, budgets=BUDGETS):
     print(f"\n{title}")
     for name in names:
         for budget in (*budgets, GRID_TRIALS):
-            found = [r for r in rows if r[0] == name and r[1] == group and r[4] == budget]
-            if not found:
+            searches = [r for r in rows if r[0] == name and r[1] == group and r[4] == budget]
+            if not searches:
                 continue
-            regrets = [r[5] for r in found]
+            regrets = [r[5] for r in searches]
             cells = []
             for quantile in (50, 90):
                 low, high = interval(regrets, lambda v, q=quantile: np.percentile(v, q), draw)
                 cells.append(f"{np.percentile(regrets, quantile):6.1%} ({low:5.1%} to {high:5.1%})")
-            ooms, trials, seconds = (np.mean([r[i] for r in found]) for i in (6, 7, 8))
+            ooms, trials, seconds = (np.mean([r[i] for r in searches]) for i in (6, 7, 8))
             print(f"{name:25} {budget:5}  {cells[0]}  {cells[1]}  {ooms:5.2f} {trials:6.1f} {seconds:7.0f}")
 
 
@@ -134,10 +135,10 @@ def print_by_case(rows):
     """autofit at 8 trials on each table."""
     print("\nautofit at 8 trials, each table: mean regret of five seeds, OOMs, trials")
     for case in dict.fromkeys(r[2] for r in rows if r[2].startswith("table")):
-        found = [r for r in rows if r[0] == "autofit" and r[2] == case and r[4] == 8]
-        kind = "held back" if found[0][1] == "held back" else "developed on"
-        print(f"  {case:18} {kind:13} {np.mean([r[5] for r in found]):6.1%} {np.mean([r[6] for r in found]):5.2f} "
-              f"{np.mean([r[7] for r in found]):5.1f}")  # fmt: skip
+        searches = [r for r in rows if r[0] == "autofit" and r[2] == case and r[4] == 8]
+        kind = "held back" if searches[0][1] == "held back" else "developed on"
+        regret, ooms, trials = (np.mean([r[i] for r in searches]) for i in (5, 6, 7))
+        print(f"  {case:18} {kind:13} {regret:6.1%} {ooms:5.2f} {trials:5.1f}")
 
 
 def print_results(frozen):
@@ -172,11 +173,11 @@ class Instant:
         return self._surface.run(spec.config, self._draw)
 
     def close(self):
-        """Nothing to end."""
+        """Nothing to close."""
 
 
 def driver_milliseconds():
-    """What loop, sampler and SQLite storage take for a trial: at the 26th to 30th of five searches, (worst, median)."""
+    """Milliseconds a trial in the loop, the sampler and SQLite: (worst, median) of trials 26 to 30 of five searches."""
     gaps = []
     for seed in range(5):
         surface = Surface(FIRST_SURFACE + seed)
@@ -206,7 +207,7 @@ def driver_milliseconds():
 
 
 def main():
-    """Run what is asked for, then print."""
+    """Run on request, then print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run everything and freeze it in search.json")
     parser.add_argument("--quick", action="store_true", help="run on a fifth of the surfaces, without Optuna's GP")
@@ -217,9 +218,10 @@ def main():
         return
     share = 5 if arguments.quick else 1
     wanted = [t for t in tasks(SURFACES // share, SURFACES // share) if not arguments.quick or t[0] != "GP"]
-    here = detect()
+    machine = detect()
+    versions = f"Python {platform.python_version()}, Optuna {optuna.__version__}"
     frozen = {
-        "machine": f"{here.processor}, {here.cores} cores, Python {platform.python_version()}, Optuna {optuna.__version__}",
+        "machine": f"{machine.processor}, {machine.cores} cores, {versions}",
         "driver_milliseconds": driver_milliseconds(),
     }
     with ProcessPoolExecutor(arguments.processes) as pool:

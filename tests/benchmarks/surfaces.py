@@ -1,10 +1,9 @@
-"""Random but realistic machines and models: throughput and memory of any config, from formulas that no search is told.
+"""Random but realistic machines and models: throughput and memory of any config, from formulas unknown to the searches.
 
-A surface knows things that autofit's forms do not: tiles (a batch that is no multiple of 64, 32 or 16 is slower), a decline
-at large batches, jumps of a workspace's size, an allocator that rounds and fragments, threads that slow the step down where
-they fight for the interpreter's lock, a join of input and compute that is sharper with a longer queue. What autofit's forms
-share with it, and what therefore favours autofit: an affine step, workers that help up to a capacity, memory affine in the
-batch and in what the queue holds.
+A surface has effects that autofit's models lack: tiles (a batch that is no multiple of 64, 32 or 16 is slower), a decline
+at large batches, jumps of a workspace's size, an allocator that rounds and fragments, threads that slow the step down while
+they compete for the interpreter's lock, a sharper join of input and compute with a longer queue. autofit's models share, to
+its advantage: an affine step, workers that help up to a capacity, memory affine in the batch and in the queued batches.
 """
 
 import math
@@ -24,17 +23,17 @@ SPACE = SearchSpace(
     max_queue_size=(2, 4, 10, 20, 40),
     use_multiprocessing=(False, True),
 )
-OOM_SECONDS = 20.0  # a failing allocation is retried for 10 s, then there is an end to clear up
+OOM_SECONDS = 20.0  # a failing allocation is retried for 10 s; the rest is clean-up
 START_SECONDS, RATE_SECONDS = 2.0, 4.0  # of a trial: process and first step; the three rates
 
 
 @dataclass(frozen=True)
 class Stress:
-    """What makes a surface harder: workspace jumps times `jumps`, noise of a rate, sample bytes told wrong by a factor."""
+    """What makes a surface harder: factor on workspace jumps, noise of a rate, factor on the stated bytes of a sample."""
 
     jumps: float = 1.0
     noise: float = 0.03
-    told_bytes: float = 1.0
+    sample_bytes_factor: float = 1.0
 
 
 class Surface:
@@ -72,16 +71,16 @@ class Surface:
 
     @property
     def limits(self):
-        """What a user would be told that there is."""
+        """The limits that a user would set: all of the memory."""
         return Limits(int(self.device), int(self.host))
 
     def description(self):
-        """What a describing trial would say, without an estimate of device memory."""
+        """The description of a describing trial, without an estimate of device memory."""
         return Description(
             input_kind="PyDataset",
             knobs={knob: knob for knob in SPACE.knobs()},
             sample_count=None,
-            sample_bytes=int(self.sample_bytes * self.stress.told_bytes),
+            sample_bytes=int(self.sample_bytes * self.stress.sample_bytes_factor),
             parameter_count=0,
             parameter_bytes=0,
             optimizer_bytes=0,
@@ -130,7 +129,7 @@ class Surface:
         return self.process + held * at.batch * self.sample_bytes + at.workers * at.processes * self.worker
 
     def fits(self, at):
-        """Whether it runs at all."""
+        """Which configs run."""
         return (self.device_bytes(at) <= self.usable_device) & (self.host_bytes(at) <= 0.97 * self.host)
 
     def best(self, configs):
@@ -144,15 +143,15 @@ class Surface:
         return float(self.rate(at)[0]) if self.fits(at)[0] else 0.0
 
     def run(self, config, draw):
-        """A trial: what autofit's own would report."""
+        """A trial: the measurement that autofit would report."""
         at = ConfigArrays.of([config])
         device, host = float(self.device_bytes(at)[0]), float(self.host_bytes(at)[0])
         if device > self.usable_device:
-            told = Evidence("device full")
-            return Measurement(Outcome.DEVICE_OOM, told, START_SECONDS + OOM_SECONDS, host_peak_bytes=int(self.process))
+            evidence = Evidence("device full")
+            return Measurement(Outcome.DEVICE_OOM, evidence, START_SECONDS + OOM_SECONDS, host_peak_bytes=int(self.process))
         if host > 0.97 * self.host:
-            told = Evidence("host full", last_host_bytes=int(0.97 * self.host))
-            return Measurement(Outcome.HOST_OOM, told, START_SECONDS + RATE_SECONDS, host_peak_bytes=int(self.host))
+            evidence = Evidence("host full", last_host_bytes=int(0.97 * self.host))
+            return Measurement(Outcome.HOST_OOM, evidence, START_SECONDS + RATE_SECONDS, host_peak_bytes=int(self.host))
 
         def noisy(value, noise):
             return float(value) * math.exp(noise * draw.standard_normal())

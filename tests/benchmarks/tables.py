@@ -1,11 +1,11 @@
-"""Real jobs measured over a coarse grid, kept as data for searches to replay.
+"""Real jobs measured over a coarse grid, stored for searches to replay.
 
-    python tests/benchmarks/tables.py [JOB ...]     measure what tables/*.json lack (five minutes a job and round)
+    python tests/benchmarks/tables.py [JOB ...]     measure what is missing in tables/*.json (five minutes a job and round)
 
-Each job of `jobs.py` runs by autofit's own trials over four or five batch sizes, with one thread, and 2 and 4 threads or
+autofit's own trials run each job of `jobs.py` over four or five batch sizes, with one thread, and 2 and 4 threads or
 processes with queues of 2 and 10: 36 or 45 configs, in rounds, each in another order. Two readings of a config differ by 9
-to 28 % (median of a job), so that the jobs gil, reading and decoding were read four times; the others twice. Memory is read
-without limits that bind; a replay calls out of memory what reads above the job's limits.
+to 28 % (median of a job); the jobs gil, reading and decoding were therefore read four times, the others twice. Memory is
+read without binding limits; a replay reports an OOM where a reading exceeds the job's limits.
 """
 
 import argparse
@@ -38,7 +38,7 @@ DESCRIPTIONS, MEASUREMENTS = TypeAdapter(Description), TypeAdapter(Measurement)
 
 @dataclass(frozen=True)
 class TrialContext:
-    """What holds it back, the batch sizes of its table, and its limits in MiB (None: no limit that matters)."""
+    """A job: its bottleneck, the batch sizes of its table, and its limits in MiB (None: no binding limit)."""
 
     what: str
     batch_sizes: tuple
@@ -74,10 +74,10 @@ class TableSpace(SearchSpace):
 
 
 class Table:
-    """What was measured of one job, replayed: a trial is one of the readings of its config, drawn by chance.
+    """The measurements of one job, replayed: a trial is one of the readings of its config, drawn at random.
 
-    The true rate is the median of the readings, and the true peak the mean: a search that draws the highest of them
-    believes too much, as it would in life.
+    The true rate is the median of the readings and the true peak their mean, so that a search that draws the highest
+    reading overestimates the rate, as on a real machine.
     """
 
     on_cpu = True
@@ -91,23 +91,23 @@ class Table:
                 MEASUREMENTS.validate_python(row["measurement"])
             )
         self.cores, self.machine, self.versions = frozen["cores"], frozen["machine"], frozen["versions"]
-        asked = JOBS[job]
+        context = JOBS[job]
         self.limits = Limits(
-            asked.device_mib * 2**20 if asked.device_mib else None,
-            asked.host_mib * 2**20 if asked.host_mib else frozen["memory_bytes"],
+            context.device_mib * 2**20 if context.device_mib else None,
+            context.host_mib * 2**20 if context.host_mib else frozen["memory_bytes"],
         )
         values = {knob: tuple(sorted({getattr(c, knob) for c in self._readings})) for knob in KNOBS}
         self.space = TableSpace(**values, legal=tuple(self._readings))
 
     def description(self):
-        """What the describing trial said."""
+        """The description by the describing trial."""
         return self._description
 
     def fits(self, config):
         """Whether a config's peaks are within the limits."""
-        found = self._readings[config]
-        device = statistics.mean(m.device_peak_bytes or 0 for m in found)
-        host = statistics.mean(m.host_peak_bytes for m in found)
+        readings = self._readings[config]
+        device = statistics.mean(m.device_peak_bytes or 0 for m in readings)
+        host = statistics.mean(m.host_peak_bytes for m in readings)
         return (self.limits.device_bytes is None or device <= self.limits.device_bytes) and host <= self.limits.host_bytes
 
     def true_rate(self, config):
@@ -119,12 +119,12 @@ class Table:
         return max(self.true_rate(c) for c in configs)
 
     def seconds(self):
-        """What measuring the whole grid took, every reading of every config."""
-        return sum(m.seconds for found in self._readings.values() for m in found)
+        """Seconds that the whole grid took, every reading of every config."""
+        return sum(m.seconds for readings in self._readings.values() for m in readings)
 
     def rounds(self):
         """How often each config was read."""
-        return min(len(found) for found in self._readings.values())
+        return min(len(readings) for readings in self._readings.values())
 
     def run(self, config, draw):
         """A trial."""
@@ -133,10 +133,10 @@ class Table:
             return reading
         over = self.limits.device_bytes is not None and (reading.device_peak_bytes or 0) > self.limits.device_bytes
         if over:
-            told = Evidence("device full")
-            return Measurement(Outcome.DEVICE_OOM, told, OOM_SECONDS, host_peak_bytes=reading.host_peak_bytes)
-        told = Evidence("host full", last_host_bytes=self.limits.host_bytes)
-        return Measurement(Outcome.HOST_OOM, told, reading.seconds / 2, host_peak_bytes=self.limits.host_bytes)
+            evidence = Evidence("device full")
+            return Measurement(Outcome.DEVICE_OOM, evidence, OOM_SECONDS, host_peak_bytes=reading.host_peak_bytes)
+        evidence = Evidence("host full", last_host_bytes=self.limits.host_bytes)
+        return Measurement(Outcome.HOST_OOM, evidence, reading.seconds / 2, host_peak_bytes=self.limits.host_bytes)
 
 
 def grid(job):
@@ -148,13 +148,13 @@ def grid(job):
 
 
 def measure(job):
-    """Fill in what the table of a job lacks; yields each reading."""
+    """Measure what is missing in the table of a job; yields each reading."""
     path = FOLDER / f"{job}.json"
     path.parent.mkdir(exist_ok=True)
-    here = detect()
+    machine = detect()
     frozen = json.loads(path.read_text()) if path.exists() else {"readings": []}
-    frozen["machine"] = f"{here.processor}, {here.cores} cores, Python {platform.python_version()}"
-    frozen["cores"], frozen["memory_bytes"] = here.cores, here.memory_bytes
+    frozen["machine"] = f"{machine.processor}, {machine.cores} cores, Python {platform.python_version()}"
+    frozen["cores"], frozen["memory_bytes"] = machine.cores, machine.memory_bytes
     device = 10 * 2**30 if JOBS[job].device_mib else None
     limits = Limits(device, 18 * 2**30)
     workload = Workload(reference("build_model"), reference("Data"), model_kwargs={"job": job}, data_kwargs={"job": job})
@@ -190,8 +190,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", choices=[*JOBS, []], metavar="JOB", help=f"one of {', '.join(JOBS)}")
     for job in parser.parse_args().jobs or JOBS:
-        for config, m in measure(job):
-            print(f"{job}: {config}: {m.samples_per_second:,.0f} samples/s in {m.seconds:.1f} s", flush=True)
+        for config, reading in measure(job):
+            print(f"{job}: {config}: {reading.samples_per_second:,.0f} samples/s in {reading.seconds:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

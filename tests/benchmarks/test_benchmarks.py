@@ -1,4 +1,4 @@
-"""The benchmarks still run, and what is printed is what was frozen."""
+"""The benchmarks run, and print their frozen output."""
 
 import pathlib
 import subprocess
@@ -10,9 +10,9 @@ HERE = pathlib.Path(__file__).parent
 
 
 @pytest.mark.parametrize("name", ["memory", "search", "live"])
-def test_what_is_printed_is_what_was_frozen(name):
-    ran = subprocess.run([sys.executable, HERE / f"{name}.py"], capture_output=True, text=True, check=True, timeout=50)
-    assert ran.stdout == (HERE / f"{name}.txt").read_text()
+def test_the_output_is_the_frozen_one(name):
+    process = subprocess.run([sys.executable, HERE / f"{name}.py"], capture_output=True, text=True, check=True, timeout=50)
+    assert process.stdout == (HERE / f"{name}.txt").read_text()
 
 
 def test_every_way_of_searching_runs_on_a_surface_and_a_table(monkeypatch):

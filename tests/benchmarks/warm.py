@@ -1,15 +1,15 @@
-"""What an earlier tune is worth: trials, regret and out-of-memory trials of a search that begins with it, and of one that
-does not, side by side on the same surfaces with the same noise.
+"""The value of a warm start: trials, regret and OOMs with and without an earlier tune, on the same surfaces and noise.
 
-    python tests/benchmarks/warm.py             print the frozen table (as it stands in warm.txt)
+    python tests/benchmarks/warm.py             print the frozen table (the same as warm.txt)
     python tests/benchmarks/warm.py --run       a fresh run, frozen in warm.txt (some minutes)
 
-Cases. Random surfaces (`surfaces.py`); developed on the seeds 0 to 14, reported are 1000 to 1029, with two seeds each. The
-earlier tune is a whole search on the same surface changed as the line says; of it the later one gets the trials that ran.
+Cases. Random surfaces (`surfaces.py`): the search was developed on the seeds 0 to 14; the results are of 1000 to 1029, with
+two seeds each. The earlier tune is a whole search on the same surface, changed as the line says; the later one gets its
+finished trials.
 
-Neighbour: the surface of another model on the same data, as in a sweep over a model's width, whose steps and whose memory
-a sample are 2.5 times those of the earlier one, or a 2.5th. It runs out of memory; and taking over the model of throughput
-alone saved nothing (5.9 and 7.0 trials for 6.7, on the seeds developed on). So neighbours learn nothing from each other.
+Neighbour: another model on the same data, as in a sweep over a model's width, with 2.5 times the step time and memory a
+sample of the earlier one, or a 2.5th. A warm start from it runs out of memory, and the throughput model alone saves no
+trial (5.9 and 7.0 trials instead of 6.7, on the development seeds). Neighbours are therefore not used for a warm start.
 """
 
 import argparse
@@ -34,19 +34,19 @@ MOST_TRIALS = 12
 
 
 def with_limits(surface, factor):
-    """The device has so many times as much memory."""
+    """Multiply the device's memory."""
     surface.device *= factor
     surface.usable_device *= factor
 
 
 def with_versions(surface, factor):
-    """Steps and input take so many times as long, as by another version of the libraries."""
+    """Multiply the time of a step, and less that of the input, as another version of the libraries may."""
     surface.sample_seconds *= factor
     surface.making_seconds *= factor**0.5
 
 
 def with_width(surface, factor):
-    """Another model on the same data."""
+    """Multiply the step time and the memory a sample: another model on the same data."""
     surface.sample_seconds *= factor
     surface.held_per_sample *= factor
 
@@ -62,11 +62,11 @@ CHANGES = {
 
 
 class Warm(peers.Autofit):
-    """autofit that begins with the trials of an earlier search."""
+    """autofit with a warm start."""
 
     def __init__(self, warm_start):
         super().__init__("warm")
-        self._past = warm_start
+        self._warm_start = warm_start
 
     def sampler(self, case):
         """See `peers.Autofit`."""
@@ -76,7 +76,7 @@ class Warm(peers.Autofit):
             description=case.description(),
             limits=case.limits,
             cores=case.cores,
-            warm_start=self._past,
+            warm_start=self._warm_start,
         )
 
 
@@ -112,12 +112,12 @@ def main():
         numbers = range(arguments.first, arguments.first + arguments.surfaces)
         tasks = list(itertools.product(CHANGES, numbers, range(SEEDS)))
         with ProcessPoolExecutor(arguments.processes) as pool:
-            found = list(pool.map(search, tasks, chunksize=4))
+            results = list(pool.map(search, tasks, chunksize=4))
         count = arguments.surfaces * SEEDS
         title = f"cold > warm, {count} searches a line"
         lines = [f"{title:30} {'trials':>13} {'regret, p50':>15} {'p90':>15} {'OOMs':>13}"]
         for change in CHANGES:
-            rows = np.array([row for name, row in found if name == change])  # (searches, cold or warm, 3)
+            rows = np.array([row for name, row in results if name == change])  # (searches, cold or warm, 3)
             trials, ooms = rows[:, :, 0].mean(0), rows[:, :, 2].mean(0)
             middle, high = (np.percentile(rows[:, :, 1], q, axis=0) for q in (50, 90))
             lines.append(

@@ -1,4 +1,4 @@
-"""Models and data whose memory is measured: nine architectures, as people write them, small enough for two cores."""
+"""Models and data whose memory is measured: nine common architectures, small enough for two cores."""
 
 import dataclasses
 import pathlib
@@ -90,7 +90,7 @@ def cnn3d():
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """What a model takes and gives, one sample; and the smaller of two probes, samples (the larger is twice it)."""
+    """Shape of a model's sample and label, and the batch size of the first of two probes (the second is twice it)."""
 
     sample: tuple
     first_probe: int
@@ -130,7 +130,7 @@ def build_model(name, precision="float32", optimizer="adam", xla=False):
 
 
 class Batches(keras.utils.PyDataset):
-    """Random samples of the form that model `name` takes."""
+    """Random samples for the model `name`."""
 
     def __init__(self, name, batch_size, **kwargs):
         super().__init__(**kwargs)
@@ -146,7 +146,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def build_light_model(shape):
-    """A model that takes next to no time: what is measured is the pipeline before it."""
+    """A model of negligible step time, so that the pipeline is measured."""
     inputs = layers.Input(shape)
     outputs = layers.Dense(CLASSES)(layers.GlobalAveragePooling2D()(inputs))
     model = keras.Model(inputs, outputs)
@@ -155,7 +155,7 @@ def build_light_model(shape):
 
 
 class Photographs(keras.utils.PyDataset):
-    """The photographs of `examples/data`, decoded small and enlarged to `side` pixels anew for every sample."""
+    """The photographs of `examples/data`, decoded small and enlarged to `side` pixels for every sample."""
 
     FILES = sorted((pathlib.Path(__file__).parents[2] / "examples" / "data").glob("*.jpg"))
 

@@ -1,1 +1,1 @@
-"""Fitted models of what has been measured, each with its uncertainty: pure functions of trials."""
+"""Models of memory and throughput fitted to trials, each prediction with its uncertainty. Pure."""

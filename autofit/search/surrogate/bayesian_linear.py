@@ -1,4 +1,4 @@
-"""Bayesian linear regression with relative noise, coefficients that may not fall below zero, and censored points."""
+"""Bayesian linear regression with relative noise, lower bounds on coefficients, and censored points."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import numpy.typing as npt
 
 from autofit.search.config_arrays import Vector
 
-_ROUNDS = 30  # of imputing censored points; they settle in about ten
+_IMPUTATIONS = 30  # rounds of imputing censored points; they converge in about ten
+_LEAST_TAIL = 1e-12  # probability below which the inverse Mills ratio loses its digits
 _NORMAL_CONSTANT = math.sqrt(2 * math.pi)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One observation: `value` at `features`; `at_least` marks a censored one, of which the true value is higher.
+    """One observation, `value` at `features`; the true value of a censored one (`at_least`) is higher.
 
-    It is so many times as noisy as others as `noise` says.
+    `noise` multiplies the model's noise.
     """
 
     features: tuple[float, ...]
@@ -31,14 +32,14 @@ class Point:
 class LinearModel:
     """value = features · coefficients, with a Gaussian prior on each coefficient and noise relative to the value.
 
-    Conjugate update (Bishop, Pattern Recognition and Machine Learning, 3.3); a coefficient that would fall below its
-    `floor` is held there and the others are fitted anew; a censored point stands for the mean of the part of its
-    predictive distribution above what was seen (the E step of a Tobit regression).
+    Conjugate update (Bishop, Pattern Recognition and Machine Learning, 3.3). A coefficient that would fall below its floor
+    is held there and the others are refitted. A censored point is replaced by the mean of its predictive distribution above
+    the observed value (the E step of a Tobit regression).
 
     Args:
         mean: prior means of the coefficients.
-        deviation: their prior standard deviations.
-        points: what was observed.
+        deviation: prior standard deviations of the coefficients.
+        points: the observations.
         noise: standard deviation of an observation, relative to its value.
         floor: lowest value of each coefficient; -inf for none.
     """
@@ -54,15 +55,15 @@ class LinearModel:
         self._prior, self._floor = np.array(mean, float), np.array(floor, float)
         self._noise = noise
         self._precision = np.diag(1 / np.square(np.array(deviation, float)))
-        seen = [p for p in points if not p.at_least]
+        observed = [p for p in points if not p.at_least]
         censored = [p for p in points if p.at_least]
-        self._fit(seen)
-        for _ in range(_ROUNDS if censored else 0):
-            imputed = [Point(p.features, self._above(p), noise=p.noise) for p in censored]
-            self._fit([*seen, *imputed])
+        self._fit(observed)
+        for _ in range(_IMPUTATIONS if censored else 0):
+            imputed = [Point(p.features, self._mean_above(p), noise=p.noise) for p in censored]
+            self._fit([*observed, *imputed])
 
     def predict(self, rows: npt.NDArray[np.float64]) -> tuple[Vector, Vector]:
-        """For each row of features the expected value and its standard deviation, an observation's noise included."""
+        """Expected value and standard deviation for each row of features, an observation's noise included."""
         mean = rows @ self._mean
         return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean))
 
@@ -87,11 +88,11 @@ class LinearModel:
             held += low
         self._mean: Vector = mean
 
-    def _above(self, point: Point) -> float:
-        """The mean of a normal distribution's part above the value that was seen (the inverse Mills ratio)."""
+    def _mean_above(self, point: Point) -> float:
+        """The mean of the predictive distribution above the point's value (by the inverse Mills ratio)."""
         (mean,), (deviation,) = self.predict(np.array([point.features]))
         distance = (point.value - mean) / deviation
         tail = 0.5 * math.erfc(distance / math.sqrt(2))
-        if tail < 1e-12:
+        if tail < _LEAST_TAIL:
             return point.value * (1 + self._noise)
         return float(mean + deviation * math.exp(-(distance**2) / 2) / _NORMAL_CONSTANT / tail)

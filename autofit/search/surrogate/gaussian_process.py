@@ -1,4 +1,4 @@
-"""What a fitted form leaves over: Gaussian-process regression with fixed scales."""
+"""Gaussian-process regression with fixed scales, for the residuals of a parametric fit."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ class Residual:
 
     Args:
         amplitudes: standard deviation of each part.
-        places: for each part (n, d) coordinates in units of its length scales.
-        left: (n,) what the form left over.
-        noise: (n,) standard deviation of each.
+        points: for each part (n, d) coordinates in units of its length scales.
+        residuals: (n,) observed minus fitted values.
+        noise: (n,) standard deviation of each residual.
     """
 
-    def __init__(self, amplitudes: Sequence[float], places: Sequence[Matrix], left: Matrix, noise: Matrix) -> None:
-        self._amplitudes, self._places = amplitudes, places
-        covariance = self._covariance(places) + np.diag(np.square(noise))
+    def __init__(self, amplitudes: Sequence[float], points: Sequence[Matrix], residuals: Matrix, noise: Matrix) -> None:
+        self._amplitudes, self._points = amplitudes, points
+        covariance = self._covariance(points) + np.diag(np.square(noise))
         self._root = np.linalg.cholesky(covariance)
-        self._weights = np.linalg.solve(covariance, left)
+        self._weights = np.linalg.solve(covariance, residuals)
 
-    def predict(self, places: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
-        """Mean and standard deviation of the process, for each part (m, d) coordinates."""
-        near = self._covariance(places)
-        spread = np.linalg.solve(self._root, near.T)
-        variance = sum(a**2 for a in self._amplitudes) - np.square(spread).sum(0)
-        return near @ self._weights, np.sqrt(np.maximum(variance, 0.0))
+    def predict(self, points: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
+        """Mean and standard deviation of the process at new points: for each part (m, d) coordinates."""
+        covariance = self._covariance(points)
+        explained = np.linalg.solve(self._root, covariance.T)
+        variance = sum(a**2 for a in self._amplitudes) - np.square(explained).sum(0)
+        return covariance @ self._weights, np.sqrt(np.maximum(variance, 0.0))
 
-    def _covariance(self, places: Sequence[Matrix]) -> Matrix:
-        """Between new places and those that the process is fitted to."""
-        total = np.zeros((len(places[0]), len(self._places[0])))
-        for amplitude, new, old in zip(self._amplitudes, places, self._places, strict=True):
+    def _covariance(self, points: Sequence[Matrix]) -> Matrix:
+        """Between new points and those that the process is fitted to."""
+        total = np.zeros((len(points[0]), len(self._points[0])))
+        for amplitude, new, old in zip(self._amplitudes, points, self._points, strict=True):
             squares = np.square(new).sum(1)[:, None] + np.square(old).sum(1) - 2 * new @ old.T
             total += amplitude**2 * np.exp(-0.5 * np.maximum(squares, 0.0))
         return total

@@ -1,9 +1,9 @@
-"""What a config will hold in host memory, by part, from what is known before anything is trained. Pure.
+"""Host memory of a config by part, from the description alone. Pure.
 
-    H = process + device part on a CPU + (q + p)·b·s + w·(U + c·b·s)
+    H = process + step on a CPU + (q + p + t)·b·s + w·(U + c·b·s)
 
-with q batches queued, p more in passing, w worker processes, b samples a batch, s bytes a sample; U is what a forked worker
-has for itself (the pages it writes), c the batches that a worker process holds while it makes, pickles and sends one.
+with q batches queued, p more between queue and step, t threads that each make one, w worker processes, b samples a batch
+and s bytes a sample. A forked worker holds U bytes of its own (the pages it writes) and c batches.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from autofit.records.trial import Description, FitConfig
 from autofit.search.config_arrays import ConfigArrays, Vector
 
 PASSING_BATCHES = 3
-"""Batches between queue and step: one that is trained on, one prefetched, one being copied (measured: as the queue's)."""
+"""Batches between queue and step: in training, prefetched, being copied (measured: tests/trial/test_keras_facts.py)."""
 
 WORKER_BYTES = 60 * 2**20
-"""What a forked worker process writes of the pages it shares at first (measured: tests/benchmarks/memory.py)."""
+"""Bytes of shared pages that a forked worker process writes, and so copies (measured: tests/benchmarks/memory.py)."""
 
 WORKER_BATCHES = 2
 """Batches that a worker process holds: the one that it makes, and its pickled copy."""
 
-_LOOK_AHEAD = 1  # Keras holds max_queue_size + 1 (measured: tests/trial/test_keras_facts.py)
+_LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 (measured: tests/trial/test_keras_facts.py)
 
 
 def queued_batches(configs: ConfigArrays) -> Vector:
-    """Batches that are ready when the queue is full; 0 where there is no queue."""
-    return np.where(configs.queued, configs.queue + _LOOK_AHEAD, 0.0)
+    """Batches that are ready when the queue is full; 0 without a queue."""
+    return np.where(configs.queued, configs.queue + _LOOK_AHEAD_BATCHES, 0.0)
 
 
 def held_batches(configs: ConfigArrays) -> Vector:
-    """Batches that are done and that the process which trains holds: queued, and passing from the queue to the step."""
+    """Finished batches that the training process holds: in the queue, and between queue and step."""
     return queued_batches(configs) + PASSING_BATCHES
 
 
 def worker_threads(configs: ConfigArrays) -> Vector:
-    """Threads that make batches beside the one that trains."""
+    """Threads that make batches beside the training thread."""
     return np.where(configs.queued & ~configs.processes, configs.workers, 0.0)
 
 
 def worker_processes(configs: ConfigArrays) -> Vector:
-    """Processes beside the one that trains."""
+    """Processes that make batches beside the training process."""
     return np.where(configs.processes, configs.workers, 0.0)
 
 
 def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int) -> dict[str, int]:
-    """Host memory of a config by part, bytes.
+    """Estimate the host memory of a config by part, bytes.
 
     Args:
-        description: of the workload; `process_bytes` and `sample_bytes` count.
+        description: of the workload; only `process_bytes` and `sample_bytes` are used.
         config: the knobs.
-        step_bytes: the train step's peak where it runs on the CPU, 0 on an accelerator.
+        step_bytes: peak of the train step where it runs on the CPU; 0 on an accelerator.
     """
     configs = ConfigArrays.of([config])
     batch_bytes = (config.batch_size or 1) * description.sample_bytes

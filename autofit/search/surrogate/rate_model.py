@@ -1,13 +1,13 @@
-"""The forms of throughput: how fast the step alone, the input alone, and both together go, samples per second.
+"""Parametric models of the rates of the step alone, the input alone, and `fit`, samples per second.
 
     step     R_c  = b / (t0 + t1·b)                        affine in the batch: saturates
     input    R_in = b·min(n, g) / (p0 + p1·b)              n busy threads up to a capacity g (the GIL, the disk, the cores)
                   = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to G, x for pickling a sample ...
                     but at most 1 / r                      ... and r for taking it in, one after the other
-    fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they take turns; k large: the slower one rules
+    fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they alternate; k large: the slower one limits
 
-A worker beyond max_queue_size + 1 has nothing to do. A queue smooths over what varies: k rises with it. Minima are smooth
-ones, so that a fit has slopes to follow.
+A worker beyond max_queue_size + 1 is idle. A queue evens out variation: k grows with it. Minima are smooth, so that the fit
+has gradients.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Matrix = npt.NDArray[np.float64]
 NAMES = ("step_sample", "step_half", "input_sample", "input_half", "threads", "processes", "pickle", "receive", "overlap")
 """The parameters, each a natural logarithm: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k."""
 
-_QUEUE_SMOOTHING = 10.0  # a queue of so many batches doubles k (assumed; real joins have not been measured)
+_QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Logarithms of the three rates; one row for each set of parameters, one column for each config."""
+    """Natural logarithms of the three rates; a row for each set of parameters, a column for each config."""
 
     step: Matrix
     inputs: Matrix
@@ -39,13 +39,13 @@ class Rates:
 def log_rates(
     parameters: Matrix, configs: ConfigArrays, step_off: Matrix | float = 0.0, input_off: Matrix | float = 0.0
 ) -> Rates:
-    """The three rates by `NAMES`' forms.
+    """Evaluate the three models.
 
     Args:
         parameters: (sets, 9) natural logarithms, in the order of `NAMES`.
         configs: the configs.
-        step_off: by how much the step's form is known to be off, in logarithms, for each config.
-        input_off: likewise the input's.
+        step_off: known error of the step's model in log rate, for each config; added to it.
+        input_off: the same for the input's model.
     """
     t1, half, p1, p_half, threads, processes, pickle, receive, overlap = np.exp(parameters).T[:, :, None]
     step = step_off - np.log(t1 * (1 + half / configs.batch))
@@ -54,7 +54,7 @@ def log_rates(
     by_threads = 1 / alone * np.where(configs.queued, _least(busy, threads), 1.0)
     by_processes = _least(_least(busy, processes) / (alone + pickle), 1 / receive)
     inputs = input_off + np.log(np.where(configs.processes, by_processes, by_threads))
-    k = overlap * (1 + np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING) / _QUEUE_SMOOTHING)
+    k = overlap * (1 + np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES)
     return Rates(step, inputs, -np.logaddexp(-k * step, -k * inputs) / k)
 
 

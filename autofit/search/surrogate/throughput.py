@@ -1,8 +1,8 @@
-"""Throughput of configs that have not run: the forms of `rates`, fitted to the three rates of every trial, and corrected.
+"""Predict the throughput of configs that have not run: the models of `rate_model` fitted to all trials, and corrected.
 
-The parameters have broad priors and are fitted by least squares (their maximum a posteriori); their uncertainty is the
-Laplace approximation at it (Bishop, Pattern Recognition and Machine Learning, 4.4). What the forms leave over of the real
-rate, a plateau, a dip, a worker in the way of another, is a Gaussian process over batch, workers and queue.
+The parameters have broad priors and are fitted by least squares (maximum a posteriori), with the Laplace approximation of
+their uncertainty (Bishop, Pattern Recognition and Machine Learning, 4.4). A Gaussian process over batch, workers and queue
+models the residuals of the rate of `fit`: plateaus, dips, workers that slow each other down.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.surrogate.gaussian_process import Residual
 from autofit.search.surrogate.rate_model import NAMES, Matrix, Rates, log_rates
 
-_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE = 0.03, 0.06, 0.04  # of a rate, relative; the forms' own error included
-_AMPLITUDE = 0.04  # of what the forms leave over of the real rate
-_OCTAVES = (2.0, 2.0, 6.0)  # its length scales in the batch, the workers and the queue, in doublings
-_OTHER_KIND = 2.0  # how far processes are from threads, in length scales
-_ABOVE_CEILING = 0.005  # what a rate may be above its lower ceiling, but for the ceilings' own uncertainty
-_STEP_AMPLITUDES = (0.02, 0.02)  # of what the step's form leaves over: from batch to batch, and over octaves
-_STEP_OCTAVES = (0.08, 1.0)  # the length scales of the two
+# All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3 %).
+_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE = 0.03, 0.06, 0.04  # of a rate, the error of its model included
+_AMPLITUDE = 0.04  # of the residuals of the rate of `fit`
+_LENGTH_SCALES_OCTAVES = (2.0, 2.0, 6.0)  # of these residuals over batch, workers and queue
+_PROCESS_DISTANCE = 2.0  # length scales from threads to processes
+_ABOVE_CEILING = 0.005  # of a rate above its lower ceiling, apart from the uncertainty of the ceilings
+_STEP_AMPLITUDES = (0.02, 0.02)  # of the step's residuals: from batch to batch, and over octaves
+_STEP_LENGTH_SCALES_OCTAVES = (0.08, 1.0)  # of the two
 _STEP_READING_NOISE = 0.02
-_USUAL_WEIGHT = 3.0  # trials that the usual amplitude of what is left over is worth
-_LOSS_PER_POWER = 0.005  # assumed, of a batch that hardware does not tile by, for each power of two that it lacks ...
-_ROUND_ENOUGH = 6  # ... up to a multiple of 64
-_CROWDING = 0.005  # assumed: what each worker beyond the cores costs the input
-_DIFFERENCE = 1e-5  # of a parameter's logarithm, for a derivative
-_BANDWIDTH = 0.5e9  # bytes a second through a pool of processes: 0.12e9 was measured with large batches, the prior is broad
-_DRIFT = 0.2  # by how much a parameter's logarithm may have changed since an earlier tune
-_UNKNOWN = 5.0  # prior deviation of what the first trial fixes anyway, in logarithms
+_PRIOR_WEIGHT_TRIALS = 3.0  # trials that the usual amplitude of residuals counts for
+_LOSS_PER_POWER = 0.005  # log rate lost for each power of two that a batch lacks ...
+_TILE_POWERS = 6  # ... to be a multiple of 64 (assumed: hardware tiles by 64)
+_CROWDING_LOSS = 0.005  # log rate of the input lost for each worker beyond the cores (assumed)
+_DIFFERENCE = 1e-5  # step of a parameter's logarithm for a numerical derivative
+_BYTES_PER_SECOND = 0.5e9  # prior, through a pool of processes: 0.12e9 was measured with large batches
+_DRIFT = 0.2  # of a parameter's logarithm since an earlier tune
+_UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,14 @@ class RatePrediction:
 
 
 class ThroughputSurrogate:
-    """Predicts the real rate of `fit`.
+    """Predicts the rate of `fit`.
 
     Args:
-        trials: what ran to its end, one trial at the least.
+        trials: finished trials with a rate, at least one.
         cores: CPU cores.
-        sample_bytes: bytes a sample; 0 when unknown.
-        on_cpu: whether the step takes the cores that the input needs.
-        past: what was known from an earlier tune of the same workload, under other limits or versions.
+        sample_bytes: bytes a sample; 0 if unknown.
+        on_cpu: whether the step and the input pipeline share the cores.
+        warm_start: surrogate of an earlier tune of the same workload under other limits or versions; the prior.
     """
 
     def __init__(
@@ -65,39 +66,42 @@ class ThroughputSurrogate:
         warm_start: ThroughputSurrogate | None = None,
     ) -> None:
         self._at = ConfigArrays.of([t.config for t in trials])
-        found = [t.measurement for t in trials]
-        self._fit_rates = np.log([m.samples_per_second or math.nan for m in found])
-        self._observed = np.concatenate([_logs(found, "compute"), _logs(found, "input"), self._fit_rates])
-        self._known = np.isfinite(self._observed)
-        self._noise = np.repeat((_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE), len(found))
+        measured = [t.measurement for t in trials]
+        self._fit_rates = _log_readings(measured, "samples_per_second")
+        step_rates = _log_readings(measured, "compute_samples_per_second")
+        input_rates = _log_readings(measured, "input_samples_per_second")
+        self._observed = np.concatenate([step_rates, input_rates, self._fit_rates])
+        self._is_read = np.isfinite(self._observed)
+        self._noise = np.repeat((_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE), len(measured))
         self._prior, self._scale = warm_start.as_prior() if warm_start else self._priors(cores, sample_bytes, on_cpu)
         self._cores = cores
-        from scipy.optimize import least_squares  # a third of a second to load: an answer that is known needs none of it
+        from scipy.optimize import least_squares  # a third of a second to load, which a stored result does not need
 
-        found_at = least_squares(self._misfit, self._prior, jac=self._jacobian, method="lm", xtol=1e-4, ftol=1e-4)
-        self._parameters: Vector = found_at.x
+        solution = least_squares(self._misfit, self._prior, jac=self._jacobian, method="lm", xtol=1e-4, ftol=1e-4)
+        self._parameters: Vector = solution.x
         slopes = self._jacobian(self._parameters)
         self._covariance = np.linalg.inv(slopes.T @ slopes)
         self._step_residual = self._fit_step_residual()
-        left = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0]).fit[0]
-        noise = np.array([m.rate_noise for m in found])
-        self._residual = Residual((_learnt(_AMPLITUDE, left),), (_places(self._at),), left, noise)
+        residuals = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0]).fit[0]
+        noise = np.array([m.rate_noise for m in measured])
+        self._residual = Residual((_amplitude(_AMPLITUDE, residuals),), (_points(self._at),), residuals, noise)
 
     def as_prior(self) -> tuple[Vector, Vector]:
-        """Means and standard deviations of the parameters' logarithms, for a tune to come."""
+        """Means and standard deviations of the parameters' logarithms, as priors of a later tune."""
         return self._parameters, np.sqrt(np.diag(self._covariance) + _DRIFT**2)
 
     def predict(self, configs: ConfigArrays) -> RatePrediction:
-        """The real rate of configs."""
-        off, rough = self._step_off(configs)
-        base, slopes = self._with_slopes(self._parameters, configs, off)
-        mean, left = self._residual.predict((_places(configs),))
-        room = np.minimum(base.step, base.inputs)[0] - base.fit[0] - mean
-        left = np.minimum(left, np.maximum(room, 0.0) + _ABOVE_CEILING)
-        steps = slopes.fit.T
-        by_step = steps[:, 0] / slopes.step[0] * rough
-        variance = np.einsum("ij,jk,ik->i", steps, self._covariance, steps) + np.square(by_step) + np.square(left)
-        return RatePrediction(base.fit[0] + mean, np.sqrt(variance))
+        """Predict the rate of `fit`."""
+        step_off, step_deviation = self._step_off(configs)
+        rates, slopes = self._with_slopes(self._parameters, configs, step_off)
+        mean, deviation = self._residual.predict((_points(configs),))
+        below_ceiling = np.minimum(rates.step, rates.inputs)[0] - rates.fit[0] - mean
+        deviation = np.minimum(deviation, np.maximum(below_ceiling, 0.0) + _ABOVE_CEILING)
+        gradients = slopes.fit.T
+        from_parameters = np.einsum("ij,jk,ik->i", gradients, self._covariance, gradients)
+        from_step = gradients[:, 0] / slopes.step[0] * step_deviation
+        variance = from_parameters + np.square(from_step) + np.square(deviation)
+        return RatePrediction(rates.fit[0] + mean, np.sqrt(variance))
 
     def ceilings(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
         """Natural logarithms of samples per second of the step alone, and of the input alone."""
@@ -105,34 +109,34 @@ class ThroughputSurrogate:
         return rates.step[0], rates.inputs[0]
 
     def _fit_step_residual(self) -> Residual | None:
-        """What the step's form leaves over: batches that suit the hardware and those that do not."""
+        """Fit the step's residuals: some batch sizes suit the hardware better than others. None without a reading."""
         observed = self._observed[: len(self._at)]
-        known = np.isfinite(observed)
-        if not known.any():
+        is_read = np.isfinite(observed)
+        if not is_read.any():
             return None
-        left = observed - self._log_rates(self._at).step[0] - _roundness(self._at.batch)
-        places = tuple(p[known] for p in _batch_places(self._at))
+        residuals = (observed - self._log_rates(self._at).step[0] - _roundness(self._at.batch))[is_read]
+        points = tuple(part[is_read] for part in _batch_points(self._at))
         rough, smooth = _STEP_AMPLITUDES
-        amplitudes = (_learnt(rough, left[known]), smooth)
-        return Residual(amplitudes, places, left[known], np.full(known.sum(), _STEP_READING_NOISE))
+        noise = np.full(len(residuals), _STEP_READING_NOISE)
+        return Residual((_amplitude(rough, residuals), smooth), points, residuals, noise)
 
     def _step_off(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
-        """By how much the step's form is off, and how unsure that is."""
+        """Expected error of the step's model in log rate, and its standard deviation."""
         if self._step_residual is None:
             return _roundness(configs.batch), np.full(len(configs), math.hypot(*_STEP_AMPLITUDES))
-        mean, deviation = self._step_residual.predict(_batch_places(configs))
+        mean, deviation = self._step_residual.predict(_batch_points(configs))
         return mean + _roundness(configs.batch), deviation
 
     def _priors(self, cores: int, sample_bytes: int, on_cpu: bool) -> tuple[Vector, Vector]:
         """Means and standard deviations of the parameters' logarithms, in the order of `NAMES`."""
         rates = self._observed.reshape(3, -1)
         step, inputs = (np.where(np.isfinite(row), row, rates[2])[0] for row in rates[:2])
-        pickle = sample_bytes / _BANDWIDTH if sample_bytes else 0.1 * math.exp(-inputs)
+        pickle = sample_bytes / _BYTES_PER_SECOND if sample_bytes else 0.1 * math.exp(-inputs)
         half = math.log(16.0)
         priors = {
-            "step_sample": (-step - math.log1p(16.0 / self._at.batch[0]), _UNKNOWN),
+            "step_sample": (-step - math.log1p(16.0 / self._at.batch[0]), _UNINFORMED),
             "step_half": (half, 1.5),
-            "input_sample": (-inputs, _UNKNOWN),
+            "input_sample": (-inputs, _UNINFORMED),
             "input_half": (math.log(0.5), 2.0),
             "threads": (math.log(0.6 * cores), 1.5),
             "processes": (math.log(0.9 * cores), 0.4),
@@ -146,25 +150,25 @@ class ThroughputSurrogate:
     def _misfit(self, parameters: Vector) -> Vector:
         rates = log_rates(parameters[None], self._at, 0.0, self._crowding(self._at))
         predicted = np.concatenate([rates.step[0], rates.inputs[0], rates.fit[0]])
-        off = ((predicted - self._observed) / self._noise)[self._known]
-        return np.concatenate([off, (parameters - self._prior) / self._scale])
+        errors = ((predicted - self._observed) / self._noise)[self._is_read]
+        return np.concatenate([errors, (parameters - self._prior) / self._scale])
 
     def _jacobian(self, parameters: Vector) -> Matrix:
         _, slopes = self._with_slopes(parameters, self._at)
         rows = np.concatenate([slopes.step, slopes.inputs, slopes.fit], axis=1) / self._noise
-        return np.concatenate([rows[:, self._known].T, np.diag(1 / self._scale)])
+        return np.concatenate([rows[:, self._is_read].T, np.diag(1 / self._scale)])
 
     def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0) -> Rates:
         return log_rates(self._parameters[None], configs, step_off, self._crowding(configs))
 
     def _crowding(self, configs: ConfigArrays) -> Vector:
-        """What workers beyond the cores are expected to cost the input, in logarithms."""
-        return -_CROWDING * np.maximum(0.0, configs.workers - self._cores)
+        """Expected change of the input's log rate by workers beyond the cores."""
+        return -_CROWDING_LOSS * np.maximum(0.0, configs.workers - self._cores)
 
     def _with_slopes(
         self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
     ) -> tuple[Rates, Rates]:
-        """The rates, and their derivatives by each parameter (forward differences), a row each."""
+        """The rates, and their derivatives (forward differences), a row for each parameter."""
         rates = log_rates(
             np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))]),
             configs,
@@ -178,33 +182,30 @@ class ThroughputSurrogate:
         return Rates(rates.step[:1], rates.inputs[:1], rates.fit[:1]), Rates(*slopes)
 
 
-def _logs(found: Sequence[Measurement], side: str) -> Vector:
-    readings = [getattr(m, f"{side}_samples_per_second") for m in found]
-    return np.log([r or math.nan for r in readings])
+def _log_readings(measured: Sequence[Measurement], name: str) -> Vector:
+    return np.log([getattr(measurement, name) or math.nan for measurement in measured])
 
 
-def _learnt(amplitude: float, left: Vector) -> float:
-    """How far a form tends to be off: what is usual, and what it was here (mean of an inverse-gamma posterior)."""
-    return math.sqrt((_USUAL_WEIGHT * amplitude**2 + float(np.square(left).sum())) / (_USUAL_WEIGHT + len(left)))
+def _amplitude(usual: float, residuals: Vector) -> float:
+    """Amplitude of residuals: the usual one, weighed against the observed (mean of an inverse-gamma posterior)."""
+    total = _PRIOR_WEIGHT_TRIALS * usual**2 + float(np.square(residuals).sum())
+    return math.sqrt(total / (_PRIOR_WEIGHT_TRIALS + len(residuals)))
 
 
-def _batch_places(configs: ConfigArrays) -> tuple[Matrix, Matrix]:
+def _batch_points(configs: ConfigArrays) -> tuple[Matrix, Matrix]:
     octaves = np.log2(configs.batch)[:, None]
-    return octaves / _STEP_OCTAVES[0], octaves / _STEP_OCTAVES[1]
+    return octaves / _STEP_LENGTH_SCALES_OCTAVES[0], octaves / _STEP_LENGTH_SCALES_OCTAVES[1]
 
 
 def _roundness(batch: Vector) -> Vector:
-    """What a batch is expected to lose, in logarithms, for each power of two by which it is less round than it might be."""
-    whole = batch.astype(int)
-    twos = np.log2(whole & -whole)
-    lacking = np.maximum(0.0, np.minimum(_ROUND_ENOUGH, np.floor(np.log2(batch))) - twos)
+    """Expected change of the step's log rate for each power of two that a batch size lacks."""
+    size = batch.astype(int)
+    twos = np.log2(size & -size)
+    lacking = np.maximum(0.0, np.minimum(_TILE_POWERS, np.floor(np.log2(batch))) - twos)
     return np.asarray(-_LOSS_PER_POWER * lacking)
 
 
-def _places(configs: ConfigArrays) -> Matrix:
-    kind = _OTHER_KIND * configs.processes
-    scaled = (
-        np.log2(v) / octaves
-        for v, octaves in zip((configs.batch, configs.workers, configs.queue + 2), _OCTAVES, strict=True)
-    )
-    return np.stack([*scaled, kind], axis=1)
+def _points(configs: ConfigArrays) -> Matrix:
+    knobs = (configs.batch, configs.workers, configs.queue + 2)
+    scaled = (np.log2(values) / octaves for values, octaves in zip(knobs, _LENGTH_SCALES_OCTAVES, strict=True))
+    return np.stack([*scaled, _PROCESS_DISTANCE * configs.processes], axis=1)

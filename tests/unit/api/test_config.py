@@ -1,4 +1,4 @@
-"""A YAML file that is wrong says where, and what is allowed."""
+"""An error in a YAML file names its place and what is allowed."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "key", "told"),
+    ("text", "line", "key", "message"),
     [
         (GOOD + "max_trial: 3\n", 3, "max_trial", "did you mean max_trials"),
         (GOOD + "max_trials: many\n", 3, "max_trials", "'many' is not allowed: input should be a valid integer"),
@@ -104,12 +104,12 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         ("build_model: model.py:build_model\ndata: [1, 2]\n", 2, "data", "valid string"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(write, text, line, key, told):
+def test_an_error_names_its_line_and_key(write, text, line, key, message):
     with pytest.raises(ConfigError) as caught:
         load.load(write(text))
     error = caught.value
     assert (error.line, error.key) == (line, key)
-    assert told in error.problem
+    assert message in error.problem
     assert str(error).startswith(f"{error.file}:{line}:{error.column}: " if line else f"{error.file}: ")
 
 
@@ -120,7 +120,7 @@ def test_the_column_is_that_of_the_key_or_of_the_item(write):
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "message"),
     [
         (b"\x89PNG\r\n\x1a\n\x00\x00", "tune.yaml:1: is not a text file in UTF-8"),
         (b"build_model: a.py:f\ndata: \xff\xfe\n", "tune.yaml:2: is not a text file in UTF-8"),
@@ -133,11 +133,11 @@ def test_the_column_is_that_of_the_key_or_of_the_item(write):
     ],
     ids=["picture", "latin", "null", "huge", "deep", "bomb"],
 )  # fmt: skip
-def test_what_is_no_tuning_file_at_all_is_said(tmp_path, raw, told):
+def test_a_file_that_is_not_a_tuning_file_is_an_error(tmp_path, raw, message):
     (tmp_path / "tune.yaml").write_bytes(raw)
     with pytest.raises(ConfigError) as caught:
         load.load(tmp_path / "tune.yaml")
-    assert str(caught.value) == f"{tmp_path}/{told}"
+    assert str(caught.value) == f"{tmp_path}/{message}"
 
 
 def test_a_folder_is_no_file(tmp_path):
@@ -158,7 +158,7 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("max_trials: ${NOT_SET_ANYWHERE}\n", "the environment variable NOT_SET_ANYWHERE is not set; set it, or write"),
         ("max_trials: ${TRIALS\n", "'${TRIALS' is no variable; write ${NAME} or ${NAME:-default}"),
@@ -167,10 +167,10 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
         ("max_trials: ${TRIALS:-many}\n", "'many' is not allowed: input should be a valid integer"),
     ],
 )
-def test_a_variable_that_cannot_be_put_in_is_said(write, text, told):
+def test_a_variable_that_cannot_be_substituted_is_an_error(write, text, message):
     with pytest.raises(ConfigError) as caught:
         load.load(write(GOOD + text))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.line == 3
 
 
@@ -189,7 +189,7 @@ def test_a_value_that_aliases_share_is_expanded_once(write):
     assert load.load(write(text))["data_kwargs"] == {"folder": "${FOLDER}", "part": "${FOLDER}"}
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load.load(tmp_path / "nothing.yaml")
 

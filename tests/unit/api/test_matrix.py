@@ -1,4 +1,4 @@
-"""A matrix becomes cells; what is wrong with it is said at its place."""
+"""A matrix becomes cells; an error in it names its place."""
 
 import pytest
 
@@ -24,19 +24,19 @@ def test_the_last_axis_varies_fastest_and_what_is_included_comes_last():
 
 
 def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
-    told = {"model_kwargs": {"depth": 2}, "data": "d"}
-    changed = apply({"model_kwargs.pixels, data_kwargs.pixels": 64, "space.workers": [1]}, told)
+    arguments = {"model_kwargs": {"depth": 2}, "data": "d"}
+    changed = apply({"model_kwargs.pixels, data_kwargs.pixels": 64, "space.workers": [1]}, arguments)
     assert changed == {
         "model_kwargs": {"depth": 2, "pixels": 64},
         "data": "d",
         "data_kwargs": {"pixels": 64},
         "space": {"workers": [1]},
     }
-    assert told == {"model_kwargs": {"depth": 2}, "data": "d"}
+    assert arguments == {"model_kwargs": {"depth": 2}, "data": "d"}
 
 
 @pytest.mark.parametrize(
-    ("matrix", "keys", "told"),
+    ("matrix", "keys", "message"),
     [
         ([1], (), "must map arguments"),
         ({}, (), "gives no cell"),
@@ -53,11 +53,11 @@ def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
         ({letter: list(range(100)) for letter in "abcdefgh"}, (), "gives 10,000,000,000,000,000 cells"),
     ],
 )
-def test_what_is_wrong_with_a_matrix_is_said(matrix, keys, told):
+def test_an_error_in_a_matrix_names_its_keys(matrix, keys, message):
     with pytest.raises(MatrixError) as caught:
         unfold(matrix)
     assert caught.value.keys == keys
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):  # noqa: F811
@@ -76,7 +76,7 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "key", "told"),
+    ("text", "line", "key", "message"),
     [
         ("", 1, None, "has no matrix:"),
         ("matrix: {max_trials: [3, none]}\n", 3, "matrix.max_trials", "'none' is not allowed"),
@@ -94,8 +94,8 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):  # noqa: F811
         ("matrix:\n  a: [1]\n  exclude:\n    - {a: 2}\n", 6, "matrix.exclude.0", "no cell has a = 2"),
     ],
 )
-def test_what_is_wrong_with_a_cell_is_named_with_its_place(write, text, line, key, told):  # noqa: F811
+def test_an_error_in_a_cell_names_its_line_and_key(write, text, line, key, message):  # noqa: F811
     with pytest.raises(ConfigError) as caught:
         load.load_sweep(write(GOOD + text))
     assert (caught.value.line, caught.value.key) == (line, key)
-    assert told in caught.value.problem
+    assert message in caught.value.problem

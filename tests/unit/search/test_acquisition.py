@@ -1,4 +1,4 @@
-"""What is tried next: what it never proposes, what it explores, when it stops, and when it is lost."""
+"""The proposer: what it never proposes, what it explores, when it stops, and when its predictions are no guide."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,7 @@ def proposer(limits=WIDE, **changes):
 
 
 def proposed(asked, trials):
-    """The proposal, or the reason to stop or to leave the choice to another."""
+    """The proposal, or the reason to stop or to fall back."""
     decision = asked.decide(trials)
     return decision.proposal or decision.stop_reason or decision.fallback
 
@@ -34,21 +34,31 @@ def left(asked, trials):
 
 
 def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, noise=1.0):
-    """A trial by formula: seconds a sample of the step, and of one worker; bytes of the device a sample."""
+    """A trial by formula.
+
+    Args:
+        config: what is run.
+        limits: above them it is an OOM.
+        sample: seconds a sample of the step.
+        made: seconds a sample of one worker.
+        capacity: most workers that are busy.
+        held: bytes a sample on the device.
+        noise: factor on the rate of `fit`.
+    """
     step = config.batch_size / (0.01 + sample * config.batch_size)
     workers = min(config.workers, capacity) if config.has_queue else 1
     device = 100 * MIB + held * config.batch_size
     host = 200 * MIB + (config.max_queue_size if config.has_queue else 1) * config.batch_size * MIB // 4
-    told = Evidence("by formula")
+    evidence = Evidence("by formula")
     if device > limits.device_bytes:
-        return Trial(config, Measurement(Outcome.DEVICE_OOM, told, host_peak_bytes=int(host)))
+        return Trial(config, Measurement(Outcome.DEVICE_OOM, evidence, host_peak_bytes=int(host)))
     if host > limits.host_bytes:
-        return Trial(config, Measurement(Outcome.HOST_OOM, told, host_peak_bytes=limits.host_bytes))
+        return Trial(config, Measurement(Outcome.HOST_OOM, evidence, host_peak_bytes=limits.host_bytes))
     return Trial(
         config,
         Measurement(
             Outcome.OK,
-            told,
+            evidence,
             samples_per_second=noise * min(step, workers / made),
             spread=0.01,
             compute_samples_per_second=step,
@@ -156,13 +166,13 @@ def test_predictions_that_stay_wrong_are_noticed():
     assert proposer().error(sound[:5]) is None
 
 
-def test_readings_are_thought_over():
+def test_a_noisy_reading_is_shrunk_towards_the_model():
     noises = (1.0, 1.0, 1.0, 1.08)
     configs = [FitConfig(b, 1, 10, False) for b in (8, 64, 256, 512)]
     trials = [run(c, made=1e-6, noise=n) for c, n in zip(configs, noises, strict=True)]
     slow = [Trial(t.config, replace(t.measurement, spread=0.1)) for t in trials]
-    thought = proposer().rates(slow)[configs[-1]][0]
-    assert math.log(slow[-1].measurement.samples_per_second) - 0.02 > thought
+    estimated = proposer().rates(slow)[configs[-1]][0]
+    assert math.log(slow[-1].measurement.samples_per_second) - 0.02 > estimated
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.TIMEOUT])
@@ -174,7 +184,7 @@ def test_a_crash_teaches_nothing_but_not_to_try_it_again(outcome):
 
 
 @pytest.mark.parametrize(
-    ("config", "other", "told"),
+    ("config", "other", "expected"),
     [
         (FitConfig(64, 1, 10, False), FitConfig(32, 1, 10, False), "larger batch"),
         (FitConfig(16, 4, 10, False), FitConfig(32, 2, 10, False), "smaller batch, more workers"),
@@ -185,8 +195,8 @@ def test_a_crash_teaches_nothing_but_not_to_try_it_again(outcome):
         (FitConfig(32), FitConfig(32), ""),
     ],
 )
-def test_what_a_config_has_other_than_the_best_is_said(config, other, told):
-    assert difference(config, other) == told
+def test_the_difference_of_two_configs_is_named(config, other, expected):
+    assert difference(config, other) == expected
 
 
 def test_a_proposal_says_what_why_and_how_near_the_limit():

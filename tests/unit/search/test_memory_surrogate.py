@@ -1,4 +1,4 @@
-"""Memory predicted from what has run: the laws that it keeps, and what an OOM teaches it."""
+"""The memory surrogate: its laws, and what it learns from an OOM."""
 
 import itertools
 from dataclasses import replace
@@ -17,9 +17,9 @@ ESTIMATED = replace(DESCRIPTION, footprints=FOOTPRINTS)
 
 
 def ran(config, device=None, host=None, queued=None):
-    told = Evidence("ran to its end")
+    evidence = Evidence("ran to its end")
     return Trial(
-        config, Measurement(Outcome.OK, told, device_peak_bytes=device, host_peak_bytes=host, queued_batches=queued)
+        config, Measurement(Outcome.OK, evidence, device_peak_bytes=device, host_peak_bytes=host, queued_batches=queued)
     )
 
 
@@ -35,7 +35,7 @@ def test_two_trials_make_the_line(description):
     assert predicted.upper_bytes > 562 * MIB
 
 
-def test_nothing_is_said_of_a_device_of_which_nothing_is_known():
+def test_an_unknown_device_memory_is_none():
     assert MemorySurrogate(DESCRIPTION, LIMITS, on_cpu=False).device(FitConfig(32)) is None
 
 
@@ -65,7 +65,7 @@ def test_a_device_oom_raises_what_is_predicted():
 
 
 def test_after_a_host_oom_batches_are_known_to_be_larger():
-    """A sample was taken for 256 KiB; in the queue it takes four times as much."""
+    """The description says 256 KiB a sample; in the queue a sample takes four times that."""
     limits = Limits(None, 900 * MIB)
     small, large = FitConfig(8, 2, 10, False), FitConfig(64, 2, 10, False)
     trials = [ran(small, host=220 * MIB, queued=13)]
@@ -98,7 +98,33 @@ def test_memory_never_falls_with_a_knob(seen, processes, description):
             assert surrogate.host(a).expected_bytes <= surrogate.host(b).expected_bytes * (1 + 1e-9)
 
 
-def test_between_and_beyond_estimates_lie_straight_lines():
+def test_estimates_are_interpolated_and_extrapolated_linearly():
     assert estimated_bytes(FOOTPRINTS, 32) == 52 * MIB
     assert estimated_bytes(FOOTPRINTS, 80) == 100 * MIB
     assert estimated_bytes(FOOTPRINTS, 256) == 276 * MIB
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 512), st.integers(1, 2000)), max_size=5),
+    st.lists(st.tuples(st.integers(1, 512), st.sampled_from([Outcome.DEVICE_OOM, Outcome.HOST_OOM])), max_size=3),
+    st.booleans(),
+    st.sampled_from([DESCRIPTION, ESTIMATED]),
+)
+def test_an_upper_bound_is_never_below_the_expectation(finished, failed, on_cpu, description):
+    limits = Limits(2000 * MIB, 2000 * MIB)
+    trials = [ran(FitConfig(b, 2, 4, False), device=size * MIB, host=size * MIB) for b, size in finished]
+    trials += [oom(FitConfig(b, 2, 4, False), outcome) for b, outcome in failed]
+    surrogate = MemorySurrogate(description, limits, on_cpu=on_cpu, trials=trials)
+    for batch in (1, 8, 32, 64, 256, 1024):
+        config = FitConfig(batch, 2, 4, False)
+        for predicted in (surrogate.device(config), surrogate.host(config)):
+            assert predicted is None or predicted.upper_bytes >= predicted.expected_bytes
+
+
+def test_an_oom_does_not_raise_the_expectation_above_measured_peaks():
+    """Above batch 64 memory jumps; the line through the OOMs lies above what smaller batches are known to take."""
+    limits = Limits(150 * MIB, 10_000 * MIB)
+    trials = [ran(FitConfig(b), device=(10 + b) * MIB) for b in (8, 32, 64)]
+    trials += [oom(FitConfig(b), Outcome.DEVICE_OOM) for b in (72, 80)]
+    predicted = MemorySurrogate(DESCRIPTION, limits, on_cpu=False, trials=trials).device(FitConfig(64))
+    assert predicted.expected_bytes <= 74 * MIB <= predicted.upper_bytes

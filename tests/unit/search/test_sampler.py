@@ -1,4 +1,4 @@
-"""FrontierSampler with plain Optuna: `study.optimize`, resumption, the fallback, and what it reads from a trial."""
+"""FrontierSampler with plain Optuna: `study.optimize`, resumption, the fallback, and the attributes of a trial."""
 
 import optuna
 import pytest
@@ -12,7 +12,7 @@ DEVICE, HOST = 1000.0, 4000.0
 
 
 def objective(sampler, seen=None):
-    """Somebody's own trials: samples per second by formula, memory in whatever unit."""
+    """An objective of a plain Optuna user: samples per second by formula, memory in any unit."""
 
     def run(trial):
         config = sampler.suggest(trial)
@@ -87,13 +87,13 @@ def test_when_its_predictions_are_no_guide_tpe_takes_over_and_it_says_so():
 def test_it_says_why_before_each_trial():
     sampler = FrontierSampler(ASKED, cores=8)
     study = study_of(sampler)
-    said = []
+    proposals = []
     for _ in range(4):
-        said.append(str(sampler.decide(study).proposal))
+        proposals.append(str(sampler.decide(study).proposal))
         study.optimize(objective(sampler), n_trials=1)
-    assert said[0].startswith("to see how time and memory grow")
-    assert "predicted +" in said[-1] or "step" in said[-1]
-    assert "of the limit" in said[-1]
+    assert proposals[0].startswith("to see how time and memory grow")
+    assert "predicted +" in proposals[-1] or "step" in proposals[-1]
+    assert "of the limit" in proposals[-1]
 
 
 def test_a_space_that_is_exhausted_is_said():

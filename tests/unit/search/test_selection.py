@@ -74,7 +74,7 @@ def test_finalists_are_those_that_noise_leaves_open():
     assert finalists([], LIMITS, 0.02, {}) == ()
 
 
-def test_what_is_thought_of_a_config_goes_before_its_one_reading():
+def test_an_estimated_rate_replaces_a_single_reading():
     trials = [trial(8, 100), trial(16, 130)]
     assert choose(trials, LIMITS, 0.02).config.batch_size == 16
     assert choose(trials, LIMITS, 0.02, {trials[1].config: 101.0}).config.batch_size == 8

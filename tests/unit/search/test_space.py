@@ -1,4 +1,4 @@
-"""Laws of the search space: equal points, domination, and what may be asked."""
+"""Laws of the search space: equivalent configs, domination, and legal values."""
 
 import pytest
 from hypothesis import given
@@ -95,7 +95,7 @@ def test_a_knob_that_is_not_taken_is_none():
 
 
 @pytest.mark.parametrize(
-    ("asked", "knobs", "told"),
+    ("asked", "knobs", "message"),
     [
         ({"batchsize": [8]}, KNOBS, "'batchsize' is not a knob; the knobs are batch_size"),
         ({"workers": [1]}, ("batch_size",), "the data does not take it"),
@@ -108,10 +108,10 @@ def test_a_knob_that_is_not_taken_is_none():
         (None, (), "nothing to tune"),
     ],
 )
-def test_what_cannot_be_asked_is_said(asked, knobs, told):
+def test_an_illegal_space_is_an_error(asked, knobs, message):
     with pytest.raises(UsageError) as caught:
         build_space(asked, knobs, cores=2, sample_count=100)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_single_value_space_has_one_config():
@@ -130,7 +130,7 @@ def test_the_largest_batch_and_the_effective_one_bound_what_is_tried():
 
 
 @pytest.mark.parametrize(
-    ("asked", "knobs", "bounds", "told"),
+    ("asked", "knobs", "bounds", "message"),
     [
         ({"batch_size": [64, 256]}, ["batch_size"], {"max_batch_size": 32}, "the smallest is 64, and max_batch_size 32"),
         ({"batch_size": (7, 8)}, ["batch_size"], {"effective_batch_size": 9}, "divides the effective batch size 9"),
@@ -138,6 +138,6 @@ def test_the_largest_batch_and_the_effective_one_bound_what_is_tried():
         ({}, ["workers"], {"max_batch_size": 64}, "max_batch_size: 64 is given, but the data does not take"),
     ],
 )
-def test_bounds_that_leave_no_batch_size_are_said(asked, knobs, bounds, told):
-    with pytest.raises(UsageError, match=told):
+def test_bounds_that_leave_no_batch_size_are_an_error(asked, knobs, bounds, message):
+    with pytest.raises(UsageError, match=message):
         build_space(asked, knobs, cores=2, sample_count=1000, **bounds)

@@ -1,4 +1,4 @@
-"""Throughput predicted from what has run: what the forms recover, how unsure they are, and what they correct."""
+"""The throughput surrogate: what its models recover, their uncertainty, and the correction of their residuals."""
 
 import itertools
 import math
@@ -28,9 +28,9 @@ def truth(config):
 
 def ran(config, scale=1.0, ceilings=True):
     fit, step, made = truth(config)
-    told = Evidence("ran to its end")
+    evidence = Evidence("ran to its end")
     rates = {"compute_samples_per_second": step, "input_samples_per_second": made} if ceilings else {}
-    return Trial(config, Measurement(Outcome.OK, told, samples_per_second=scale * fit, spread=0.02, **rates))
+    return Trial(config, Measurement(Outcome.OK, evidence, samples_per_second=scale * fit, spread=0.02, **rates))
 
 
 def surrogate(trials, on_cpu=False):
@@ -39,9 +39,9 @@ def surrogate(trials, on_cpu=False):
 
 def test_four_trials_predict_the_rest():
     predicted = surrogate([ran(c) for c in SEEN]).predict(ConfigArrays.of(ALL))
-    off = predicted.mean - np.log([truth(c)[0] for c in ALL])
-    assert np.median(np.abs(off)) < 0.05
-    assert np.percentile(np.abs(off), 90) < 0.25
+    errors = np.abs(predicted.mean - np.log([truth(c)[0] for c in ALL]))
+    assert np.median(errors) < 0.05
+    assert np.percentile(errors, 90) < 0.25
 
 
 def test_it_is_surer_near_what_has_run_than_far_from_it():
@@ -62,9 +62,9 @@ def test_what_the_forms_leave_over_is_corrected_where_it_was_seen_and_near_it():
     others = [ran(c) for c in (*SEEN, FitConfig(512, 4, 10, False))]
     without, seen = surrogate(others), surrogate([*others, ran(dip, scale=0.8)])
     at = ConfigArrays.of([dip, FitConfig(128, 4, 20, False), FitConfig(8, 1, 10, False)])
-    here, near, far = seen.predict(at).mean - without.predict(at).mean
-    assert here < -0.1
-    assert near == pytest.approx(here, abs=0.02)
+    measured, near, far = seen.predict(at).mean - without.predict(at).mean
+    assert measured < -0.1
+    assert near == pytest.approx(measured, abs=0.02)
     assert abs(far) < 0.05
 
 

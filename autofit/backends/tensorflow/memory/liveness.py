@@ -17,8 +17,6 @@ from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES, Bes
 from autofit.backends.tensorflow.memory.program import OUTSIDE, PARTS, Operation, Program
 
 _STEPS = 8  # one step underestimates by 5 % in the mean (measured: tests/benchmarks/memory-parts.txt)
-    8  # one step underestimates by 5 % in the mean; more than 8 change little (measured: tests/benchmarks/memory-parts.txt)
-)
 _DEVIATION = 0.5  # of the logarithm of a duration: on busy cores an operation takes half or twice as long
 
 
