@@ -4,7 +4,8 @@ from dataclasses import fields, replace
 
 from autofit.records.machine import Machine
 from autofit.records.result import Recommendation
-from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Outcome
+from autofit.records.states import Outcome
+from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
 

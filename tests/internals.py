@@ -1,7 +1,7 @@
 """Internals for the pinned tests, which survive moves of the code; nothing else imports this module."""
 
 from autofit.records.events import Described
-from autofit.records.result import Cell, SweepRecord
+from autofit.records.sweep import Cell, SweepRecord
 from autofit.storage import result_files, sweep_files
 from autofit.tuning.cached import tune
 from autofit.workload.fingerprint.fingerprint import identify

@@ -10,7 +10,7 @@ from typing import Any
 from autofit.api.config import load
 from autofit.api.session import parse, run
 from autofit.errors import UsageError
-from autofit.records.result import Estimate
+from autofit.records.estimate import Estimate
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
 from autofit.tuning.settings import DEFAULTS, TuneSettings

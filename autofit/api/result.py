@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass, fields
 from types import ModuleType
 
-from autofit.records.result import SweepRecord, TuneRecord
+from autofit.records.result import TuneRecord
+from autofit.records.sweep import SweepRecord
 from autofit.report import advice, snippet
 from autofit.report.console.plain_text import plain_text
 from autofit.report.console.summary import summary

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autofit.records.machine import Machine
-from autofit.records.trial import Description, FitConfig, Limits, Stage, Trial
+from autofit.records.states import Stage
+from autofit.records.trial import Description, FitConfig, Limits, Trial
 
 
 @dataclass(frozen=True)

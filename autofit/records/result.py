@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autofit.records.machine import Machine
-from autofit.records.trial import Description, FitConfig, Limits, Outcome, Stage, Text, Trial
+from autofit.records.states import Outcome, Stage, Text
+from autofit.records.trial import Description, FitConfig, Limits, Trial
 
 RESULT_VERSION = 2
 
@@ -27,15 +28,6 @@ class DataForm(Text):
     FACTORY = "factory"
     OBJECT = "object"
     ARRAYS = "arrays"
-
-
-class CellOutcome(Text):
-    """How a cell of a sweep ended."""
-
-    OK = "ok"
-    DOES_NOT_FIT = "does not fit"
-    FAILED = "failed"
-    WAITING = "waiting"
 
 
 @dataclass(frozen=True)
@@ -214,51 +206,6 @@ def _share_left(peak_bytes: int | None, limit_bytes: int | None) -> float | None
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One cell of a sweep: its values by axis, and the record of its tune.
-
-    An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
-    `found` is None until the tune ends, and if it leaves no record. `problem` is the error of a tune without a result.
-    """
-
-    values: Mapping[str, Any]
-    found: TuneRecord | FailedTune | None = None
-    problem: str = ""
-
-    @property
-    def outcome(self) -> CellOutcome:
-        """How the tune of this cell ended; waiting if it has not run yet."""
-        if isinstance(self.found, TuneRecord):
-            return CellOutcome.OK
-        if self.found is None:
-            return CellOutcome.FAILED if self.problem else CellOutcome.WAITING
-        return CellOutcome.DOES_NOT_FIT if self.found.memory else CellOutcome.FAILED
-
-    @property
-    def problem_line(self) -> str:
-        """The problem in one line, without its traceback: the first line and the last."""
-        lines = self.problem.strip().splitlines()
-        return " ".join(dict.fromkeys(line.strip() for line in (lines[:1] + lines[-1:])))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepRecord:
-    """A sweep: one tune per cell of a matrix, in the order of the cells."""
-
-    title: str
-    cells: tuple[Cell, ...]
-    machine: Machine
-    seconds: float
-    started_at: float
-    version: int = RESULT_VERSION
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The axes of all cells, in the order in which cells name them."""
-        return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
-
-
-@dataclass(frozen=True)
 class PastTune:
     """A stored tune; `config` and the rate are set once it has a result. `started_at` is as in `TuneLog`."""
 
@@ -271,54 +218,3 @@ class PastTune:
     trials: int
     config: str = ""
     samples_per_second: float | None = None
-
-
-@dataclass(frozen=True)
-class EstimateRow:
-    """Estimated memory of one batch size.
-
-    The upper bounds hold with 99 % probability; `fits` says whether both are within the limits.
-    """
-
-    batch_size: int
-    device_bytes_by_part: Mapping[str, int]
-    host_bytes_by_part: Mapping[str, int]
-    device_upper_bytes: int
-    host_upper_bytes: int
-    fits: bool
-
-    @property
-    def device_bytes(self) -> int:
-        """Total device memory."""
-        return sum(self.device_bytes_by_part.values())
-
-    @property
-    def host_bytes(self) -> int:
-        """Total host memory."""
-        return sum(self.host_bytes_by_part.values())
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Estimated memory of a workload by batch size, under the other knobs of `config`; nothing is trained.
-
-    `largest_batch_size` is the largest that fits the limits; None if a batch of one sample does not.
-    """
-
-    description: Description
-    config: FitConfig
-    limits: Limits
-    machine: Machine
-    device: str
-    rows: tuple[EstimateRow, ...]
-    largest_batch_size: int | None
-
-    @property
-    def method(self) -> str:
-        """The method of the device memory estimate."""
-        return self.description.footprints[0].method
-
-    @property
-    def relative_error(self) -> float:
-        """95 % of such estimates of device memory are within this share of the measured peak."""
-        return self.description.footprints[0].relative_error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
+from autofit.records.states import Outcome, Role, Stage
 from autofit.records.units import counted
 
 KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
@@ -19,12 +19,6 @@ DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 
 _RATE_NOISE_FLOOR = 0.015  # relative standard deviation of a rate, however narrow its interval
 _USUAL_RATE_NOISE = 0.04  # of a rate without an interval
-
-
-class Text(str, Enum):
-    """An enum whose members are text and print as it."""
-
-    __str__ = str.__str__
 
 
 @dataclass(frozen=True)
@@ -63,92 +57,6 @@ class FitConfig:
         if self.max_queue_size is not None and self.has_queue:
             parts.append(f"queue {self.max_queue_size}")
         return ", ".join(parts) or "no knobs"
-
-
-class Outcome(Text):
-    """How a trial ended."""
-
-    OK = "ok"
-    DEVICE_OOM = "device_oom"
-    HOST_OOM = "host_oom"
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
-    ERROR = "error"
-
-    @property
-    def is_oom(self) -> bool:
-        """Whether the trial ran out of memory, and so is evidence about the feasible frontier."""
-        return self in (Outcome.DEVICE_OOM, Outcome.HOST_OOM)
-
-
-class Role(Text):
-    """What a trial's process does."""
-
-    DESCRIBE = "describe"
-    MEASURE = "measure"
-    CONFIRM = "confirm"
-
-
-class Stage(Text):
-    """The part of a tune that a trial belongs to."""
-
-    SEARCH = "search"
-    FINALIST = "finalist"
-    CHOSEN = "chosen"
-    BASELINE = "baseline"
-
-
-class Phase(Text):
-    """What a trial's process is doing."""
-
-    STARTING = "starting"
-    LOADING = "loading your code"
-    OPENING = "opening the data"
-    FORKING = "trying forked workers"
-    BUILDING = "building the model"
-    SCANNING = "looking at the batches"
-    ESTIMATING = "estimating memory"
-    LONGEST_BATCH = "longest batch"
-    FIRST_STEP = "first step"
-    COMPUTE_ALONE = "compute alone"
-    INPUT_ALONE = "input pipeline alone"
-    FIRST_EPOCH = "first epoch"
-    FILLING_QUEUE = "filling the queue"
-    QUEUE_FULL = "queue full"
-    TRAINING = "training"
-    VALIDATION = "validation"
-
-    @property
-    def counts(self) -> bool:
-        """Whether its memory counts: the user's run has no phase in which the input pipeline runs alone."""
-        return self is not Phase.INPUT_ALONE
-
-
-_PHRASES = {
-    Phase.STARTING: "while it was starting",
-    Phase.LONGEST_BATCH: "while training on the longest batch",
-    Phase.FIRST_STEP: "in the first step",
-    Phase.COMPUTE_ALONE: "while the step ran alone",
-    Phase.INPUT_ALONE: "while the input pipeline ran alone",
-    Phase.FIRST_EPOCH: "in the first epoch",
-    Phase.QUEUE_FULL: "while the queue was full",
-    Phase.VALIDATION: "in the validation",
-}
-
-
-def phrase_of(phase: str | None) -> str:
-    """Render a phase as part of a sentence: "while building the model", "in the first step"."""
-    member = next((member for member in Phase if member == phase), Phase.STARTING)
-    return _PHRASES.get(member, f"while {member}")
-
-
-class FailureKind(Text):
-    """What kind of failure a trial's process reports itself."""
-
-    USAGE = "usage"
-    DEVICE_OOM = "device_oom"
-    HOST_OOM = "host_oom"
-    ERROR = "error"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from autofit.records.result import TuneRecord
-from autofit.records.trial import FitConfig, Stage, Trial
+from autofit.records.states import Stage
+from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import counted, format_rate
 
 _NOISE_RATIO = 1.25  # fastest to slowest run: on an idle machine runs differ by 2 to 10 %

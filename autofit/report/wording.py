@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autofit.records.result import Cell, Estimate, TuneRecord
+from autofit.records.estimate import Estimate
+from autofit.records.result import TuneRecord
+from autofit.records.sweep import Cell
 from autofit.records.trial import Limits
 from autofit.records.units import format_bytes, format_rate
 

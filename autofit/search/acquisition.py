@@ -21,7 +21,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autofit.records.trial import Description, FitConfig, Limits, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Description, FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.decision import Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet

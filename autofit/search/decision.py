@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autofit.records.trial import FitConfig, Text, Trial
+from autofit.records.states import Text
+from autofit.records.trial import FitConfig, Trial
 
 _CLEAR_GAIN = 0.005  # relative: below this predicted gain a config is tried for its uncertainty
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofit.records.trial import Description, FitConfig, Limits, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Description, FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.space import SearchSpace, cost, dominated_by
 from autofit.search.surrogate.memory import MemorySurrogate

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from autofit.errors import UsageError
-from autofit.records.trial import KNOBS, FitConfig, Outcome
+from autofit.records.states import Outcome
+from autofit.records.trial import KNOBS, FitConfig
 from autofit.search.config_arrays import ConfigArrays, Mask
 
 KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_multiprocessing=False)

@@ -11,7 +11,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import TypeAdapter
 
-from autofit.records.trial import DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.storage import validity
 
 METRIC = "samples per second"

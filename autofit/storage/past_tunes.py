@@ -10,7 +10,8 @@ from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
 from autofit.records.result import PastTune
-from autofit.records.trial import Limits, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Limits, Trial
 from autofit.storage import attributes, codec, connection, urls
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
-from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord
+from autofit.records.result import FailedTune, TuneRecord
+from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import KNOBS
 from autofit.storage import result_files
 

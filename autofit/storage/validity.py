@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofit.records.result import FailedTune, TuneRecord
-from autofit.records.trial import Limits, Measurement, Outcome
+from autofit.records.states import Outcome
+from autofit.records.trial import Limits, Measurement
 
 LIMIT_SLACK_RATIO = 1.05
 """A limit has grown when it exceeds this ratio: the free memory of a device varies by less from hour to hour."""

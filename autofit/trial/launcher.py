@@ -19,7 +19,8 @@ from autofit import backends
 from autofit.errors import CancelledError, UsageError
 from autofit.machine import host
 from autofit.records.machine import Device
-from autofit.records.trial import Description, FailureKind, Measurement, TrialSpec
+from autofit.records.states import FailureKind
+from autofit.records.trial import Description, Measurement, TrialSpec
 from autofit.trial.outcome import TrialEnd, classify, read_log
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialPipe
 from autofit.trial.watcher import StopReason, Watcher, end_tree

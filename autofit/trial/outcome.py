@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from autofit.backends.protocol import Backend
-from autofit.records.trial import Evidence, FailureKind, Limits, Measurement, Outcome, Phase
+from autofit.records.states import FailureKind, Outcome, Phase
+from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.records.units import format_bytes, format_seconds, signal_name
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure, Readings

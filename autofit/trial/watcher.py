@@ -17,7 +17,7 @@ import psutil
 
 from autofit.machine import gpus, host
 from autofit.records.machine import Device
-from autofit.records.trial import Phase, Text
+from autofit.records.states import Phase, Text
 
 _TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
 _PSS_SECONDS = 0.25  # least time between two readings far from the limit

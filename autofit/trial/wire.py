@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter
 
 from autofit.records.machine import Device
-from autofit.records.trial import Description, FailureKind, Phase, TrialSpec
+from autofit.records.states import FailureKind, Phase
+from autofit.records.trial import Description, TrialSpec
 
 
 @dataclass(frozen=True)

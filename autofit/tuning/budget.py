@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from autofit.records.trial import Measurement, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Measurement, Trial
 from autofit.tuning.settings import TuneSettings
 
 SEARCH_SECONDS = 2.0

@@ -21,7 +21,8 @@ from pydantic import ValidationError
 from autofit.records.events import Activity, Notice, TrialEnded
 from autofit.records.intervals import mean_interval
 from autofit.records.result import DataForm, Recommendation, Speedup
-from autofit.records.trial import Description, FitConfig, Measurement, Outcome, Phase, Stage, Trial
+from autofit.records.states import Outcome, Phase, Stage
+from autofit.records.trial import Description, FitConfig, Measurement, Trial
 from autofit.records.units import format_rate
 from autofit.search import selection
 from autofit.search.decision import Proposer

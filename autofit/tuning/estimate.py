@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import NoTrialFinishedError
+from autofit.records.estimate import Estimate, EstimateRow
 from autofit.records.events import Emit
-from autofit.records.result import Estimate, EstimateRow
 from autofit.records.trial import Description, FitConfig
 from autofit.search.space import batch_grid
 from autofit.search.surrogate import host_memory

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.events import Activity
-from autofit.records.trial import Limits, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Limits, Trial
 from autofit.search.space import cost
 from autofit.tuning.runner import TrialRunner
 

@@ -7,18 +7,8 @@ from dataclasses import replace
 
 from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
 from autofit.records.events import Activity, Emit
-from autofit.records.trial import (
-    INPUT_BOUND_RATIO,
-    Description,
-    FitConfig,
-    Limits,
-    Measurement,
-    Outcome,
-    Role,
-    Trial,
-    TrialSpec,
-    phrase_of,
-)
+from autofit.records.states import Outcome, Role, phrase_of
+from autofit.records.trial import INPUT_BOUND_RATIO, Description, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest

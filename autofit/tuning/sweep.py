@@ -19,7 +19,8 @@ from typing import Any
 from autofit.errors import AutofitError, DeviceBusyError, StorageError, TrialProcessError, TuneError, UsageError
 from autofit.machine.host import detect
 from autofit.records.machine import Device
-from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord
+from autofit.records.result import FailedTune, TuneRecord
+from autofit.records.sweep import Cell, SweepRecord
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 

@@ -19,7 +19,8 @@ from dataclasses import replace
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
 from autofit.records.result import TuneLog, TuneRecord
-from autofit.records.trial import Description, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Description, Trial
 from autofit.search.decision import Proposer
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy

@@ -16,7 +16,8 @@ import keras
 import numpy as np
 
 from autofit.machine.host import detect
-from autofit.records.trial import FitConfig, Limits, Role, TrialSpec
+from autofit.records.states import Role
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 

@@ -28,7 +28,8 @@ from generators import result_of
 
 from autofit.machine.host import detect
 from autofit.records.intervals import mean_interval
-from autofit.records.trial import KNOBS, FitConfig, Limits, Outcome, Role, TrialSpec
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import KNOBS, FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 

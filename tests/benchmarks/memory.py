@@ -38,7 +38,8 @@ from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine.host import detect
-from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Outcome, Role, Trial, TrialSpec
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import optuna
 
-from autofit.records.trial import FitConfig, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig, Trial
 from autofit.search import selection
 from autofit.search.sampler import FrontierSampler
 from autofit.search.space import KERAS_DEFAULTS

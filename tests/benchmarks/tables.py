@@ -21,7 +21,8 @@ from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine.host import detect
-from autofit.records.trial import KNOBS, Description, Evidence, FitConfig, Limits, Measurement, Outcome, Role, TrialSpec
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import KNOBS, Description, Evidence, FitConfig, Limits, Measurement, TrialSpec
 from autofit.search.space import SearchSpace
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference

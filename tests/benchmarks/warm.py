@@ -24,7 +24,8 @@ import numpy as np
 import peers
 from surfaces import Surface
 
-from autofit.records.trial import Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Trial
 from autofit.search.sampler import FrontierSampler
 from autofit.search.space import KERAS_DEFAULTS
 

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.result import Cell, Estimate, EstimateRow, SweepRecord
-from autofit.records.trial import Footprint, Limits, Outcome
+from autofit.records.estimate import Estimate, EstimateRow
+from autofit.records.states import Outcome
+from autofit.records.sweep import Cell, SweepRecord
+from autofit.records.trial import Footprint, Limits
 from autofit.report.html import page as html
 from autofit.tuning.tuner import tune
 from tests.fakes import MACHINE, MIB, FakeLauncher, collect, make_request

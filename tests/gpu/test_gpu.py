@@ -4,7 +4,8 @@ import pytest
 
 import autofit
 from autofit.machine import gpus
-from autofit.records.trial import FitConfig, Limits, Outcome, Role, TrialSpec
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w

@@ -1,6 +1,7 @@
 import pytest
 
-from autofit.records.trial import FitConfig, Limits, Role, TrialSpec
+from autofit.records.states import Role
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads

@@ -2,7 +2,8 @@
 
 import pytest
 
-from autofit.records.trial import FitConfig, Outcome
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
 from tests import workloads as w
 
 MIB = 2**20

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autofit.records.trial import FitConfig, Limits, Outcome, Role, TrialSpec
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
 

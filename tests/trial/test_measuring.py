@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autofit.records.trial import Description, FitConfig, Limits, Outcome, Role, TrialSpec
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import Description, FitConfig, Limits, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
 

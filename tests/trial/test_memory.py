@@ -2,8 +2,9 @@
 
 import pytest
 
-from autofit.backends.tensorflow.memory.estimate import LIVENESS, XLA
-from autofit.records.trial import FitConfig, Outcome, Phase
+from autofit.backends.tensorflow.memory.step_footprint import LIVENESS, XLA
+from autofit.records.states import Outcome, Phase
+from autofit.records.trial import FitConfig
 from tests import workloads as w
 
 pytestmark = pytest.mark.quiet

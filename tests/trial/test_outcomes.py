@@ -3,7 +3,8 @@
 import pytest
 
 from autofit.errors import UsageError
-from autofit.records.trial import FitConfig, Outcome
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
 from tests import workloads as w
 
 THREADS, PROCESSES = (2, 2, False), (2, 2, True)

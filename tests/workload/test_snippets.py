@@ -11,7 +11,8 @@ import pytest
 
 from autofit.errors import UnsupportedInputError
 from autofit.records.result import Recommendation, Speedup, TuneLog
-from autofit.records.trial import FitConfig, Limits, Outcome, Role, TrialSpec
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.report import snippet
 from autofit.search.space import build_space
 from autofit.trial.launcher import ProcessLauncher

@@ -103,7 +103,7 @@ class TensorFlow:
         self, model: Any, batch: Any, device: Device | None, limit_bytes: int | None
     ) -> Callable[[int], Footprint]:
         """Return an estimator by XLA's buffer assignment where XLA compiles the step, by a liveness walk otherwise."""
-        from autofit.backends.tensorflow.memory.estimate import (
+        from autofit.backends.tensorflow.memory.step_footprint import (
             StepFootprint,  # loads Keras and TensorFlow: must stay out of the parent
         )
 

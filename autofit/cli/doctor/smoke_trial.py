@@ -11,7 +11,8 @@ import numpy as np
 from autofit.cli.doctor.findings import Finding, ok, problem
 from autofit.errors import AutofitError
 from autofit.records.machine import Device, Machine
-from autofit.records.trial import Description, FitConfig, Limits, Measurement, Outcome, Role, TrialSpec
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import Description, FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import format_seconds
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload

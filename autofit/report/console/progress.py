@@ -12,7 +12,8 @@ from rich.text import Text
 
 from autofit.records.events import Activity, Described, Event, Notice, TrialEnded
 from autofit.records.result import TuneRecord
-from autofit.records.trial import Limits, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report.console.notebook import NotebookView
 from autofit.report.console.summary import summarise

@@ -8,7 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.result import Cell, CellOutcome, SweepRecord, TuneRecord
+from autofit.records.result import TuneRecord
+from autofit.records.sweep import Cell, CellOutcome, SweepRecord
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report.console.summary import labelled
 from autofit.report.wording import cell_label, short_names

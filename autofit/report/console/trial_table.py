@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.trial import FitConfig, Limits, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.records.units import format_bytes, format_rate
 
 _BAR_CELLS = 6

@@ -8,7 +8,8 @@ from operator import attrgetter
 from typing import Any
 
 from autofit.records.result import FrontierPoint, TuneLog, TuneRecord
-from autofit.records.trial import FitConfig, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_rate
 from autofit.report.html import curves, style
 from autofit.report.html.curves import MemoryCurve, RateCurve

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from autofit.records.estimate import Estimate
 from autofit.records.machine import Machine
-from autofit.records.result import Estimate, FailedTune, SweepRecord, TuneLog, TuneRecord
+from autofit.records.result import FailedTune, TuneLog, TuneRecord
+from autofit.records.sweep import SweepRecord
 from autofit.records.trial import Description
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report import snippet

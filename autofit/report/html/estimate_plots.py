@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autofit.records.result import Estimate
+from autofit.records.estimate import Estimate
 from autofit.records.units import format_bytes
 from autofit.report.html import style
 from autofit.report.html.style import BAR_LOOKS, BLACK, VERMILION, MemoryScale, Plot

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.result import Estimate, FailedTune, SweepRecord, TuneRecord
+from autofit.records.estimate import Estimate
+from autofit.records.result import FailedTune, TuneRecord
+from autofit.records.sweep import SweepRecord
 from autofit.report import snippet, wording
 from autofit.report.html import batch_plots, content, estimate_plots, sweep_cells, timeline, tradeoff_plots, trial_table
 from autofit.report.html.style import Plot

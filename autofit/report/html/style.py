@@ -11,7 +11,8 @@ from math import ceil, floor, log2, log10
 from pathlib import Path
 from typing import Any
 
-from autofit.records.trial import FitConfig, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_bytes, format_rate, format_seconds
 
 # Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autofit.records.result import Cell, FailedTune, SweepRecord, TuneRecord
+from autofit.records.result import FailedTune, TuneRecord
+from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.html import style
 from autofit.report.html.style import BAR_LOOKS, VERMILION, Plot

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofit.records.result import TuneLog, TuneRecord
-from autofit.records.trial import FitConfig, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_rate
 from autofit.report.html import style
 from autofit.report.html.style import BLACK, BLUE, SKY, SOFT, VERMILION, Plot

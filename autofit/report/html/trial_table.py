@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofit.records.result import TuneLog, TuneRecord
-from autofit.records.trial import Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Trial
 from autofit.records.units import format_bytes, format_rate, format_seconds
 from autofit.report.html import timeline
 

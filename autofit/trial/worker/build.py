@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.trial import Phase
+from autofit.records.states import Phase
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import is_compiled, keras_of, set_dtype_policy
 from autofit.workload import accumulation
+from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.open import open_input
-from autofit.workload.inputs.protocol import FitInput
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 

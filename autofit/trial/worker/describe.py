@@ -10,15 +10,16 @@ import keras
 import numpy as np
 
 from autofit import backends
-from autofit.records.trial import Description, Footprint, Phase
+from autofit.records.states import Phase
+from autofit.records.trial import Description, Footprint
 from autofit.trial.worker import batch_shapes, fork_safety
 from autofit.trial.worker.build import build_model, open_training, resolved
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import keras_of
 from autofit.workload import accumulation
 from autofit.workload.inputs.batch import leaves
+from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.knobs import knobs_of, required_of
-from autofit.workload.inputs.protocol import FitInput
 from autofit.workload.workload import Workload
 
 _COMPILED_SIZES = 2  # estimated where XLA compiles the step: a compilation takes seconds, and two sizes give a line

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from autofit.backends.protocol import Backend
 from autofit.records.machine import Device
-from autofit.records.trial import Description, FitConfig, Phase, TrialSpec
+from autofit.records.states import Phase
+from autofit.records.trial import Description, FitConfig, TrialSpec
 from autofit.trial.wire import Failure, Message, Readings, encode
 
 _USER_ERROR_FILE = "user-error.json"

@@ -16,7 +16,7 @@ from typing import NoReturn
 from autofit import backends
 from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
-from autofit.records.trial import FailureKind, Phase, Role
+from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure
 from autofit.trial.worker.job import DevicePeaks, TrialContext, user_traceback
 from autofit.workload import workload

@@ -17,7 +17,8 @@ from typing import Any
 
 import psutil
 
-from autofit.records.trial import INPUT_BOUND_RATIO, Phase
+from autofit.records.states import Phase
+from autofit.records.trial import INPUT_BOUND_RATIO
 from autofit.trial.wire import Readings
 from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
@@ -25,7 +26,7 @@ from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import idle_model, keras_of, repeated, steps_per_execution
 from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, wait_until_full
 from autofit.workload.inputs.batch import leaves
-from autofit.workload.inputs.protocol import FitInput
+from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
 _COMPUTE_SECONDS = 0.8  # longest timing of the step alone

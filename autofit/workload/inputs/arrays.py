@@ -11,7 +11,7 @@ import numpy as np
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import leaves, mapped
-from autofit.workload.inputs.protocol import FitInput
+from autofit.workload.inputs.fit_input import FitInput
 
 
 class Arrays(FitInput):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import checked, first_leaf, first_of
-from autofit.workload.inputs.protocol import FitInput
+from autofit.workload.inputs.fit_input import FitInput
 
 
 class Generator(FitInput):

@@ -10,7 +10,7 @@ from typing import Any
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import checked
-from autofit.workload.inputs.protocol import FitInput
+from autofit.workload.inputs.fit_input import FitInput
 
 
 class IndexedInput(FitInput):

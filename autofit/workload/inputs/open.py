@@ -14,9 +14,9 @@ from autofit.errors import UnsupportedInputError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs import prebuilt
 from autofit.workload.inputs.arrays import Arrays
+from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.generator import Generator
 from autofit.workload.inputs.knobs import arguments_of, knobs_of
-from autofit.workload.inputs.protocol import FitInput
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.sequence import SequenceInput
 from autofit.workload.inputs.tfdata import TfData

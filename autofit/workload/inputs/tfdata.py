@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from autofit.errors import UnsupportedInputError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import checked, first_of
+from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.prebuilt import is_tfdata
-from autofit.workload.inputs.protocol import FitInput
 
 
 class TfData(FitInput):

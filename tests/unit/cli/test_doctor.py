@@ -22,7 +22,8 @@ from autofit.machine.gpus import UnreadDevice
 from autofit.records.distribution import DISTRIBUTION, install_command
 from autofit.records.events import Activity
 from autofit.records.machine import Device, Machine
-from autofit.records.trial import Evidence, Measurement, Outcome
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, Measurement
 
 GIB, MIB = 2**30, 2**20
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM

@@ -4,19 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.result import (
-    Bottleneck,
-    Cell,
-    Estimate,
-    EstimateRow,
-    FailedTune,
-    Recommendation,
-    Speedup,
-    SweepRecord,
-    TuneRecord,
-    Usage,
-)
-from autofit.records.trial import FitConfig, Footprint, Limits, Outcome, Role, Stage, Trial, TrialSpec
+from autofit.records.estimate import Estimate, EstimateRow
+from autofit.records.result import Bottleneck, FailedTune, Recommendation, Speedup, TuneRecord, Usage
+from autofit.records.states import Outcome, Role, Stage
+from autofit.records.sweep import Cell, SweepRecord
+from autofit.records.trial import FitConfig, Footprint, Limits, Trial, TrialSpec
 from autofit.search.frontier import frontier
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 from autofit.records.result import Bottleneck, Recommendation, TuneLog
-from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Stage, Trial
+from autofit.records.states import Outcome, Stage
+from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.report import advice
 from autofit.report.html import content
 from autofit.tuning import record as records

@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 from autofit.api.result import Result
 from autofit.cli import app
 from autofit.errors import UsageError
-from autofit.records.result import Cell, FrontierPoint, SweepRecord
-from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Stage, Trial
+from autofit.records.result import FrontierPoint
+from autofit.records.states import Outcome, Stage
+from autofit.records.sweep import Cell, SweepRecord
+from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.report import snippet
 from autofit.report.html import batch_plots, estimate_plots, style, sweep_cells, timeline, tradeoff_plots
 from autofit.report.html import page as html

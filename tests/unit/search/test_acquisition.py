@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.acquisition import FrontierProposer
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.decision import Proposal, Reason, difference

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofit.records.trial import Evidence, FitConfig, Footprint, Limits, Measurement, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, FitConfig, Footprint, Limits, Measurement, Trial
 from autofit.search.surrogate.memory import MemorySurrogate, estimated_bytes
 from tests.fakes import DESCRIPTION, MIB
 

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.records.result import FrontierPoint
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.frontier import frontier
 from autofit.search.selection import choose, finalists
 from autofit.search.space import cost

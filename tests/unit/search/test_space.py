@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.errors import UsageError
-from autofit.records.trial import KNOBS, FitConfig, Outcome
+from autofit.records.states import Outcome
+from autofit.records.trial import KNOBS, FitConfig
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import SearchSpace, build_space, cost, dominated_by
 

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from autofit.records.trial import Evidence, FitConfig, Measurement, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.surrogate.rate_model import NAMES, log_rates
 from autofit.search.surrogate.throughput import ThroughputSurrogate

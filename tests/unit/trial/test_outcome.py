@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from autofit import backends
-from autofit.records.trial import FailureKind, Limits, Outcome, Phase
+from autofit.records.states import FailureKind, Outcome, Phase
+from autofit.records.trial import Limits
 from autofit.trial.outcome import TrialEnd, classify
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure, Readings

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from autofit.errors import TrialProcessError
-from autofit.records.trial import FailureKind, FitConfig, Limits, Phase, Role, TrialSpec
+from autofit.records.states import FailureKind, Phase, Role
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.server_connection import TrialPipe
 from autofit.trial.wire import MESSAGES, TASKS, Failure, Message, Readings, Task, encode
 from tests.fakes import DESCRIPTION

@@ -5,7 +5,8 @@ import pytest
 from autofit.errors import NothingFitsError, NoTrialFinishedError, StorageError
 from autofit.records.events import Notice
 from autofit.records.result import Usage
-from autofit.records.trial import Evidence, Limits, Measurement, Outcome
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.storage import past_tunes
 from autofit.tuning.cached import tune
 from tests.fakes import MIB, FakeLauncher, collect, make_request

@@ -13,18 +13,8 @@ from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, U
 from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.machine import Device
 from autofit.records.result import DataForm, Usage
-from autofit.records.trial import (
-    Description,
-    Evidence,
-    FitConfig,
-    Footprint,
-    Limits,
-    Measurement,
-    Outcome,
-    Role,
-    Trial,
-    TrialSpec,
-)
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import Description, Evidence, FitConfig, Footprint, Limits, Measurement, Trial, TrialSpec
 from autofit.report import snippet
 from autofit.report.console.summary import print_trials, summarise
 from autofit.report.html import content, timeline, trial_table

@@ -1,0 +1,65 @@
+"""Sweeps: the cells of a matrix and their tunes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autofit.records.machine import Machine
+from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
+from autofit.records.states import Text
+
+
+class CellOutcome(Text):
+    """How a cell of a sweep ended."""
+
+    OK = "ok"
+    DOES_NOT_FIT = "does not fit"
+    FAILED = "failed"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a sweep: its values by axis, and the record of its tune.
+
+    An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
+    `found` is None until the tune ends, and if it leaves no record. `problem` is the error of a tune without a result.
+    """
+
+    values: Mapping[str, Any]
+    found: TuneRecord | FailedTune | None = None
+    problem: str = ""
+
+    @property
+    def outcome(self) -> CellOutcome:
+        """How the tune of this cell ended; waiting if it has not run yet."""
+        if isinstance(self.found, TuneRecord):
+            return CellOutcome.OK
+        if self.found is None:
+            return CellOutcome.FAILED if self.problem else CellOutcome.WAITING
+        return CellOutcome.DOES_NOT_FIT if self.found.memory else CellOutcome.FAILED
+
+    @property
+    def problem_line(self) -> str:
+        """The problem in one line, without its traceback: the first line and the last."""
+        lines = self.problem.strip().splitlines()
+        return " ".join(dict.fromkeys(line.strip() for line in (lines[:1] + lines[-1:])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRecord:
+    """A sweep: one tune per cell of a matrix, in the order of the cells."""
+
+    title: str
+    cells: tuple[Cell, ...]
+    machine: Machine
+    seconds: float
+    started_at: float
+    version: int = RESULT_VERSION
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of all cells, in the order in which cells name them."""
+        return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
