@@ -30,7 +30,7 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     The user's modules are imported in this process; their functions are not called.
 
     Returns:
-        Findings by subject: model, data, validation, device, host, answer.
+        Findings by subject: model, data, validation, device, host, stored result.
 
     Raises:
         UserCodeError: a module cannot be imported.
@@ -60,10 +60,10 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     findings["device"] = f"{request.device_name}, {limits}"
     findings["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
     attributes = stored_attributes(request)
-    state = "not asked before" if attributes is None else "asked before; trials are kept"
+    state = "none, no trials" if attributes is None else "none, but trials of an earlier run"
     if attributes is not None and request.result_key() in attributes:
-        state = "known"
-    findings["answer"] = f"{state} ({urls.url_of(settings.storage)})"
+        state = "yes"
+    findings["stored result"] = f"{state} ({urls.url_of(settings.storage)})"
     return findings
 
 

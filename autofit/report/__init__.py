@@ -1,1 +1,1 @@
-"""What people see: the live console, result files, and the lines to paste. Each reads a record; none measures."""
+"""What people see: console, HTML page, advice, and the lines to paste. Each reads a record; none measures."""

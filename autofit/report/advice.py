@@ -20,7 +20,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
     """Sentences by subject, the most important first."""
     sentences = {
         "noise": _noise(record),
-        "bottleneck": bottleneck(record),
+        "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
         "epoch": _epoch(record),
         "page cache": _page_cache(record),
@@ -28,7 +28,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
     return {subject: text for subject, text in sentences.items() if text}
 
 
-def bottleneck(record: TuneRecord) -> str:
+def bottleneck_sentence(record: TuneRecord) -> str:
     """The bottleneck and the rates that show it."""
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None or record.bottleneck == "unknown":

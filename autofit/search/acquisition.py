@@ -47,7 +47,7 @@ _MISLEADING_TRIALS = 6  # ... once there are as many trials
 _Readings = tuple[tuple[FitConfig, float | None], ...]
 
 
-class FrontierProposer:
+class FrontierSearch:
     """Proposes configs of one space for one workload.
 
     Args:

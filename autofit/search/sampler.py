@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 
 from autofit.machine.host import usable_cores
 from autofit.records.trial import Description, FitConfig, Limits, Trial
-from autofit.search.acquisition import FrontierProposer
+from autofit.search.acquisition import FrontierSearch
 from autofit.search.decision import Decision, Proposal, Reason
 from autofit.search.space import KERAS_DEFAULTS, SearchSpace, build_space
 from autofit.storage import codec
@@ -95,7 +95,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
                 space, tuple(space), cores=cores, sample_count=None, effective_batch_size=effective_batch_size
             )
         self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
-        self.proposer = FrontierProposer(
+        self.proposer = FrontierSearch(
             space,
             space.canonical(baseline),
             description,

@@ -15,11 +15,11 @@ from autofit.tuning.runner import TrialRunner
 _LIFTED_HOST_SHARE = 0.95  # of the available RAM: the limit while the smallest config is measured
 
 
-def infeasible_error(runner: TrialRunner, trials: Sequence[Trial], earlier: int) -> NothingFitsError | NoTrialFinishedError:
+def no_result_error(runner: TrialRunner, trials: Sequence[Trial], earlier: int) -> NothingFitsError | NoTrialFinishedError:
     """The error for a tune without a finished trial; the first `earlier` trials are of an earlier tune."""
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
-        return measure_smallest(runner, min(ooms, key=lambda trial: cost(trial.config)))
+        return nothing_fits_error(runner, min(ooms, key=lambda trial: cost(trial.config)))
     tally = Counter(trial.measurement.outcome for trial in trials)
     counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome]) or "none was started"
     last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
@@ -27,7 +27,7 @@ def infeasible_error(runner: TrialRunner, trials: Sequence[Trial], earlier: int)
     return NoTrialFinishedError(f"no trial finished ({counts}{kept}); the last one: {last}")
 
 
-def measure_smallest(runner: TrialRunner, smallest: Trial) -> NothingFitsError:
+def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError:
     """Run the smallest config, which did not fit, with lifted limits; returns the error with the memory that it needs."""
     request = runner.request
     memory = "device" if smallest.measurement.outcome is Outcome.DEVICE_OOM else "host"

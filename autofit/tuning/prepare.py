@@ -15,7 +15,7 @@ from autofit.search.space import SearchSpace, build_space
 from autofit.search.surrogate.memory import least_device_bytes
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
-from autofit.tuning.failure import measure_smallest
+from autofit.tuning.failure import nothing_fits_error
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 
@@ -55,7 +55,7 @@ def describe(runner: TrialRunner) -> Description:
     described = runner.describe(smallest, note=", batch 1")
     if isinstance(described, Description):
         return described
-    raise measure_smallest(runner, Trial(smallest, described))
+    raise nothing_fits_error(runner, Trial(smallest, described))
 
 
 def prepare(request: TuneRequest, description: Description) -> Prepared:

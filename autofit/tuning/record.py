@@ -38,7 +38,7 @@ def record(
         fit_kwargs=fit_kwargs,
         data_kwargs=data_kwargs,
         optimizer_kwargs=accumulation.optimizer_kwargs(config.batch_size, settings.effective_batch_size),
-        bottleneck=bottleneck(choice.samples_per_second, compute, inputs),
+        bottleneck=decide_bottleneck(choice.samples_per_second, compute, inputs),
         compute_samples_per_second=compute,
         input_samples_per_second=inputs,
         stop_reason=stop_reason,
@@ -75,7 +75,7 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
     study.set_user_attributes({"chosen": chosen, METRIC: rate})
 
 
-def bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -> Bottleneck:
+def decide_bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -> Bottleneck:
     """What limits the rate; contention if it reaches neither ceiling.
 
     Args:

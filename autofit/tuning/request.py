@@ -56,7 +56,7 @@ class TuneRequest:
 
     def fingerprint(self) -> str:
         """The study's name: the same for one workload, device, limits, space and versions, and for no other."""
-        parts = {
+        parts = {  # a further key renames every stored study: add one only when its value is not the default
             **self._workload_and_hardware(),
             "settings": dict(self.environment),
             "driver": self.device.driver if self.device else "",

@@ -41,7 +41,7 @@ class TrialRunner:
         spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS)
         return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
-    def search(self, config: FitConfig, trials: Sequence[Trial], activity: Activity) -> Measurement:
+    def search_trial(self, config: FitConfig, trials: Sequence[Trial], activity: Activity) -> Measurement:
         """Measure a config as long as it may beat the best of `trials`; their compute rates are not measured again."""
         best = max((t.measurement.samples_per_second or 0.0 for t in trials), default=0.0)
         spec = replace(self._search_spec(config, trials), rate_to_beat=_PROMISING_RATIO * best)

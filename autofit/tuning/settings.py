@@ -153,7 +153,7 @@ class TuneSettings(BaseModel):
             return cls.model_validate(raw)
         except ValidationError as error:
             first = error.errors()[0]
-            raise UsageError(_problem(first, raw), key=_dotted(tuple(first["loc"]))) from None
+            raise UsageError(problem_of(first, raw), key=dotted_key(tuple(first["loc"]))) from None
 
 
 class TuneFile(TuneSettings, _WorkloadKeys):
@@ -164,12 +164,12 @@ DEFAULTS = TuneSettings()
 """The default of every setting."""
 
 
-def _dotted(keys: tuple[int | str, ...]) -> str:
+def dotted_key(keys: tuple[int | str, ...]) -> str:
     """The dotted path of a key, without the type names that pydantic inserts."""
     return ".".join(str(key) for key in (keys[:2] if keys[0] == "space" else keys) if key not in ("int", "str"))
 
 
-def _problem(error: Any, raw: dict[str, Any]) -> str:
+def problem_of(error: Any, raw: dict[str, Any]) -> str:
     """Describe what is wrong with the value of a key, and what is allowed."""
     keys = tuple(error["loc"])
     if error["type"] == "extra_forbidden":

@@ -43,7 +43,7 @@ class CellRequest:
 Tune = Callable[[Workload, TuneSettings, threading.Event], TuneRecord]
 """Tunes one cell; stops when the event is set."""
 
-Outcome = tuple[TuneRecord | FailedTune | None, str]
+CellResult = tuple[TuneRecord | FailedTune | None, str]
 """The record of a cell's tune, if there is one, and its problem."""
 
 
@@ -135,7 +135,7 @@ class _Sweep:
     def begins(self, index: int, lane: Lane | None = None) -> CellBegins:
         return CellBegins(index, self._cells[index], lane)
 
-    def ended(self, index: int, outcome: Outcome) -> CellEnded:
+    def ended(self, index: int, outcome: CellResult) -> CellEnded:
         self._cells[index] = replace(self._cells[index], found=outcome[0], problem=outcome[1])
         record = SweepRecord(
             title=self._title,
@@ -151,7 +151,7 @@ class _Sweep:
     ) -> Iterator[CellBegins | CellEnded]:
         """Tune cells in parallel; a free lane takes the next one."""
         waiting, free, cancelled = list(cells), list(lanes), threading.Event()
-        running: dict[Future[Outcome], tuple[int, Lane]] = {}
+        running: dict[Future[CellResult], tuple[int, Lane]] = {}
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
             try:
                 while waiting or running:
@@ -179,13 +179,13 @@ def in_lane(settings: TuneSettings, lane: Lane, count: int) -> TuneSettings:
 
 def _on_cores(
     cores: Sequence[int], tune: Tune, workload: Workload, settings: TuneSettings, cancelled: threading.Event
-) -> Outcome:
+) -> CellResult:
     """Tune on these cores: processes inherit the affinity of the thread that starts them (Linux)."""
     os.sched_setaffinity(0, cores)
     return _tuned(tune, workload, settings, cancelled)
 
 
-def _tuned(tune: Tune, workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> Outcome:
+def _tuned(tune: Tune, workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> CellResult:
     try:
         return tune(workload, settings, cancelled), ""
     except _FATAL_ERRORS:

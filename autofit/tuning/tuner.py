@@ -25,9 +25,9 @@ from autofit.search.decision import Proposer
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
-from autofit.tuning import record as records
+from autofit.tuning import record as tune_records
 from autofit.tuning.confirm import Confirmation
-from autofit.tuning.failure import infeasible_error
+from autofit.tuning.failure import no_result_error
 from autofit.tuning.prepare import MakeProposer, Prepared, describe, frontier_proposer, notices, prepare, warm_start
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
@@ -90,9 +90,9 @@ class _Tuning:
         reason = self._search(study, proposer, prepared, len(earlier_trials))
         recommendation = confirmation.run()
         if recommendation is None:
-            raise infeasible_error(self._runner, study.trials(), len(earlier_trials))
-        record = records.record(request, self._log(), description, recommendation, reason)
-        records.store(study, request, record)
+            raise no_result_error(self._runner, study.trials(), len(earlier_trials))
+        record = tune_records.record(request, self._log(), description, recommendation, reason)
+        tune_records.store(study, request, record)
         return record
 
     def fail(self, error: AutofitError) -> None:
@@ -101,9 +101,9 @@ class _Tuning:
             return
         study = self._study
         if isinstance(error, TuneError):
-            error.tune = records.failed_tune(self._log(), error)
+            error.tune = tune_records.failed_tune(self._log(), error)
         if study is not None and isinstance(error, NothingFitsError) and error.tune is not None:
-            records.store(study, self._request, error.tune)
+            tune_records.store(study, self._request, error.tune)
         elif study is not None and not study.trials():
             study.remove()
 
@@ -158,7 +158,7 @@ class _Tuning:
             config, why = decision.proposal.config, str(decision.proposal)
             activity = Activity(f"trial {len(trials) + 1} of at most {settings.max_trials}", config, why=why)
             deadline_seconds = self._runner.budget.deadline_seconds()
-            measurement = self._runner.search(config, trials, activity)
+            measurement = self._runner.search_trial(config, trials, activity)
             if measurement.outcome is Outcome.TIMEOUT and deadline_seconds < settings.max_trial_seconds:
                 return self._runner.budget.out_of_time()  # the budget was too short, not the config too slow
             trial = study.add(Trial(config, measurement, why), prepared.space.knobs())

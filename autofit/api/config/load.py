@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from autofit.api.config.document import Document, read
 from autofit.api.config.matrix import INCLUDE, MatrixError, apply, paths, unfold
 from autofit.errors import ConfigError, UsageError
-from autofit.tuning.settings import TuneFile, _dotted, _problem
+from autofit.tuning.settings import TuneFile, dotted_key, problem_of
 from autofit.workload.reference import Reference
 
 MATRIX = "matrix"
@@ -40,7 +40,7 @@ def load_sweep(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     document = read(path)
     raw = dict(_mapping(document))
     if MATRIX not in raw:
-        raise document.error((), "has no matrix: of the values to vary; for one tune run: autofit tune")
+        raise document.error((), "has no `matrix:`, which lists the values to vary; for one tune run: autofit tune")
     matrix = raw.pop(MATRIX)
     try:
         cells = [(values, apply(values, raw)) for values in unfold(matrix)]
@@ -77,7 +77,7 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
     """Validate a file, or one cell of its matrix, and return the arguments of `tune()`."""
 
     def error(keys: tuple[int | str, ...], problem: str) -> ConfigError:
-        dotted = _dotted(keys)
+        dotted = dotted_key(keys)
         for axis in cell or ():
             if any(f"{dotted}.".startswith(f"{path}.") or path.startswith(f"{dotted}.") for path in paths(axis)):
                 included = document.value[MATRIX].get(INCLUDE) or []
@@ -89,7 +89,7 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
         file = TuneFile.model_validate(raw)
     except ValidationError as caught:
         first = caught.errors()[0]
-        raise error(tuple(first["loc"]), _problem(first, raw)) from None
+        raise error(tuple(first["loc"]), problem_of(first, raw)) from None
     folder = str(Path(document.name).resolve().parent)
     arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
     for key in ("build_model", "data", "validation"):

@@ -78,7 +78,7 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):  # noqa: F811
 @pytest.mark.parametrize(
     ("text", "line", "key", "message"),
     [
-        ("", 1, None, "has no matrix:"),
+        ("", 1, None, "has no `matrix:`"),
         ("matrix: {max_trials: [3, none]}\n", 3, "matrix.max_trials", "'none' is not allowed"),
         ("matrix:\n  model_kwargs: [8]\n", 4, "matrix.model_kwargs", "valid dictionary"),
         ("matrix:\n  widht: [8]\n", 4, "matrix.widht", "there is no such key"),

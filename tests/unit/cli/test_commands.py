@@ -84,7 +84,7 @@ def test_check_says_what_was_found_and_runs_nothing(folder):
         "build_model(width=4)",
         "Photos takes batch_size",
         "1.00 GiB of ",
-        "not asked before",
+        "no trials",
         "sqlite:///trials.db",
     ):
         assert told in done.stdout
@@ -160,7 +160,7 @@ def test_the_schema_takes_what_is_right_and_refuses_what_is_not(folder):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["sweep", "tune.yaml"], "has no matrix:"),
+        (["sweep", "tune.yaml"], "has no `matrix:`"),
         (["sweep", "sweep.yaml", "--jobs", "many"], "--jobs: 'many' "),
         (["sweep", "sweep.yaml", "--jobs", "64"], "jobs: 64 cells "),
         (["sweep", "sweep.yaml", "--output", "no/such.json"], "--output: there is no folder no"),

@@ -33,19 +33,23 @@ def test_the_bottleneck_is_explained_by_the_three_rates(record):
         trials=tuple(input_trial(record, config, rate) for config, rate in rates.items()),
         description=replace(record.description, sample_bytes=200_000),
     )
-    heavy = advice.bottleneck(limited)
-    light = advice.bottleneck(with_fields(limited, description=replace(record.description, sample_bytes=10)))
+    heavy = advice.bottleneck_sentence(limited)
+    light = advice.bottleneck_sentence(with_fields(limited, description=replace(record.description, sample_bytes=10)))
     assert numbers(light) == ["310", "2400", "4", "500"]
     assert "4 processes" in light
     assert "pickling" in heavy
     assert "pickling" not in light
-    compute = advice.bottleneck(with_fields(limited, bottleneck=Bottleneck.COMPUTE, input_samples_per_second=9000.0))
+    compute = advice.bottleneck_sentence(
+        with_fields(limited, bottleneck=Bottleneck.COMPUTE, input_samples_per_second=9000.0)
+    )
     assert numbers(compute) == ["2400", "9000"]
-    contention = advice.bottleneck(with_fields(limited, bottleneck=Bottleneck.CONTENTION, samples_per_second=300.0))
+    contention = advice.bottleneck_sentence(
+        with_fields(limited, bottleneck=Bottleneck.CONTENTION, samples_per_second=300.0)
+    )
     assert numbers(contention) == ["2400", "500", "300"]
     names = [text.partition(":")[0] for text in (light, compute, contention)]
     assert names == ["input-bound", "compute-bound", "contention"]
-    assert advice.bottleneck(with_fields(limited, bottleneck=Bottleneck.UNKNOWN)).startswith("unknown")
+    assert advice.bottleneck_sentence(with_fields(limited, bottleneck=Bottleneck.UNKNOWN)).startswith("unknown")
 
 
 def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
@@ -73,8 +77,8 @@ def test_the_bottleneck_follows_from_the_confirmed_rate(record, tmp_path):
 def test_an_input_slower_than_the_model_is_named_even_when_compute_bound(record, tmp_path):
     near = confirmed(record, tmp_path, searched=955.0, confirmed=955.0, compute=1000.0, inputs=960.0)
     assert near.bottleneck == "compute"
-    assert numbers(advice.bottleneck(near)) == ["955", "1000", "960"]
-    assert "workers would not help" not in advice.bottleneck(near)
+    assert numbers(advice.bottleneck_sentence(near)) == ["955", "1000", "960"]
+    assert "workers would not help" not in advice.bottleneck_sentence(near)
     assert numbers(content.tiles(near)[-1].note) == ["1000", "960", "955"]
 
 
@@ -82,7 +86,7 @@ def input_bound(record, chosen, rates, compute=3000.0):
     """The sentence for these rates of the input alone, by config."""
     trials = tuple(input_trial(record, config, rate) for config, rate in rates.items())
     changed = {"compute_samples_per_second": compute, "input_samples_per_second": rates[chosen], "bottleneck": "input"}
-    return advice.bottleneck(with_fields(record, config=chosen, trials=trials, **changed))
+    return advice.bottleneck_sentence(with_fields(record, config=chosen, trials=trials, **changed))
 
 
 def test_the_input_is_compared_with_the_model_at_the_chosen_batch_size_only(record):

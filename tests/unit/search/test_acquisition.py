@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.search.acquisition import FrontierProposer
+from autofit.search.acquisition import FrontierSearch
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.decision import Proposal, Reason, difference
 from autofit.search.space import build_space, dominated_by
@@ -21,7 +21,7 @@ WIDE = Limits(2**40, 2**40)
 
 def proposer(limits=WIDE, **changes):
     options = {"cores": 8, "on_cpu": False, "tolerance": 0.02, "risk": 0.97, "max_oom": 2}
-    return FrontierProposer(SPACE, BASELINE, DESCRIPTION, limits, **{**options, **changes})
+    return FrontierSearch(SPACE, BASELINE, DESCRIPTION, limits, **{**options, **changes})
 
 
 def proposed(asked, trials):

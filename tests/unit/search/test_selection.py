@@ -9,7 +9,7 @@ from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Tria
 from autofit.search.frontier import frontier
 from autofit.search.selection import choose, finalists
 from autofit.search.space import cost
-from autofit.tuning.record import bottleneck
+from autofit.tuning.record import decide_bottleneck
 
 LIMITS = Limits(device_bytes=100, host_bytes=1000)
 
@@ -58,11 +58,11 @@ def test_the_frontier_names_the_largest_that_fits_and_the_smallest_that_does_not
 
 
 def test_the_bottleneck_follows_from_the_three_rates():
-    assert bottleneck(98, 100, 1000) == "compute"
-    assert bottleneck(98, 1000, 100) == "input"
-    assert bottleneck(50, 100, 110) == "contention"
-    assert bottleneck(90, 100, 95) == "input"
-    assert bottleneck(90, None, None) == "unknown"
+    assert decide_bottleneck(98, 100, 1000) == "compute"
+    assert decide_bottleneck(98, 1000, 100) == "input"
+    assert decide_bottleneck(50, 100, 110) == "contention"
+    assert decide_bottleneck(90, 100, 95) == "input"
+    assert decide_bottleneck(90, None, None) == "unknown"
 
 
 def test_finalists_are_those_that_noise_leaves_open():

@@ -286,6 +286,8 @@ def test_a_link_to_the_folder_changes_nothing(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "project")
     (tmp_path / "project" / "model.py").write_text("import linked_layers, model\n\ndef build():\n    return 1\n")
     (tmp_path / "project" / "linked_layers.py").write_text("import model\n")
+    for name in ("linked_layers", "model"):  # another test may have imported one of that name
+        monkeypatch.delitem(sys.modules, name, raising=False)
     before = fingerprint(Reference("project/model.py:build", str(tmp_path)), None)
     monkeypatch.syspath_prepend(tmp_path / "link")
     assert fingerprint(Reference("project/model.py:build", str(tmp_path)), None) == before
