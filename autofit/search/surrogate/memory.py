@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from autofit.records.trial import Description, FitConfig, Footprint, Limits, Measurement, Outcome, Trial
-from autofit.search.config_arrays import ConfigArrays, Vector
+from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 
@@ -44,7 +43,6 @@ _DEFAULT_PROCESS_BYTES = 2.0**30  # assumed where nothing has been read
 _WARM_START_NOISE = 3.0  # times a trial's own noise: other limits or versions change a peak little
 _NO_FLOOR = -math.inf
 
-_Matrix = npt.NDArray[np.float64]
 _Observations = Sequence[tuple[Trial, float]]  # trials, and how noisy each is relative to a trial of this tune
 
 
@@ -152,7 +150,7 @@ class MemorySurrogate:
         return self._bounded(self._host.model, features, configs, deviations)
 
     def _bounded(
-        self, model: LinearModel, features: _Matrix, configs: ConfigArrays, deviations: float
+        self, model: LinearModel, features: Matrix, configs: ConfigArrays, deviations: float
     ) -> tuple[Vector, Vector]:
         expected, deviation = model.predict(features)
         octaves = np.maximum(0.0, np.log2(configs.batch / self._largest_batch)) if self._largest_batch else 0.0
@@ -199,7 +197,7 @@ class MemorySurrogate:
         allowed = max(_IMPLAUSIBLE_ERROR, self._footprints[0].relative_error)
         return 1 + median * (1 - (allowed / median) ** 2) if abs(median) > allowed else 1.0
 
-    def _device_features(self, configs: ConfigArrays) -> _Matrix:
+    def _device_features(self, configs: ConfigArrays) -> Matrix:
         return np.stack([self._estimated(configs.batch), np.ones(len(configs)), configs.batch], axis=1)
 
     def _estimated(self, batch: Vector) -> Vector:
@@ -237,7 +235,7 @@ class MemorySurrogate:
         model = LinearModel(means, deviations, points, _HOST_NOISE, floors)
         return _HostFit(model, sample_bytes, is_known=bool(description.process_bytes) or bool(peaks))
 
-    def _host_features(self, configs: ConfigArrays, sample_bytes: float, measured: Measurement | None = None) -> _Matrix:
+    def _host_features(self, configs: ConfigArrays, sample_bytes: float, measured: Measurement | None = None) -> Matrix:
         """(1, step on a CPU, batches held, those that threads make, worker processes, batches they hold), in bytes.
 
         A trial that read how full its queue was counts the batches that it read.
