@@ -11,6 +11,7 @@ import numpy.typing as npt
 from autofit.records.trial import FitConfig
 
 Vector = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from autofit.search.config_arrays import Vector
+from autofit.search.config_arrays import Matrix, Vector
 
 _IMPUTATIONS = 30  # rounds of imputing censored points; they converge in about ten
 _LEAST_TAIL = 1e-12  # probability below which the inverse Mills ratio loses its digits
@@ -62,7 +61,7 @@ class LinearModel:
             imputed = [Point(p.features, self._mean_above(p), noise=p.noise) for p in censored]
             self._fit([*observed, *imputed])
 
-    def predict(self, rows: npt.NDArray[np.float64]) -> tuple[Vector, Vector]:
+    def predict(self, rows: Matrix) -> tuple[Vector, Vector]:
         """Expected value and standard deviation for each row of features, an observation's noise included."""
         mean = rows @ self._mean
         return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean))

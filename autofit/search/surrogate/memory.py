@@ -17,11 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from autofit.records.states import Outcome
-from autofit.records.trial import Description, FitConfig, Footprint, Limits, Measurement, Trial
-from autofit.search.config_arrays import ConfigArrays, Vector
+from autofit.records.trial import Description, FitConfig, Footprint, Limits, Measurement, Outcome, Trial
+from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 
@@ -45,7 +43,6 @@ _DEFAULT_PROCESS_BYTES = 2.0**30  # assumed where nothing has been read
 _WARM_START_NOISE = 3.0  # times a trial's own noise: other limits or versions change a peak little
 _NO_FLOOR = -math.inf
 
-_Matrix = npt.NDArray[np.float64]
 _Observations = Sequence[tuple[Trial, float]]  # trials, and how noisy each is relative to a trial of this tune
 
 
@@ -59,10 +56,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class _DeviceFit:
-    """Device memory fitted to trials; `peaks` are (batch size, bytes) of those that finished."""
+    """Device memory fitted to trials.
+
+    `peaks` are (batch size, bytes) of the finished ones; `jumps` is True where an OOM lies above every line through them.
+    """
 
     model: LinearModel
     peaks: tuple[tuple[int, float], ...]
+    jumps: bool
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,7 @@ class MemorySurrogate:
         return within and self.host(config).upper_bytes <= self._limits.host_bytes
 
     def shares(self, configs: ConfigArrays, deviations: float) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
-        """Predict memory in units of the limits.
-
-        Args:
-            configs: what to predict.
-            deviations: standard deviations from the expected value to the upper bound.
+        """Predict memory in units of the limits, with upper bounds `deviations` standard deviations above the expectation.
 
         Returns:
             The expected shares (device, host) and their upper bounds; 0 without a limit, or where nothing is known.
@@ -146,6 +143,8 @@ class MemorySurrogate:
         if self._footprints:
             return expected, upper
         highest = _highest_affine(self._device.peaks, configs.batch)
+        if self._device.jumps:
+            highest = np.where(configs.batch > max(size for size, _ in self._device.peaks), np.inf, highest)
         return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._peak_noise))
 
     def _host_bytes(self, configs: ConfigArrays, deviations: float = _BOUND_DEVIATIONS) -> tuple[Vector, Vector]:
@@ -153,7 +152,7 @@ class MemorySurrogate:
         return self._bounded(self._host.model, features, configs, deviations)
 
     def _bounded(
-        self, model: LinearModel, features: _Matrix, configs: ConfigArrays, deviations: float
+        self, model: LinearModel, features: Matrix, configs: ConfigArrays, deviations: float
     ) -> tuple[Vector, Vector]:
         expected, deviation = model.predict(features)
         octaves = np.maximum(0.0, np.log2(configs.batch / self._largest_batch)) if self._largest_batch else 0.0
@@ -165,7 +164,7 @@ class MemorySurrogate:
 
     def _fit_device(self, observations: _Observations) -> _DeviceFit | None:
         """Fit c, V and k; None without an observation."""
-        points, peaks = [], []
+        points, peaks = list[Point](), list[tuple[int, float]]()
         for trial, noise in observations:
             measured, features = trial.measurement, tuple(self._device_features(ConfigArrays.of([trial.config]))[0])
             if measured.outcome is Outcome.OK and measured.device_peak_bytes is not None:
@@ -175,6 +174,8 @@ class MemorySurrogate:
                 points.append(Point(features, float(self._limits.device_bytes), at_least=True))
         if not points:
             return None
+        ooms = [(np.array([point.features[2]]), point.value) for point in points if point.at_least]
+        jumps = any(_highest_affine(peaks, batch)[0] < limit for batch, limit in ooms)
         if self._footprints:
             first, last = self._footprints[0], self._footprints[-1]
             error = first.relative_error / 2  # 95 % lie within two standard deviations
@@ -183,12 +184,12 @@ class MemorySurrogate:
             deviations = [error * share * scale for share, scale in zip(_ERROR_SPLIT, scales, strict=True)]
             noise = max(_LEAST_ESTIMATE_NOISE, _NOISE_PER_ERROR * first.relative_error)
             means = (self._correction(points), 0.0, 0.0)
-            return _DeviceFit(LinearModel(means, deviations, points, noise, (0.0, _NO_FLOOR, 0.0)), tuple(peaks))
+            return _DeviceFit(LinearModel(means, deviations, points, noise, (0.0, _NO_FLOOR, 0.0)), tuple(peaks), jumps)
         variables = float(2 * self._description.parameter_bytes + self._description.optimizer_bytes)
         highest = max(point.value for point in points)
         steepest = max(point.value / (point.features[2] or 1.0) for point in points)
         model = LinearModel((0.0, variables, 0.0), (1.0, highest, steepest), points, self._peak_noise, (0.0, 0.0, 0.0))
-        return _DeviceFit(model, tuple(peaks))
+        return _DeviceFit(model, tuple(peaks), jumps)
 
     def _correction(self, points: Sequence[Point]) -> float:
         """The prior mean of c: 1 unless trials are further off than the estimate's error allows.
@@ -200,7 +201,7 @@ class MemorySurrogate:
         allowed = max(_IMPLAUSIBLE_ERROR, self._footprints[0].relative_error)
         return 1 + median * (1 - (allowed / median) ** 2) if abs(median) > allowed else 1.0
 
-    def _device_features(self, configs: ConfigArrays) -> _Matrix:
+    def _device_features(self, configs: ConfigArrays) -> Matrix:
         return np.stack([self._estimated(configs.batch), np.ones(len(configs)), configs.batch], axis=1)
 
     def _estimated(self, batch: Vector) -> Vector:
@@ -211,10 +212,9 @@ class MemorySurrogate:
         return np.array([estimated_bytes(self._footprints, int(size)) for size in sizes])[indices]
 
     def _fit_host(self, observations: _Observations, finished: Sequence[Trial]) -> _HostFit:
-        description = self._description
         peaks = [float(trial.measurement.host_peak_bytes) for trial in finished if trial.measurement.host_peak_bytes]
-        process = float(description.process_bytes or min(peaks, default=_DEFAULT_PROCESS_BYTES))
-        sample_bytes = float(description.sample_bytes) or _assumed_sample_bytes(process, finished)
+        process = float(self._description.process_bytes or min(peaks, default=_DEFAULT_PROCESS_BYTES))
+        sample_bytes = float(self._description.sample_bytes) or _assumed_sample_bytes(process, finished)
         points = []
         for trial, noise in observations:
             measured = trial.measurement
@@ -236,9 +236,9 @@ class MemorySurrogate:
         )
         means, deviations, floors = zip(*prior, strict=True)
         model = LinearModel(means, deviations, points, _HOST_NOISE, floors)
-        return _HostFit(model, sample_bytes, is_known=bool(description.process_bytes) or bool(peaks))
+        return _HostFit(model, sample_bytes, is_known=bool(self._description.process_bytes or peaks))
 
-    def _host_features(self, configs: ConfigArrays, sample_bytes: float, measured: Measurement | None = None) -> _Matrix:
+    def _host_features(self, configs: ConfigArrays, sample_bytes: float, measured: Measurement | None = None) -> Matrix:
         """(1, step on a CPU, batches held, those that threads make, worker processes, batches they hold), in bytes.
 
         A trial that read how full its queue was counts the batches that it read.

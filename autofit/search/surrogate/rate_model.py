@@ -15,11 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from autofit.search.config_arrays import ConfigArrays
-
-Matrix = npt.NDArray[np.float64]
+from autofit.search.config_arrays import ConfigArrays, Matrix
 
 NAMES = ("step_sample", "step_half", "input_sample", "input_half", "threads", "processes", "pickle", "receive", "overlap")
 """The parameters, each a natural logarithm: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k."""

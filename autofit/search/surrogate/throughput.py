@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autofit.records.trial import Measurement, Trial
-from autofit.search.config_arrays import ConfigArrays, Vector
+from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.surrogate.gaussian_process import Residual
-from autofit.search.surrogate.rate_model import NAMES, Matrix, Rates, log_rates
+from autofit.search.surrogate.rate_model import NAMES, Rates, log_rates
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3 %).
 _STEP_NOISE, _INPUT_NOISE, _FIT_NOISE = 0.03, 0.06, 0.04  # of a rate, the error of its model included
