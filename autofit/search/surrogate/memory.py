@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofit.records.trial import Description, FitConfig, Footprint, Limits, Measurement, Outcome, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Description, FitConfig, Footprint, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
