@@ -160,6 +160,8 @@ class TrialPipe:
 
     def finish(self) -> None:
         """Read the remaining messages and close the pipe."""
-        while self.read():
-            pass
-        os.close(self.descriptor)
+        try:
+            while self.read():
+                pass
+        finally:
+            os.close(self.descriptor)

@@ -32,6 +32,7 @@ def _memory(value: str | int) -> str | int:
 
 
 _DESCENDING = "descending_range"
+_SHARES = ("tolerance", "risk")
 
 
 class Range(BaseModel):
@@ -186,4 +187,5 @@ def problem_of(error: Any, raw: dict[str, Any]) -> str:
     if error["type"] == "missing":
         return "is missing; write path/to/file.py:function or package.module:function"
     reason = error["msg"].removeprefix("Value error, ")
-    return f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}"
+    form = "; write a percentage (2%) or a share (0.02)" if keys[0] in _SHARES and "percentage" not in reason else ""
+    return f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}{form}"

@@ -5,14 +5,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from autofit.errors import CancelledError
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.trial.launcher import ProcessLauncher
+from autofit.workload.workload import Workload
 from tests import workloads as w
 from tests.fakes import drain
 
@@ -106,6 +110,22 @@ def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
     assert "lost together with the trial server" in measurement.evidence.reason
     wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
     assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
+
+
+def test_a_run_that_is_cancelled_ends_its_trial_within_a_phase():
+    cancelled = threading.Event()
+    workload = Workload(w.build_model, w.Cases)
+    spec = TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 2, 4, True), Limits(None, 2**33), 60)
+    with ProcessLauncher(workload, None, cancelled=cancelled) as launcher:
+        running = launcher.run(spec)
+        for phase in running:
+            if phase == "input pipeline alone":
+                break
+        trials = psutil.Process(launcher._server.pid).children()
+        threading.Timer(0.5, cancelled.set).start()
+        with pytest.raises(CancelledError):
+            drain(running)
+        wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
 
 
 def test_a_run_that_is_broken_off_ends_its_trial(start):
