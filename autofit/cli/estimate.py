@@ -22,7 +22,7 @@ def estimate(
     file: File,
     batch_size: Annotated[str, typer.Option(help="Batch sizes, separated by commas.", metavar="N,N,…")] = _SIZES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw memory against batch size into this HTML page (NAME.html).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot memory against batch size into this HTML page.")] = None,
 ) -> None:
     """Estimate training memory by part for each batch size, against the limits, without training.
 
