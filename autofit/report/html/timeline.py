@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autofit.records.result import TuneLog
+from autofit.records.states import Stage
 from autofit.records.trial import Trial
 from autofit.records.units import format_seconds
 from autofit.report.html import style
-from autofit.report.html.style import BLUE, GREEN, ORANGE, PURPLE, SKY, SOFT, Plot
+from autofit.report.html.style import BLUE, GREEN, ORANGE, PURPLE, SOFT, Plot
 
 _LONGEST_GAP_SECONDS = 30.0  # between two trials of one run; a longer gap means that the tune was interrupted and resumed
 _DESCRIBING = "describing"
 _STAGES = {
     _DESCRIBING: ("describing model and data", (SOFT, "x")),
-    "search": ("search", (BLUE, "")),
-    "finalist": ("finalist, run again", (ORANGE, "/")),
-    "chosen": ("chosen, confirming", (GREEN, "\\")),
-    "baseline": ("baseline", (PURPLE, ".")),
+    Stage.SEARCH: ("search", (BLUE, "")),
+    Stage.FINALIST: ("finalist, run again", (ORANGE, "/")),
+    Stage.CHOSEN: ("chosen, confirming", (GREEN, "\\")),
+    Stage.BASELINE: ("baseline", (PURPLE, ".")),
 }
-_OTHER = ("other", (SKY, "-"))
 _MIN_SHARE = 0.005  # of all the time: shorter phases are added up
 _MIN_REST_SECONDS = 0.05  # less is shown as 0.0 s
 _ROW_PIXELS = 26
@@ -40,23 +40,22 @@ class Bar:
     trial: Trial | None = None
 
 
-def stages(seen: TuneLog) -> list[tuple[str, Trial]]:
-    """Every trial with its stage, in the order in which they ran."""
-    found = [*seen.searched, *seen.runs]
-    return [(t.stage, t) for t in sorted(found, key=lambda trial: trial.measurement.started_at or float("inf"))]
+def by_start(log: TuneLog) -> list[Trial]:
+    """The trials of the search and the runs after it, in the order in which they ran."""
+    return sorted((*log.searched, *log.runs), key=lambda trial: trial.measurement.started_at or math.inf)
 
 
-def lay_out(seen: TuneLog) -> tuple[list[Bar], bool]:
+def lay_out(log: TuneLog) -> tuple[list[Bar], bool]:
     """The bars on one axis from 0, and whether pauses between interrupted runs of the tune were cut out."""
     found: list[tuple[float | None, Bar]] = []
-    if seen.describing_seconds:
-        found.append((seen.started_at, Bar(_DESCRIBING, _DESCRIBING, 0.0, seen.describing_seconds)))
+    if log.describing_seconds:
+        found.append((log.started_at, Bar(_DESCRIBING, _DESCRIBING, 0.0, log.describing_seconds)))
     counts: Counter[str] = Counter()
-    for stage, trial in stages(seen):
-        counts[stage] += 1
-        label = f"{'trial' if stage == 'search' else stage} {counts[stage]}"
-        found.append((trial.measurement.started_at, Bar(label, stage, 0.0, trial.measurement.seconds, trial)))
-    found.sort(key=lambda pair: pair[0] or float("inf"))
+    for trial in by_start(log):
+        counts[trial.stage] += 1
+        label = f"{'trial' if trial.stage is Stage.SEARCH else trial.stage} {counts[trial.stage]}"
+        found.append((trial.measurement.started_at, Bar(label, trial.stage, 0.0, trial.measurement.seconds, trial)))
+    found.sort(key=lambda pair: pair[0] or math.inf)
     bars: list[Bar] = []
     cursor, last_end, cut = 0.0, None, False
     for begun, bar in found:
@@ -77,7 +76,7 @@ def timeline(log: TuneLog) -> Plot:
     traces = []
     for stage in dict.fromkeys(bar.stage for bar in bars):
         members = [bar for bar in bars if bar.stage == stage]
-        name, look = _STAGES.get(stage, _OTHER)
+        name, look = _STAGES[stage]
         seconds, labels = [bar.seconds for bar in members], [bar.label for bar in members]
         trace = style.bars(name, seconds, labels, [_hover(bar, name) for bar in members], look)
         traces.append(trace | {"orientation": "h", "base": [bar.start for bar in members]})
@@ -96,14 +95,14 @@ def _rows(traces: list[dict[str, Any]], labels: list[str], x_axis: dict[str, Any
 def phases(log: TuneLog) -> dict[str, float]:
     """Seconds in each phase, over all trials, the longest first."""
     spent: defaultdict[str, float] = defaultdict(float)
-    for _, trial in stages(log):
+    for trial in by_start(log):
         m = trial.measurement
         for phase, seconds in m.phase_seconds.items():
             spent[phase] += seconds
         spent["ending the process"] += max(0.0, m.seconds - sum(m.phase_seconds.values())) if m.phase_seconds else 0.0
         spent["trials without phases"] += 0.0 if m.phase_seconds else m.seconds
     spent["describing model and data"] += log.describing_seconds
-    begun = [t.measurement.started_at for _, t in stages(log)]
+    begun = [t.measurement.started_at for t in by_start(log)]
     if all(at is not None and at >= log.started_at for at in begun):  # else some ran in an earlier run of the tune
         spent["between trials: fitting, choosing"] += max(0.0, log.seconds - sum(spent.values()))
     total = sum(spent.values())
@@ -133,8 +132,3 @@ def _hover(bar: Bar, stage: str) -> str:
     if bar.trial is None:
         return style.hover(stage, [format_seconds(bar.seconds)])
     return style.trial_hover(bar.trial, stage)
-
-
-def ordered(seen: TuneLog) -> Sequence[tuple[str, Trial]]:
-    """The trials of the search in order, then the runs after it."""
-    return [(trial.stage, trial) for trial in (*seen.searched, *seen.runs)]

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofit.records.result import TuneLog, TuneRecord
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Trial
 from autofit.records.units import format_bytes, format_rate, format_seconds
-from autofit.report.html import timeline
 
 _MIN_SECONDS = 0.1  # shorter phases are left out
 _OPTIONAL = ("workers", "queue", "±", "model alone", "input alone", "device", "host")
@@ -43,23 +42,24 @@ class TrialRow:
 def trial_rows(log: TuneLog) -> list[TrialRow]:
     """The trials of the search and the runs after it; columns without any value are left out."""
     rows, number = [], 0
-    for stage, trial in timeline.ordered(log):
-        number += stage == "search"
-        chosen = stage == "search" and isinstance(log, TuneRecord) and trial.config == log.config
-        rows.append(_row(log, stage, number if stage == "search" else None, trial, chosen))
+    for trial in (*log.searched, *log.runs):
+        searched = trial.stage is Stage.SEARCH
+        number += searched
+        chosen = searched and isinstance(log, TuneRecord) and trial.config == log.config
+        rows.append(_row(log, number if searched else None, trial, chosen))
     empty = [name for name in _OPTIONAL if all(row.fields[name].text == NONE for row in rows)]
     for row, name in itertools.product(rows, empty):
         del row.fields[name]
     return rows
 
 
-def _row(log: TuneLog, stage: str, number: int | None, trial: Trial, chosen: bool) -> TrialRow:
+def _row(log: TuneLog, number: int | None, trial: Trial, chosen: bool) -> TrialRow:
     m, c, limits = trial.measurement, trial.config, log.limits
     workers = NONE if c.workers is None else f"{c.workers} {'proc' if c.use_multiprocessing else 'thr'}"
     queue = NONE if c.max_queue_size is None or not c.has_queue else str(c.max_queue_size)
     fields = {
         "#": Field(str(number) if number else "", number),
-        "stage": Field(stage),
+        "stage": Field(trial.stage),
         "batch": _count(c.batch_size),
         "workers": Field(workers, c.workers),
         "queue": Field(queue, None if queue == NONE else c.max_queue_size),

@@ -133,7 +133,7 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
     assert failed in record.trials
     assert failed not in record.searched
     assert len(record.searched) == len(record.trials) - 1 == 6
-    assert [stage for stage, trial in timeline.stages(record) if trial == failed] == ["chosen"]
+    assert [trial.stage for trial in timeline.by_start(record) if trial == failed] == ["chosen"]
     assert sum(bar.trial == failed for bar in timeline.lay_out(record)[0]) == 1
     assert timeline.phases(record)["training"] == 5.0
     assert sum(row.mark == "oom" for row in trial_table.trial_rows(record)) == 1
