@@ -130,9 +130,5 @@ def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dic
         UserCodeError: a module of the user's cannot be imported.
         DeviceBusyError: the calling process itself holds the GPU.
     """
-    try:
-        return [
-            (values, dry_run(*parse({**arguments, **overrides}))) for values, arguments in load.load_any(os.fspath(path))
-        ]
-    except UsageError as error:
-        raise load.placed(os.fspath(path), error, overrides) from None
+    with load.placing_errors(path, overrides):
+        return [(values, dry_run(*parse({**arguments, **overrides}))) for values, arguments in load.load_any(path)]

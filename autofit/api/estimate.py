@@ -68,22 +68,8 @@ def estimate(
         NoTrialFinishedError: the model or the data could not be built, or the train step could not be traced.
         TrialProcessError: the process could not be started.
     """
-    workload, settings = parse(
-        {
-            "build_model": build_model,
-            "data": data,
-            "model_kwargs": model_kwargs,
-            "data_kwargs": data_kwargs,
-            "dtype_policy": dtype_policy,
-            "jit_compile": jit_compile,
-            "device": device,
-            "device_memory": device_memory,
-            "host_memory": host_memory,
-            "baseline": baseline,
-            "launch": launch,
-        }
-    )
-    return _estimate(workload, settings, batch_size, progress)
+    arguments = {name: value for name, value in locals().items() if name not in ("batch_size", "progress")}
+    return _estimate(*parse(arguments), batch_size, progress)
 
 
 def estimate_file(
@@ -108,8 +94,8 @@ def estimate_file(
         ConfigError: the file is invalid; the message names file, line, column and key.
         AutofitError: as for `estimate`.
     """
-    workload, settings = parse({**load.load(os.fspath(path)), **overrides})
-    return _estimate(workload, settings, batch_size, progress)
+    with load.placing_errors(path, overrides):
+        return _estimate(*parse({**load.load(path), **overrides}), batch_size, progress)
 
 
 def _estimate(workload: Workload, settings: TuneSettings, batch_size: Sequence[int], progress: bool | Progress) -> Estimate:

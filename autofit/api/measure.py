@@ -60,21 +60,8 @@ def measure(
         UserCodeError: the model or data code raised; the message contains its traceback.
         TrialProcessError: a process could not be started.
     """
+    arguments = {name: value for name, value in locals().items() if name not in ("configs", "progress")}
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"{configs!r} is not allowed; give one or more autofit.FitConfig", key="configs")
-    workload, settings = parse(
-        {
-            "build_model": build_model,
-            "data": data,
-            "model_kwargs": model_kwargs,
-            "data_kwargs": data_kwargs,
-            "dtype_policy": dtype_policy,
-            "jit_compile": jit_compile,
-            "device": device,
-            "device_memory": device_memory,
-            "host_memory": host_memory,
-            "max_trial_seconds": max_trial_seconds,
-            "launch": launch,
-        }
-    )
+    workload, settings = parse(arguments)
     return run(functools.partial(run_measure, configs=configs), workload, settings, progress)

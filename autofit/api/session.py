@@ -44,6 +44,11 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     return Workload(**parts), settings
 
 
+def progress_of(progress: bool | Progress) -> Progress:
+    """The display to show events on, for an argument that says whether to show any."""
+    return progress if isinstance(progress, Progress) else Progress(quiet=not progress)
+
+
 def run(
     engine: Callable[[TuneRequest, Launcher, Emit], Returned],
     workload: Workload,
@@ -70,7 +75,7 @@ def run(
         AutofitError: what the engine raises.
     """
     request = build_request(workload, settings, fresh=fresh)
-    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
+    shown = progress_of(progress)
     with ProcessLauncher(workload, request.device, settings.launch, cancelled) as launcher, shown:
         return engine(request, launcher, shown.show)
 

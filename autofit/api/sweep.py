@@ -10,7 +10,7 @@ from typing import Any
 from autofit.api.config import load
 from autofit.api.config import matrix as matrices
 from autofit.api.result import SweepResult
-from autofit.api.session import parse, run
+from autofit.api.session import parse, progress_of, run
 from autofit.errors import UsageError
 from autofit.machine import gpus, host
 from autofit.records.events import Notice
@@ -97,7 +97,7 @@ def sweep_file(
         ConfigError: the file is invalid; the message names file, line, column and key.
         AutofitError: as for `sweep`.
     """
-    cells = load.load_sweep(os.fspath(path))
+    cells = load.load_sweep(path)
     requests = [sweeping.CellRequest(values, *parse({**cell, **overrides})) for values, cell in cells]
     return _sweep(os.fspath(path), requests, jobs, fresh=fresh, progress=progress, save=save)
 
@@ -112,7 +112,7 @@ def _sweep(
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
     lanes = sweeping.lanes_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers())
-    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
+    shown = progress_of(progress)
     result: SweepResult | None = None
 
     def tune_cell(workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> TuneRecord:

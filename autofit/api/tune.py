@@ -8,8 +8,7 @@ from typing import Any
 
 from autofit.api.config import load
 from autofit.api.result import Result
-from autofit.api.session import parse, run
-from autofit.errors import UsageError
+from autofit.api.session import parse, progress_of, run
 from autofit.report.console.progress import Progress
 from autofit.tuning import cached
 from autofit.tuning.settings import DEFAULTS, TuneSettings
@@ -103,35 +102,8 @@ def tune(
         StorageError: the trials cannot be stored.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished trials are kept.
     """
-    workload, settings = parse(
-        {
-            "build_model": build_model,
-            "data": data,
-            "validation": validation,
-            "model_kwargs": model_kwargs,
-            "data_kwargs": data_kwargs,
-            "validation_kwargs": validation_kwargs,
-            "space": space,
-            "dtype_policy": dtype_policy,
-            "jit_compile": jit_compile,
-            "device": device,
-            "device_memory": device_memory,
-            "host_memory": host_memory,
-            "max_trials": max_trials,
-            "max_seconds": max_seconds,
-            "max_trial_seconds": max_trial_seconds,
-            "tolerance": tolerance,
-            "risk": risk,
-            "max_oom": max_oom,
-            "max_batch_size": max_batch_size,
-            "effective_batch_size": effective_batch_size,
-            "sample_count": sample_count,
-            "baseline": baseline,
-            "storage": storage,
-            "launch": launch,
-        }
-    )
-    return _tune(workload, settings, progress, fresh=fresh)
+    arguments = {name: value for name, value in locals().items() if name not in ("fresh", "progress")}
+    return _tune(*parse(arguments), progress, fresh=fresh)
 
 
 def tune_file(
@@ -152,16 +124,13 @@ def tune_file(
         ConfigError: the file is invalid; the message names file, line, column and key.
         AutofitError: as for `tune`.
     """
-    arguments = load.load(os.fspath(path))
-    try:
-        return _tune(*parse({**arguments, **overrides}), progress, fresh=fresh)
-    except UsageError as error:
-        raise load.placed(os.fspath(path), error, overrides) from None
+    with load.placing_errors(path, overrides):
+        return _tune(*parse({**load.load(path), **overrides}), progress, fresh=fresh)
 
 
 def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool) -> Result:
     """Tune; without a `Progress` of the caller's, print a summary of the result at the end."""
-    shown = progress if isinstance(progress, Progress) else Progress(quiet=not progress)
+    shown = progress_of(progress)
     result = Result.of(run(cached.tune, workload, settings, shown, fresh=fresh))
     if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself
         shown.summarise(result)

@@ -1,4 +1,4 @@
-"""Results of tunes, sweeps and estimates, with everything that a report shows."""
+"""Results of tunes, with everything that a report shows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from autofit.records.states import Outcome, Stage, Text
 from autofit.records.trial import Description, FitConfig, Limits, Trial
 
 RESULT_VERSION = 2
+"""Version of the format of `result.json` and `sweep.json`; files of another version are refused."""
 
 
 class Bottleneck(Text):

@@ -184,6 +184,8 @@ def problem_of(error: Any, raw: dict[str, Any]) -> str:
         if error["type"] == _DESCENDING:
             return f"{raw['space'][keys[1]]!r} is not allowed: min is larger than max"
         return f"{raw['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
+    if error["type"] == "string_pattern_mismatch":  # only the device has a pattern
+        return f"{error['input']!r} is not one of auto, cpu, gpu, gpu:0, gpu:1, …"
     if error["type"] == "missing":
         return "is missing; write path/to/file.py:function or package.module:function"
     reason = error["msg"].removeprefix("Value error, ")

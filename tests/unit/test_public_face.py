@@ -64,7 +64,7 @@ def test_every_error_is_an_autofit_error_with_an_exit_code():
         ({"baseline": {"batch_size": "32"}}, "baseline.batch_size: '32' is not allowed"),
         ({"space": {"workers": ["two"]}}, "space.workers: ['two'] is not allowed"),
         ({"host_memory": "lots"}, "host_memory: 'lots' is not allowed"),
-        ({"device": "abacus"}, "device: 'abacus' is not allowed"),
+        ({"device": "abacus"}, "device: 'abacus' is not one of auto, cpu, gpu"),
         ({"launch": "rocket"}, "launch: 'rocket' is not allowed"),
     ],
 )

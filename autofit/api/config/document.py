@@ -49,13 +49,13 @@ class Document:
         return place
 
 
-def read(path: str | Path) -> Document:
+def read(path: str | os.PathLike[str]) -> Document:
     """Read a YAML file.
 
     Raises:
         ConfigError: it cannot be read, is not YAML, is empty, has a duplicate key, or names a variable that is not set.
     """
-    name = str(path)
+    name = os.fspath(path)
     try:
         raw = Path(path).read_bytes()
         text = raw.decode()

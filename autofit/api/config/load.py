@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+import os
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ MATRIX = "matrix"
 USER_KEY_PREFIX = "x-"
 
 
-def load(path: str | Path) -> dict[str, Any]:
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a tuning file into the arguments of `tune()`; functions become references relative to the file.
 
     Raises:
@@ -31,7 +33,7 @@ def load(path: str | Path) -> dict[str, Any]:
     return _arguments(document, raw)
 
 
-def load_sweep(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Read a file with a `matrix` into (values by axis, arguments of `tune()`) for each cell.
 
     Raises:
@@ -49,7 +51,7 @@ def load_sweep(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(values, _arguments(document, changed, values)) for values, changed in cells]
 
 
-def load_any(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def load_any(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Read a file with a `matrix` as `load_sweep` does, any other as one cell without values.
 
     Raises:
@@ -58,12 +60,20 @@ def load_any(path: str | Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return load_sweep(path) if MATRIX in _mapping(read(path)) else [({}, load(path))]
 
 
-def placed(path: str | Path, error: UsageError, overrides: Collection[str] = ()) -> UsageError:
-    """Add its place in the file to an error that names one of its keys; return any other, or of an override, unchanged."""
-    keys = (error.key or "").split(".")
-    if isinstance(error, ConfigError) or keys[0] not in TuneFile.model_fields or keys[0] in overrides:
-        return error
-    return read(path).error(tuple(keys), error.problem, error.key)
+@contextlib.contextmanager
+def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
+    """Add its place in the file to an error that names one of its keys; any other error, or of an override, passes.
+
+    Raises:
+        ConfigError: a `UsageError` was raised that names a key of the file.
+    """
+    try:
+        yield
+    except UsageError as error:
+        keys = (error.key or "").split(".")
+        if isinstance(error, ConfigError) or keys[0] not in TuneFile.model_fields or keys[0] in overrides:
+            raise
+        raise read(path).error(tuple(keys), error.problem, error.key) from None
 
 
 def _mapping(document: Document) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """The matrix of a sweep: the values to vary, unfolded into cells. Pure.
 
-matrix:
-model_kwargs.width: [8, 16, 32]          a dotted argument of `tune` and its values
-model_kwargs.pixels, data_kwargs.pixels: [64, 128]      several arguments that take the same value
-exclude:
-- {model_kwargs.width: 32, model_kwargs.pixels, data_kwargs.pixels: 128}      leaves out cells with all of these values
-include:
-- {model_kwargs.width: 64, device_memory: 8GiB}       adds a cell; the other arguments are those of the file
+In a file:
+
+    matrix:
+      model_kwargs.width: [8, 16, 32]         # a dotted argument of `tune` and its values
+      model_kwargs.pixels, data_kwargs.pixels: [64, 128]      # several arguments that take the same value
+      exclude:      # leaves out the cells with all of these values
+        - {model_kwargs.width: 32, "model_kwargs.pixels, data_kwargs.pixels": 128}
+      include:      # adds a cell; the other arguments are those of the file
+        - {model_kwargs.width: 64, device_memory: 8GiB}
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Run all checks: each is a function from readings to findings.
 
-readings ──────────────────────────> checks ─> Finding ─┐
-Probe (imports TensorFlow) ─> BackendReport ─> Finding ─┼─> printing
-a real trial of a tiny model ────────────────> Finding ─┘
+The quick ones come first:
+
+    readings ──────────────────────────> checks ─> Finding ─┐
+    Probe (imports TensorFlow) ─> BackendReport ─> Finding ─┼─> printing
+    a real trial of a tiny model ────────────────> Finding ─┘
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _IMPORT_SECONDS = 120.0  # from a cold disk the import takes half a minute
 
 
 def diagnose() -> Iterator[Finding | Activity]:
-    """Run all checks, the quick ones first.
+    """Run all checks.
 
     Yields:
         Findings, and an Activity before each step that takes seconds.

@@ -2,22 +2,10 @@
 
 import pytest
 
+from autofit import api
 from autofit.api.config import load
 from autofit.errors import ConfigError, UsageError
-
-MODEL = "def build_model():\n    pass\n\n\nclass Photos:\n    pass\n"
-GOOD = "build_model: model.py:build_model\ndata: model.py:Photos\n"
-
-
-@pytest.fixture
-def write(tmp_path):
-    (tmp_path / "model.py").write_text(MODEL)
-
-    def write(text):
-        (tmp_path / "tune.yaml").write_text(text)
-        return tmp_path / "tune.yaml"
-
-    return write
+from tests.unit.api.conftest import GOOD
 
 
 def test_a_file_gives_the_arguments_of_tune(write):
@@ -73,7 +61,7 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         (GOOD + "space:\n  workers: []\n", 4, "space.workers", "write a value"),
         (GOOD + "host_memory: much\n", 3, "host_memory", "is not an amount of memory; write a percentage"),
         (GOOD + "launch: rocket\n", 3, "launch", "'auto', 'fork' or 'plain'"),
-        (GOOD + "device: tpu\n", 3, "device", "auto|cpu|gpu"),
+        (GOOD + "device: tpu\n", 3, "device", "'tpu' is not one of auto, cpu, gpu, gpu:0"),
         (GOOD + "space: {\n", 4, None, "is not YAML"),
         ("- a\n", 1, None, "must be a mapping"),
         ("", 1, None, "is empty"),
@@ -132,7 +120,7 @@ def test_the_column_is_that_of_the_key_or_of_the_item(write):
         ), "tune.yaml:1:1: its aliases expand to more than 100,000 values"),
     ],
     ids=["picture", "latin", "null", "huge", "deep", "bomb"],
-)  # fmt: skip
+)  # fmt: skip  # one item a line would be longer, not clearer
 def test_a_file_that_is_not_a_tuning_file_is_an_error(tmp_path, raw, message):
     (tmp_path / "tune.yaml").write_bytes(raw)
     with pytest.raises(ConfigError) as caught:
@@ -196,8 +184,9 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 def test_an_error_with_a_key_gets_its_place_in_the_file(write):
     path = write(GOOD + "space: {workers: [1], batch_size: [8]}\n")
-    error = load.placed(path, UsageError("is wrong", key="space.batch_size"))
-    assert isinstance(error, ConfigError)
+    with pytest.raises(ConfigError) as caught, load.placing_errors(path):
+        raise UsageError("is wrong", key="space.batch_size")
+    error = caught.value
     assert (error.line, error.column, error.key, error.problem) == (3, 23, "space.batch_size", "is wrong")
 
 
@@ -205,6 +194,15 @@ def test_an_error_with_a_key_gets_its_place_in_the_file(write):
     "error",
     [UsageError("device: a text alone names no key"), UsageError("x", key="jobs"), UsageError("x", key="device"),
      ConfigError("other.yaml", 1, 1, "space", "has its place already")],
-)  # fmt: skip
+)  # fmt: skip  # one item a line would be longer, not clearer
 def test_an_error_without_a_key_of_the_file_stays_as_it_is(write, error):
-    assert load.placed(write(GOOD), error, overrides={"device": "cpu"}) is error
+    with pytest.raises(UsageError) as caught, load.placing_errors(write(GOOD), overrides={"device": "cpu"}):
+        raise error
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("command", [api.tune_file, api.estimate_file, api.check_file])
+def test_an_error_that_the_machine_shows_has_its_place_in_the_file(write, command):
+    with pytest.raises(ConfigError) as caught:
+        command(write(GOOD + "device: gpu:99\n"))
+    assert (caught.value.line, caught.value.key) == (3, "device")

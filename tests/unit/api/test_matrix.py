@@ -5,7 +5,7 @@ import pytest
 from autofit.api.config import load
 from autofit.api.config.matrix import MatrixError, apply, unfold
 from autofit.errors import ConfigError
-from tests.unit.api.test_config import GOOD, write  # noqa: F401  # the fixture
+from tests.unit.api.conftest import GOOD
 
 
 def test_the_last_axis_varies_fastest_and_what_is_included_comes_last():
@@ -60,7 +60,7 @@ def test_an_error_in_a_matrix_names_its_keys(matrix, keys, message):
     assert message in str(caught.value)
 
 
-def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):  # noqa: F811
+def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):
     text = GOOD + (
         "model_kwargs: {depth: 2}\nmatrix:\n  model_kwargs.width: [8, 16]\n  dtype_policy: [float32, mixed_float16]\n"
         "  jit_compile: [true]\n"
@@ -68,7 +68,7 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):  # noqa: F811
     cells = load.load_sweep(write(text))
     assert [values for values, _ in cells][1] == {
         "model_kwargs.width": 8, "dtype_policy": "mixed_float16", "jit_compile": True
-    }  # fmt: skip
+    }  # fmt: skip  # one item a line would be longer, not clearer
     arguments = cells[2][1]
     assert arguments["model_kwargs"] == {"depth": 2, "width": 16}
     assert (arguments["dtype_policy"], arguments["jit_compile"]) == ("float32", True)
@@ -94,7 +94,7 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):  # noqa: F811
         ("matrix:\n  a: [1]\n  exclude:\n    - {a: 2}\n", 6, "matrix.exclude.0", "no cell has a = 2"),
     ],
 )
-def test_an_error_in_a_cell_names_its_line_and_key(write, text, line, key, message):  # noqa: F811
+def test_an_error_in_a_cell_names_its_line_and_key(write, text, line, key, message):
     with pytest.raises(ConfigError) as caught:
         load.load_sweep(write(GOOD + text))
     assert (caught.value.line, caught.value.key) == (line, key)
