@@ -59,7 +59,7 @@ MALFORMED = {
     "a bomb": ("a: &a [x, x]\nb: &b [*a, *a]\n" + "".join(
         f"{chr(c)}: &{chr(c)} [*{chr(c - 1)}, *{chr(c - 1)}, *{chr(c - 1)}]\n" for c in range(99, 115)
     ), "tune.yaml:1:1: its aliases expand to more than"),
-}  # fmt: skip
+}  # fmt: skip  # one item a line would be longer, not clearer
 
 
 @pytest.mark.parametrize("command", ["tune", "estimate"])

@@ -39,7 +39,7 @@ def test_a_result_prints_itself_in_a_screenful(record):
         f"{speedup.low:.2f} to {speedup.high:.2f}", record.bottleneck, "51% free", format_bytes(record.device_peak_bytes),
         format_bytes(record.limits.device_bytes), format_bytes(record.host_peak_bytes), f"{len(record.searched)} trials",
         "2 min 05 s",
-    ):  # fmt: skip
+    ):  # fmt: skip  # one item a line would be longer, not clearer
         assert shown in words
     assert "\x1b" not in text
 

@@ -76,7 +76,7 @@ def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     assert [(row["model_kwargs.width"], row["outcome"]) for row in rows] == [
         ("8", "ok"), ("16", "failed"), ("32", "does not fit")
-    ]  # fmt: skip
+    ]  # fmt: skip  # one item a line would be longer, not clearer
     assert int(rows[0]["batch_size"]) == record.cells[0].found.config.batch_size
     assert float(rows[0]["samples_per_second"]) == record.cells[0].found.samples_per_second
     assert rows[2]["problem"].startswith("nothing fits: ")

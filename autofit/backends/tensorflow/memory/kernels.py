@@ -23,17 +23,17 @@ _COMPLEXES = 8  # an EPYC processor's L3 caches; the system shows the size of on
 _INDEX_BYTES = 8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit indices
 _SINGLE_BYTES = 4
 
-OVERWRITES = frozenset(  # a literal would take a line for each name
+OVERWRITES = frozenset(
     """Abs Add AddN AddV2 BiasAdd ClipByValue DivNoNan Elu EluGrad Erf Erfc Exp Expm1 Floor FusedBatchNormV3 LeakyRelu
     LeakyReluGrad Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul MulNoNan Neg Pow RealDiv
     Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rsqrt RsqrtGrad Selu SeluGrad Sigmoid SigmoidGrad Softmax
-    Softplus SoftplusGrad Sqrt SqrtGrad Square SquaredDifference Sub Tanh TanhGrad""".split()  # noqa: SIM905
+    Softplus SoftplusGrad Sqrt SqrtGrad Square SquaredDifference Sub Tanh TanhGrad""".split()  # noqa: SIM905  # a literal would take a line for each name
 )
 """Kernels that write their output into the buffer of an input of the same size without other readers."""
 
 VIEWS = frozenset(
     """CheckNumerics EnsureShape Enter Exit ExpandDims Identity IdentityN PreventGradient ReadVariableOp Reshape Snapshot
-    Squeeze StopGradient""".split()  # noqa: SIM905
+    Squeeze StopGradient""".split()  # noqa: SIM905  # as above
 )
 """Kernels whose output shares the buffer of their input."""
 
