@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from autofit.api.config import load
@@ -17,8 +16,7 @@ from autofit.storage import urls
 from autofit.trial.worker.job import user_traceback
 from autofit.tuning.cached import stored_attributes
 from autofit.tuning.settings import TuneSettings
-from autofit.workload.inputs.knobs import knobs_of
-from autofit.workload.reference import Reference
+from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.workload import Workload
 
 _QUIET_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}  # user code may import the backend
@@ -38,20 +36,12 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
         DeviceBusyError: the calling process itself holds the GPU.
     """
     request = build_request(workload, settings)
-    build = _resolved("build_model", workload.build_model)
-    _bind("build_model", build, workload.model_kwargs)
     findings = {"model": request.usage.model}
-    for key in ("data", "validation"):
-        if getattr(workload, key) is None:
-            continue
-        source, kwargs = _resolved(key, getattr(workload, key)), getattr(workload, f"{key}_kwargs")
-        knobs = knobs_of(source, kwargs)
-        if callable(source):
-            _bind(key, source, {**dict.fromkeys(knobs.values()), **kwargs})
+    for key, knobs in bind_all(workload, _resolved).items():
         taken = ", ".join(knobs) or "none of the knobs (which leaves the batch size of arrays, and nothing of other data)"
         findings[key] = f"{getattr(request.usage, key)} takes {taken}"
-        unknown = [knob for knob in settings.space.values() if knob not in knobs and callable(source) and knobs]
-        if key == "data" and unknown:
+        unknown = [knob for knob in settings.space.values() if knob not in knobs and knobs]
+        if key == "data" and unknown and not isinstance(workload.data, tuple | list):
             raise UsageError(
                 f"the data takes {taken}; give its factory a parameter {unknown[0]}", key=f"space.{unknown[0]}"
             )
@@ -89,29 +79,13 @@ def _silenced() -> Iterator[None]:
 
 
 def _resolved(key: str, part: Any) -> Any:
-    if not isinstance(part, Reference):
-        return part
     try:
         with _silenced():
-            return part.resolve()
-    except UsageError as error:
-        raise UsageError(str(error), key=key) from None
+            return resolve_reference(key, part)
+    except UsageError:
+        raise
     except Exception as error:
         raise UserCodeError(f"while importing {part.text} for {key}", user_traceback(error)) from None
-
-
-def _bind(key: str, function: Any, kwargs: Mapping[str, Any]) -> None:
-    """Check that a function takes these arguments and needs no others."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a builtin without a signature
-        return
-    try:
-        signature.bind(**kwargs)
-    except TypeError as error:
-        name = getattr(function, "__name__", key)
-        kwargs_key = "model_kwargs" if key == "build_model" else f"{key}_kwargs"
-        raise UsageError(f"{name}{signature} cannot be called with these arguments: {error}", key=kwargs_key) from None
 
 
 def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dict[str, Any], dict[str, str]]]:

@@ -28,6 +28,7 @@ def estimate(
     batch_size: Sequence[int] = BATCH_SIZES,
     model_kwargs: Mapping[str, Any] | None = None,
     data_kwargs: Mapping[str, Any] | None = None,
+    fit_kwargs: Mapping[str, Any] | None = None,
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
     device: str = DEFAULTS.device,
@@ -47,6 +48,7 @@ def estimate(
         batch_size: batch sizes to estimate, samples.
         model_kwargs: arguments of `build_model`.
         data_kwargs: arguments of the data factory other than the knobs.
+        fit_kwargs: as for `tune`.
         dtype_policy: as for `tune`.
         jit_compile: as for `tune`.
         device: as for `tune`.

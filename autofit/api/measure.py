@@ -22,6 +22,7 @@ def measure(
     *,
     model_kwargs: Mapping[str, Any] | None = None,
     data_kwargs: Mapping[str, Any] | None = None,
+    fit_kwargs: Mapping[str, Any] | None = None,
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
     device: str = DEFAULTS.device,
@@ -41,6 +42,7 @@ def measure(
         configs: configurations to measure, in this order.
         model_kwargs: arguments of `build_model`.
         data_kwargs: arguments of the data factory other than the knobs.
+        fit_kwargs: as for `tune`.
         dtype_policy: as for `tune`.
         jit_compile: as for `tune`.
         device: as for `tune`.

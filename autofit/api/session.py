@@ -16,6 +16,7 @@ from autofit.report.console.progress import Progress
 from autofit.trial.launcher import Launcher, ProcessLauncher
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
+from autofit.workload import fit_options
 from autofit.workload import usage as usages
 from autofit.workload.fingerprint import fingerprint
 from autofit.workload.inputs import prebuilt
@@ -41,6 +42,11 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
             raise UsageError(f"tune() has no such argument{hint}", key=name)
     settings = TuneSettings.of(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
     parts = {name: arguments[name] for name in _WORKLOAD_ARGUMENTS if arguments.get(name) is not None}
+    parts["fit_kwargs"] = fit_options.validated(parts.get("fit_kwargs", {}))
+    if fit_options.VALIDATION_SPLIT in parts["fit_kwargs"] and parts.get("validation") is not None:
+        raise UsageError(
+            "validation is given as well; `fit` takes one of both", key=f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
+        )
     return Workload(**parts), settings
 
 

@@ -24,6 +24,7 @@ def tune(
     model_kwargs: Mapping[str, Any] | None = None,
     data_kwargs: Mapping[str, Any] | None = None,
     validation_kwargs: Mapping[str, Any] | None = None,
+    fit_kwargs: Mapping[str, Any] | None = None,
     space: Mapping[str, Any] | None = None,
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
@@ -52,15 +53,21 @@ def tune(
 
     Args:
         build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
-        data: arrays `(x, y)` or `(x, y, sample_weight)`, each a nest of arrays if the model has several; or a factory
-            called as `data(**data_kwargs, **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a
-            generator or such arrays; or a ready-made PyDataset whose attribute `batch_size` can be set. The knobs
-            (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`) among the factory's parameters are tuned; it
-            may name `workers` `num_parallel_calls`, and `max_queue_size` `prefetch`.
+        data: arrays as `fit` takes them, `x`, `(x, y)` or `(x, y, sample_weight)`, each a nest of arrays if the model has
+            several (`([a, b], y)`); or a factory called as `data(**data_kwargs, **knobs)` that returns a
+            `keras.utils.PyDataset`, a `tf.data.Dataset`, a generator or such arrays; or a ready-made PyDataset whose
+            attribute `batch_size` can be set. The knobs (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`)
+            among the factory's parameters are tuned; it may name `workers` `num_parallel_calls`, and `max_queue_size`
+            `prefetch`.
         validation: validation data, like `data`; the confirming runs validate on it, so that its memory counts.
         model_kwargs: arguments of `build_model`.
         data_kwargs: arguments of the data factory other than the knobs; a knob given here is fixed instead of tuned.
         validation_kwargs: arguments of the validation factory.
+        fit_kwargs: further arguments of `fit`, passed through every trial and to the generated call: `class_weight`,
+            `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, `steps_per_epoch` (for the
+            baseline's batch size; scaled to others), `shuffle`, `epochs`, `initial_epoch`, `verbose`, and `callbacks`: a
+            list or a function that returns one. Callbacks that write files or end a training (`ModelCheckpoint`,
+            `EarlyStopping`, …) are not run in trials.
         dtype_policy: Keras's default dtype policy while the model is built, such as "mixed_float16"; None keeps it.
         jit_compile: whether XLA compiles the train step, overriding `compile`; None keeps the setting of `compile`.
         space: values to try for each knob: a tuple (lowest, highest) or a list; defaults for the knobs left out.

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from autofit.records.machine import Device
 from autofit.records.trial import Footprint
+
+
+class StepEstimator(Protocol):
+    """A traced train step."""
+
+    optimizer_bytes: int
+    """Bytes of the variables that the step uses beside the model's own."""
+    uses_model_optimizer: bool
+    """Whether the step uses the optimizer that `compile` was given."""
+
+    def estimate(self, batch_size: int) -> Footprint:
+        """Return the device memory of a step for a batch size.
+
+        Raises:
+            Exception: it cannot be estimated for this model.
+        """
 
 
 class Backend(Protocol):
@@ -35,18 +50,20 @@ class Backend(Protocol):
         """Reset the peak to what is in use now; call it only where `peak_bytes` is not None."""
 
     def estimator(
-        self, model: Any, batch: Any, device: Device | None, limit_bytes: int | None
-    ) -> Callable[[int], Footprint]:
-        """Return a function that estimates the device memory of a train step for a batch size, without training.
+        self, model: Any, batch: Any, device: Device | None, limit_bytes: int | None, multiple_of: int | None = 1
+    ) -> StepEstimator:
+        """Trace a train step without running it, which builds what is not built yet; returns an estimator of its memory.
 
         Args:
-            model: built and compiled, its optimizer built.
-            batch: arrays, (x, y) or (x, y, sample_weight).
+            model: compiled.
+            batch: arrays in the structure that Keras hands to `train_step`.
             device: the accelerator, None for the CPU.
             limit_bytes: the device's limit; None without one.
+            multiple_of: trace for some multiple of this batch size, from which any other is estimated; None to trace for
+                the batch's own size.
 
         Raises:
-            Exception: the model's code fails when it is traced for another batch size.
+            Exception: the model's code fails when it is traced for such a batch.
         """
 
     def settings(self) -> dict[str, str]:

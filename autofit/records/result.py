@@ -81,7 +81,8 @@ class Usage:
 
     `dtype_policy` and `jit_compile` apply to the model unless they are None. `data_form` and `validation_form` say whether
     `data` and `validation` are a factory, called with these kwargs and the knobs that it takes; an object with the knobs as
-    attributes; or arrays.
+    attributes; or arrays. `fit_kwargs` are further arguments of `fit`; `fit_expressions` are those that code makes,
+    such as callbacks, with that code.
     """
 
     imports: tuple[str, ...] = ()
@@ -92,6 +93,8 @@ class Usage:
     validation: str | None = None
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_form: DataForm = DataForm.FACTORY
+    fit_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    fit_expressions: Mapping[str, str] = field(default_factory=dict)
     dtype_policy: str | None = None
     jit_compile: bool | None = None
 

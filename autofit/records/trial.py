@@ -145,12 +145,17 @@ class Trial:
         )
 
 
+DATA_PART = "data"
+"""The part of a footprint that the data itself takes, whatever the batch size: on a CPU, its tensors are device memory."""
+
+
 @dataclass(frozen=True)
 class Footprint:
     """Estimated device memory of a train step, nothing trained.
 
-    `device_bytes_by_part` are the parts of the peak; `method` is the way of estimating; 95 % of such estimates are within
-    `relative_error` of the measured peak (measured: see tests/benchmarks/memory.py).
+    `device_bytes_by_part` are the parts of the peak, `DATA_PART` that of data which outlives the steps; `method` is the way
+    of estimating; 95 % of such estimates are within `relative_error` of the measured peak (measured: see
+    tests/benchmarks/memory.py).
     """
 
     batch_size: int
@@ -163,20 +168,28 @@ class Footprint:
         """The estimated peak."""
         return sum(self.device_bytes_by_part.values())
 
+    @property
+    def step_bytes(self) -> int:
+        """The peak without the data."""
+        return self.device_bytes - self.device_bytes_by_part.get(DATA_PART, 0)
+
 
 @dataclass(frozen=True)
 class Description:
     """The properties of a workload that are read before anything is trained.
 
     `knobs` are those that the data takes, each with its name there, in the factory or in `fit`; the `required` among these
-    names have no default. `validation_knobs` and `validation_required` are those of the validation data. `process_bytes`
-    is the host memory of the describing process, with model and data open and the step traced. `footprints` are estimates
-    of device memory by ascending batch size; empty where the step could not be traced, for the reason in
-    `estimate_problem`. `accumulates_by` is where to set `gradient_accumulation_steps`: an attribute of the model's
-    "optimizer" or "optimizer.inner_optimizer", or "build_model", as an argument. `batch_parts` is 2 for (x, y), 3 with
-    sample weights. `notices` are for the user; `processes_hang` is set where forked workers cannot make the data. `keras`
-    is the module that the model is made with, keras or tf_keras. `shapes` is set where batches differ in shape: sizes are
-    then those of the longest batch.
+    names have no default. `validation_knobs` and `validation_required` are those of the validation data. `process_bytes` is
+    the host memory of the describing process, with model and data open and the step traced. `footprints` are estimates of
+    device memory by ascending batch size; empty where the step could not be traced, for the reason in `estimate_problem`.
+    `accumulates_by` is where to set `gradient_accumulation_steps`: an attribute of the model's "optimizer" or
+    "optimizer.inner_optimizer", or "build_model", as an argument; empty where the train step uses other optimizers.
+    `batch_parts` is that of arrays: 2 for (x, y), 3 with sample weights, 1 for (x,), 0 for x alone. `notices` are for the
+    user; `processes_hang` is set where forked workers cannot make the data. `keras` is the module that the model is made
+    with, keras or tf_keras. `shapes` is set where batches differ in shape: sizes are then those of the longest batch.
+    `fixed_batch_size` is set where the workload takes batches of one size only, for the reason beside it. Arrays of
+    `mapped_bytes` are read from files while training; `fit` copies arrays to tensors of `tensor_bytes`, and needs
+    `conversion_bytes` more meanwhile.
     """
 
     input_kind: str
@@ -200,6 +213,11 @@ class Description:
     notices: tuple[str, ...] = ()
     processes_hang: bool = False
     process_bytes: int = 0
+    fixed_batch_size: int | None = None
+    fixed_batch_size_reason: str = ""
+    mapped_bytes: int = 0
+    tensor_bytes: int = 0
+    conversion_bytes: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
 
 

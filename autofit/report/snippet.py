@@ -38,8 +38,9 @@ def render(record: TuneRecord) -> str:
         lines += _settings(usage.data, record.data_kwargs)
     arguments = [training]
     if description.input_kind == "arrays":
-        parts = _ARRAYS[: description.batch_parts]
-        lines.append(f"{', '.join(parts)} = {training}")
+        parts = _ARRAYS[: description.batch_parts or 1]
+        names = "(x,)" if description.batch_parts == 1 else ", ".join(parts)
+        lines.append(f"{names} = {training}")
         arguments = [*parts[:2], *(f"{part}={part}" for part in parts[2:])]
     if usage.validation is not None:
         smaller = record.validation_batch_size or record.config.batch_size
@@ -51,6 +52,7 @@ def render(record: TuneRecord) -> str:
             lines += _settings(usage.validation, knobs)
         arguments.append(f"validation_data={validation}")
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
+    arguments += [f"{key}={code}" for key, code in usage.fit_expressions.items()]
     if description.input_kind == "generator" and "steps_per_epoch" not in record.fit_kwargs:
         lines.append("# an endless generator also needs steps_per_epoch")
     return "\n".join([*lines, _lines("model.fit", arguments)])

@@ -45,6 +45,10 @@ def decode(raw: Any) -> TuneRecord | FailedTune:
     fields = dict(raw)
     if "problem" not in fields:
         fields["choice"] = {name: fields.pop(name) for name in _CHOICE if name in fields}
+    if isinstance(fields.get("fit_kwargs"), dict):
+        fields["fit_kwargs"] = _with_whole_labels(fields["fit_kwargs"])
+    if isinstance(fields.get("usage"), dict) and isinstance(fields["usage"].get("fit_kwargs"), dict):
+        fields["usage"] = {**fields["usage"], "fit_kwargs": _with_whole_labels(fields["usage"]["fit_kwargs"])}
     runs = decode_runs(fields.get("runs", []))
     later = {_start(run): run.stage for run in runs if run.measurement.started_at is not None}
     trials = [_nested(trial) for trial in fields["trials"] if isinstance(trial, dict)]
@@ -53,6 +57,14 @@ def decode(raw: Any) -> TuneRecord | FailedTune:
     record = _RECORDS.validate_python({**fields, "trials": trials, "runs": ()})
     staged = [replace(trial, stage=later.get(_start(trial), trial.stage)) for trial in record.trials]
     return replace(record, trials=tuple(staged), runs=runs)
+
+
+def _with_whole_labels(fit_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `fit` with the class numbers of `class_weight` as numbers, which keys of JSON cannot be."""
+    weights = fit_kwargs.get("class_weight")
+    if not isinstance(weights, dict) or not all(str(label).lstrip("-").isdigit() for label in weights):
+        return fit_kwargs
+    return {**fit_kwargs, "class_weight": {int(label): weight for label, weight in weights.items()}}
 
 
 def _start(trial: Trial) -> tuple[FitConfig, float | None]:

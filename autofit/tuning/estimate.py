@@ -45,7 +45,7 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
     rows = []
     for footprint in described.footprints:
         sized = replace(config, batch_size=footprint.batch_size)
-        parts = host_memory.host_bytes_by_part(described, sized, footprint.device_bytes if on_cpu else 0)
+        parts = host_memory.host_bytes_by_part(described, sized, footprint.step_bytes if on_cpu else 0)
         device = surrogate.device(sized)
         rows.append(
             EstimateRow(

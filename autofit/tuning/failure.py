@@ -38,6 +38,10 @@ def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError
     )
     measurement = runner.measure(smallest.config, Activity("what the smallest batch needs", smallest.config), lifted)
     peaks = [m.device_peak_bytes if memory == "device" else m.host_peak_bytes for m in (measurement, smallest.measurement)]
-    needed_bytes = next((peak for peak in peaks if peak), limit_bytes)
-    failed = measurement.outcome is not Outcome.OK
-    return NothingFitsError(memory, smallest.config.batch_size, needed_bytes, limit_bytes, at_least=failed)
+    # a run with lifted limits may take less than the one that failed, which also validated, and an OOM reads no peak above
+    # its limit: the need is above it in any case
+    needed_bytes = max([peak for peak in peaks if peak], default=limit_bytes)
+    at_least = measurement.outcome is not Outcome.OK or needed_bytes <= limit_bytes
+    return NothingFitsError(
+        memory, smallest.config.batch_size, max(needed_bytes, limit_bytes), limit_bytes, at_least=at_least
+    )

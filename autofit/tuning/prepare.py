@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from autofit.errors import NothingFitsError
+from autofit.errors import NothingFitsError, UsageError
 from autofit.records.events import Notice
 from autofit.records.trial import Description, FitConfig, Trial
 from autofit.records.units import counted
@@ -18,6 +18,7 @@ from autofit.storage.study import TuningStudy
 from autofit.tuning.failure import nothing_fits_error
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
+from autofit.workload import accumulation
 
 _ESTIMATED_BATCHES = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
 
@@ -67,7 +68,16 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
     """
     space = _space(request, description)
     _require_room_for_smallest(request, description, space)
-    return Prepared(description, space, request.baseline_in(space))
+    baseline = request.baseline_in(space)
+    if description.fixed_batch_size is not None:
+        baseline = replace(baseline, batch_size=description.fixed_batch_size)
+    if request.settings.effective_batch_size is not None and not description.accumulates_by:
+        raise UsageError(
+            "the train step does not use the optimizer given to compile, so gradients cannot be accumulated for it; give "
+            f"build_model a parameter {accumulation.NAME} and pass it on to the optimizers that the step uses",
+            key="effective_batch_size",
+        )
+    return Prepared(description, space, baseline)
 
 
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
@@ -101,6 +111,8 @@ def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
         yield Notice(f"starts from {trials} of similar tunes (other limits or versions); the choice is confirmed anew")
     if stale:
         yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run, with less memory or time than there is now")
+    if prepared.description.fixed_batch_size is not None:
+        yield Notice(f"batch_size is not tuned: {prepared.description.fixed_batch_size_reason}")
     for text in prepared.description.notices:
         yield Notice(text)
 
@@ -117,8 +129,21 @@ def _space(request: TuneRequest, description: Description) -> SearchSpace:
         effective_batch_size=settings.effective_batch_size,
         max_batch_size=settings.max_batch_size,
     )
-    hangs = description.processes_hang and space.use_multiprocessing is not None
-    return replace(space, use_multiprocessing=(False,)) if hangs else space
+    if description.processes_hang and space.use_multiprocessing is not None:
+        space = replace(space, use_multiprocessing=(False,))
+    return space if description.fixed_batch_size is None else _of_one_size(space, description)
+
+
+def _of_one_size(space: SearchSpace, description: Description) -> SearchSpace:
+    """The space of a workload that takes batches of one size only.
+
+    Raises:
+        UsageError: nothing is left to tune.
+    """
+    sized = replace(space, batch_size=(description.fixed_batch_size or 1,))
+    if all(len(values) == 1 for values in sized.knobs().values()):
+        raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
+    return sized
 
 
 def _require_room_for_smallest(request: TuneRequest, description: Description, space: SearchSpace) -> None:

@@ -13,7 +13,7 @@ from autofit.storage import attributes, result_files
 from autofit.storage.codec import METRIC
 from autofit.storage.study import TuningStudy
 from autofit.tuning.request import TuneRequest
-from autofit.workload import accumulation
+from autofit.workload import accumulation, fit_options
 from autofit.workload.inputs.render import render_kwargs
 
 _WAITING_SHARE = 0.05  # of a step: TensorFlow's profiler calls a step that waits less not input-bound
@@ -26,7 +26,14 @@ def record(
     """Make the record of a tune with a result."""
     settings, config = request.settings, choice.config
     endless = description.sample_count is None
-    data_kwargs, fit_kwargs = render_kwargs(description, config, settings.sample_count if endless else None)
+    data_kwargs, tuned_kwargs = render_kwargs(description, config, settings.sample_count if endless else None)
+    users = fit_options.rendered(
+        request.usage.fit_kwargs,
+        config.batch_size,
+        request.baseline.batch_size,
+        scale_validation="batch_size" in description.validation_knobs,
+    )
+    fit_kwargs = {**tuned_kwargs, **users}
     if choice.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
         fit_kwargs["validation_batch_size"] = choice.validation_batch_size
     measured = next((trial.measurement for trial in log.trials if trial.config == config), None)

@@ -113,6 +113,7 @@ class _WorkloadKeys(BaseModel):
     data_kwargs: dict[str, Any] = {}
     validation: str | None = None
     validation_kwargs: dict[str, Any] = {}
+    fit_kwargs: dict[str, Any] = {}
 
 
 class TuneSettings(BaseModel):

@@ -12,6 +12,10 @@ NAME = "gradient_accumulation_steps"
 """The argument of Keras's optimizers; a `build_model` that has a parameter of this name receives it."""
 
 
+BUILD_MODEL = "build_model"
+"""The place of the steps where `build_model` takes them."""
+
+
 def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
     """Batches per update; 1 without accumulation."""
     if effective_batch_size is None or not batch_size:
@@ -36,7 +40,7 @@ def is_argument_of(build_model: Callable[..., Any]) -> bool:
 def place_of(model: Any, build_model: Callable[..., Any]) -> str:
     """Where to set the steps: "build_model", "optimizer", or "optimizer.inner_optimizer" if losses are scaled."""
     if is_argument_of(build_model):
-        return "build_model"
+        return BUILD_MODEL
     return "optimizer.inner_optimizer" if hasattr(model.optimizer, "inner_optimizer") else "optimizer"
 
 

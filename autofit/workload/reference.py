@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from autofit.errors import UsageError
@@ -78,8 +79,18 @@ class Reference:
             )
         function = getattr(module, self.name, None)
         if not callable(function):
-            raise UsageError(f"{self.text!r}: {self.module} has no function {self.name}")
+            raise UsageError(f"{self.text!r}: {self._why_not(module)}")
         return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
+
+    def _why_not(self, module: ModuleType) -> str:
+        """Why the name stands for no function."""
+        if not hasattr(module, self.name):
+            return f"{self.module} has no function {self.name}"
+        kind = type(getattr(module, self.name)).__name__
+        return (
+            f"{self.name} is an object of type {kind}, not a function. Name a function or class that makes it: each trial "
+            "makes its own"
+        )
 
 
 def _may_define_otherwise(body: list[ast.stmt], name: str) -> bool:

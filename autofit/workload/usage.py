@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autofit.records.result import DataForm, Usage
+from autofit.workload.fit_options import CALLBACKS, is_made
 from autofit.workload.inputs import prebuilt
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -26,6 +27,7 @@ def usage_of(workload: Workload) -> Usage:
     if workload.validation is not None:
         unnamed = "make_validation" if _form(workload.validation) is DataForm.FACTORY else "validation"
         validation = _name(make_validation, unnamed, imports)
+    expressions = _fit_expressions(workload.fit_kwargs, imports)
     return Usage(
         model=f"{_name(build, 'build_model', imports)}({arguments})",
         data=_name(data, "make_data" if _form(workload.data) is DataForm.FACTORY else "data", imports),
@@ -34,6 +36,8 @@ def usage_of(workload: Workload) -> Usage:
         validation=validation,
         validation_kwargs=validation_kwargs,
         validation_form=_form(workload.validation),
+        fit_kwargs={name: value for name, value in workload.fit_kwargs.items() if name not in expressions},
+        fit_expressions=expressions,
         imports=tuple(imports),
         dtype_policy=workload.dtype_policy,
         jit_compile=workload.jit_compile,
@@ -45,6 +49,12 @@ def _form(data: Any) -> DataForm:
     if callable(data) or isinstance(data, Reference):
         return DataForm.FACTORY
     return DataForm.OBJECT if prebuilt.is_pydataset(data) else DataForm.ARRAYS
+
+
+def _fit_expressions(fit_kwargs: Mapping[str, Any], imports: list[str]) -> dict[str, str]:
+    """The arguments of `fit` that code makes: a call of the function that makes them, or the name of the argument."""
+    made = {name: value for name, value in fit_kwargs.items() if name == CALLBACKS or is_made(value)}
+    return {name: f"{_name(value, f'make_{name}', imports)}()" if is_made(value) else name for name, value in made.items()}
 
 
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

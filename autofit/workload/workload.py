@@ -27,8 +27,9 @@ _SMALL_ARRAY_BYTES = 64 * 1024  # below this a file of its own costs more than i
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and its data: `build_model(**model_kwargs)` returns a compiled model; `data` is (x, y) arrays, or a factory.
+    """A model and its data: `build_model(**model_kwargs)` returns a compiled model; `data` is arrays, or a factory.
 
+    `fit_kwargs` are further arguments of `fit`, as `fit_options.validated` returns them.
     `dtype_policy` is set while the model is built, `jit_compile` turns XLA on or off; None leaves both to the model.
     """
 
@@ -38,6 +39,7 @@ class Workload:
     model_kwargs: Mapping[str, Any] = field(default_factory=dict)
     data_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    fit_kwargs: Mapping[str, Any] = field(default_factory=dict)
     dtype_policy: str | None = None
     jit_compile: bool | None = None
 

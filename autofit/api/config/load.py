@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from autofit.api.config.document import Document, read
 from autofit.api.config.matrix import INCLUDE, MatrixError, apply, paths, unfold
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneFile, dotted_key, problem_of
+from autofit.workload import fit_options
 from autofit.workload.reference import Reference
 
 MATRIX = "matrix"
@@ -109,4 +110,21 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
                 arguments[key].validate()
             except UsageError as caught:
                 raise error((key,), str(caught)) from None
+    arguments["fit_kwargs"] = _fit_kwargs(file.fit_kwargs, folder, error)
     return {**arguments, "space": file.space.values(), "baseline": file.baseline.model_dump(exclude_none=True)}
+
+
+def _fit_kwargs(
+    fit_kwargs: Mapping[str, Any], folder: str, error: Callable[[tuple[int | str, ...], str], ConfigError]
+) -> dict[str, Any]:
+    """The arguments of `fit`, with references where a function is named that makes them."""
+    options, key = dict(fit_kwargs), ""
+    try:
+        for name in fit_options.MADE:
+            if isinstance(options.get(name), str):
+                key = f"fit_kwargs.{name}"
+                options[name] = Reference(options[name], folder)
+                options[name].validate()
+        return fit_options.validated(options)
+    except UsageError as caught:
+        raise error(tuple((caught.key or key).split(".")), caught.problem) from None

@@ -7,14 +7,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from autofit.backends.protocol import StepEstimator
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device
-from autofit.records.trial import Footprint
 
 _MIB = 2**20
 # Keras's own defaults, which it writes into its file when it is first imported
@@ -100,9 +100,9 @@ class TensorFlow:
         _tensorflow().config.experimental.reset_memory_stats(_device_name(device))
 
     def estimator(
-        self, model: Any, batch: Any, device: Device | None, limit_bytes: int | None
-    ) -> Callable[[int], Footprint]:
-        """Return an estimator by XLA's buffer assignment where XLA compiles the step, by a liveness walk otherwise."""
+        self, model: Any, batch: Any, device: Device | None, limit_bytes: int | None, multiple_of: int | None = 1
+    ) -> StepEstimator:
+        """See `Backend.estimator`: by XLA's buffer assignment where XLA compiles the step, else by a liveness walk."""
         from autofit.backends.tensorflow.memory.step_footprint import (
             StepFootprint,  # loads Keras and TensorFlow: must stay out of the parent
         )
@@ -111,10 +111,15 @@ class TensorFlow:
         if device is None and onednn is None:
             raise RuntimeError("this TensorFlow does not report whether it uses oneDNN's kernels")
         workers = _tensorflow().config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1
-        footprint = StepFootprint(
-            model, batch, on_cpu=device is None, onednn=bool(onednn), workers=workers, limit_bytes=limit_bytes
+        return StepFootprint(
+            model,
+            batch,
+            on_cpu=device is None,
+            onednn=bool(onednn),
+            workers=workers,
+            limit_bytes=limit_bytes,
+            multiple_of=multiple_of,
         )
-        return footprint.estimate
 
     def is_oom(self, error: BaseException) -> bool:
         """Return whether a `ResourceExhaustedError` is anywhere in the chain of causes."""

@@ -1,9 +1,11 @@
 """Host memory of a config by part, from the description alone. Pure.
 
-    H = process + step on a CPU + (q + p + t)·b·s + w·(U + c·b·s)
+    H = process + arrays + tensors + max(step on a CPU, conversion) + (q + p + t)·b·s + w·(U + c·b·s)
 
 with q batches queued, p more between queue and step, t threads that each make one, w worker processes, b samples a batch
-and s bytes a sample. A forked worker holds U bytes of its own (the pages it writes) and c batches.
+and s bytes a sample. Arrays are those that training reads from files, tensors the copies that `fit` makes of arrays, and
+conversion what it needs more while it makes them, before the first step. A forked worker holds U bytes of its own (the
+pages it writes) and c batches.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ WORKER_BYTES = 60 * 2**20
 WORKER_BATCHES = 2
 """Batches that a worker process holds: the one that it makes, and its pickled copy."""
 
+_OF_ARRAYS = ("arrays", "tensors", "conversion")  # parts of data that is arrays only
 _LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 (measured: tests/trial/test_keras_facts.py)
 
 
@@ -45,19 +48,29 @@ def worker_processes(configs: ConfigArrays) -> Vector:
     return np.where(configs.processes, configs.workers, 0.0)
 
 
+def held_bytes(description: Description) -> int:
+    """Bytes of the process and the data that it holds, whatever the config."""
+    return description.process_bytes + description.mapped_bytes + description.tensor_bytes
+
+
 def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int) -> dict[str, int]:
     """Estimate the host memory of a config by part, bytes.
 
     Args:
-        description: of the workload; only `process_bytes` and `sample_bytes` are used.
+        description: of the workload; only its bytes are used.
         config: the knobs.
-        step_bytes: peak of the train step where it runs on the CPU; 0 on an accelerator.
+        step_bytes: peak of the train step where it runs on the CPU, without the data's tensors; 0 on an accelerator.
     """
     configs = ConfigArrays.of([config])
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
-    return {
+    queue = int(held_batches(configs)[0] + worker_threads(configs)[0]) * batch_bytes
+    parts = {
         "process": description.process_bytes,
+        "arrays": description.mapped_bytes,
+        "tensors": description.tensor_bytes,
+        "conversion": max(0, description.conversion_bytes - step_bytes - queue),
         "step": step_bytes,
-        "queue": int(held_batches(configs)[0] + worker_threads(configs)[0]) * batch_bytes,
+        "queue": queue,
         "worker_processes": int(worker_processes(configs)[0]) * (WORKER_BYTES + WORKER_BATCHES * batch_bytes),
     }
+    return {name: size for name, size in parts.items() if size or name not in _OF_ARRAYS}

@@ -214,7 +214,8 @@ class MemorySurrogate:
 
     def _fit_host(self, observations: _Observations, finished: Sequence[Trial]) -> _HostFit:
         peaks = [float(trial.measurement.host_peak_bytes) for trial in finished if trial.measurement.host_peak_bytes]
-        process = float(self._description.process_bytes or min(peaks, default=_DEFAULT_PROCESS_BYTES))
+        described = host_memory.held_bytes(self._description) if self._description.process_bytes else 0
+        process = float(described or min(peaks, default=_DEFAULT_PROCESS_BYTES))
         sample_bytes = float(self._description.sample_bytes) or _assumed_sample_bytes(process, finished)
         points = []
         for trial, noise in observations:
@@ -251,13 +252,14 @@ class MemorySurrogate:
             )
         batch_bytes = configs.batch * sample_bytes
         step = self._step_bytes(configs.batch, sample_bytes) if self._on_cpu else np.zeros(len(configs))
+        step = np.maximum(step, self._description.conversion_bytes)  # arrays are converted before the first step
         of_threads, of_processes = host_memory.worker_threads(configs) * batch_bytes, processes * batch_bytes
         return np.stack([np.ones(len(configs)), step, held * batch_bytes, of_threads, processes, of_processes], axis=1)
 
     def _step_bytes(self, batch: Vector, sample_bytes: float) -> Vector:
         """Bytes of the train step on a CPU: the estimate, or weights, gradients and a few batches."""
         if self._footprints:
-            return self._estimated(batch)
+            return self._estimated(batch) - (self._footprints[0].device_bytes - self._footprints[0].step_bytes)
         return 2 * self._description.parameter_bytes + 4 * batch * sample_bytes
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autofit.workload.inputs.batch import leaves, mapped
+from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves, length_of, mapped
 
 _FILE = "lengths.pickle"
 _FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0  # read at the least before batches of one shape count as uniform
@@ -34,8 +34,8 @@ class BatchShapes:
     `count` batches were read, all of them if `complete`. `opens_alike` is set if the first two have the same shape.
     """
 
-    longest: tuple[Any, ...]
-    shortest: tuple[Any, ...]
+    longest: Any
+    shortest: Any
     count: int
     complete: bool
     opens_alike: bool
@@ -44,7 +44,7 @@ class BatchShapes:
         scanned = f"all {self.count}" if self.complete else f"the first {self.count}"
         return f"batches differ in shape; each trial also trains on the longest of {scanned}"
 
-    def resized(self, samples: int) -> list[tuple[Any, ...]]:
+    def resized(self, samples: int) -> list[Any]:
         """The longest and the shortest batch, with so many samples each."""
         return [resized(batch, samples) for batch in (self.longest, self.shortest)]
 
@@ -59,7 +59,7 @@ def load(folder: Path) -> BatchShapes | None:
     return pickle.loads(path.read_bytes()) if path.exists() else None
 
 
-def scan(batches: Iterator[tuple[Any, ...]]) -> BatchShapes | None:
+def scan(batches: Iterator[Any]) -> BatchShapes | None:
     """Find the longest and the shortest batch; None if all, or those of the first seconds, have the same shape."""
     longest = shortest = None
     first = second = None
@@ -70,7 +70,7 @@ def scan(batches: Iterator[tuple[Any, ...]]) -> BatchShapes | None:
             complete = True
             break
         count += 1
-        first, second = (batch, None) if first is None else (first, second or batch)
+        first, second = (batch, None) if first is None else (first, batch if second is None else second)
         longest = batch if longest is None or sample_bytes(batch) > sample_bytes(longest) else longest
         shortest = batch if shortest is None or sample_bytes(batch) < sample_bytes(shortest) else shortest
         enough = count >= _FEWEST_BATCHES and time.perf_counter() - started > _FEWEST_SECONDS
@@ -82,15 +82,21 @@ def scan(batches: Iterator[tuple[Any, ...]]) -> BatchShapes | None:
     return BatchShapes(longest, shortest, count, complete, alike)
 
 
-def sample_bytes(batch: tuple[Any, ...]) -> float:
+def sample_bytes(batch: Any) -> float:
     """Bytes per sample."""
-    return float(sum(leaf.nbytes / max(1, len(leaf)) for leaf in leaves(batch)))
+    return float(sum(bytes_of(leaf) / max(1, length_of(leaf)) for leaf in leaves(batch)))
 
 
-def resized(batch: tuple[Any, ...], samples: int) -> tuple[Any, ...]:
-    """Repeat the samples of a batch up to so many."""
-    return tuple(mapped(batch, lambda leaf: np.take(leaf, np.arange(samples) % len(leaf), axis=0)))
+def resized(batch: Any, samples: int) -> Any:
+    """Repeat the samples of a batch up to so many; ragged and sparse arrays, and those without a first axis, stay."""
+    return mapped(batch, lambda leaf: _resized(leaf, samples))
+
+
+def _resized(leaf: Any, samples: int) -> Any:
+    if is_ragged(leaf) or is_sparse(leaf) or leaf.ndim == 0:
+        return leaf
+    return np.take(leaf, np.arange(samples) % len(leaf), axis=0)
 
 
 def _shapes(batch: Any) -> list[tuple[int, ...]]:
-    return [leaf.shape[1:] for leaf in leaves(batch)]
+    return [tuple(leaf.shape[1:]) for leaf in leaves(batch)]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.states import Phase
+from autofit.records.trial import FitConfig
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import is_compiled, keras_of, set_dtype_policy
 from autofit.workload import accumulation
+from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
+from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.open import open_input
 from autofit.workload.reference import Reference
@@ -41,16 +45,40 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     return model
 
 
-def open_validation(context: TrialContext, loaded: Workload) -> FitInput:
-    """Open the validation data with the trial's config, or in batches of its own size."""
-    config = replace(context.config, batch_size=context.spec.validation_batch_size or context.config.batch_size)
+def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
+    """Open the validation data with the trial's config, or in batches of its own size; None without any."""
+    size = context.spec.validation_batch_size or loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.config.batch_size
+    config = replace(context.config, batch_size=size)
+    share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
+    if share:
+        return _arrays(loaded, config, context.report_error).split(share)[1]
+    if loaded.validation is None:
+        return None
     return open_input(resolved(loaded.validation), loaded.validation_kwargs, config, context.report_error)
 
 
 def open_training(context: TrialContext, loaded: Workload) -> FitInput:
-    """Open the training data with the trial's config."""
+    """Open the training data with the trial's config; without the samples that are held out for validation."""
     context.enter(Phase.OPENING)
+    share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
+    if share:
+        return _arrays(loaded, context.config, context.report_error).split(share)[0]
     return open_input(resolved(loaded.data), loaded.data_kwargs, context.config, context.report_error)
+
+
+def _arrays(loaded: Workload, config: FitConfig, report_error: Callable[[BaseException], None]) -> Arrays:
+    """The training data, which must be arrays to be split.
+
+    Raises:
+        UsageError: it is not.
+    """
+    opened = open_input(resolved(loaded.data), loaded.data_kwargs, config, report_error)
+    if not isinstance(opened, Arrays):
+        raise UsageError(
+            f"validation_split divides arrays, and the data is a {opened.kind}; give the validation data as validation",
+            key=f"fit_kwargs.{VALIDATION_SPLIT}",
+        )
+    return opened
 
 
 def resolved(part: Any) -> Any:

@@ -1,76 +1,202 @@
-"""Describe a workload before anything is trained; loads Keras."""
+"""Describe a workload before anything is trained; loads Keras.
+
+    open the data ──> build the model ──> tied to one batch size? ──> trace the train step ──> Description
+
+Tracing the step builds what a plain `fit` builds, and no more: layers that are made lazily, and the variables of those
+optimizers that the step uses. A step that cannot be traced is run once.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
 import numpy as np
 
 from autofit import backends
+from autofit.backends.protocol import StepEstimator
 from autofit.records.states import Phase
-from autofit.records.trial import Description, Footprint
+from autofit.records.trial import DATA_PART, Description, Footprint
 from autofit.trial.worker import batch_shapes, fork_safety
 from autofit.trial.worker.build import build_model, open_training, resolved
+from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import keras_of
-from autofit.workload import accumulation
-from autofit.workload.inputs.batch import leaves
+from autofit.trial.worker.keras_versions import keras_of, optimizer_variables
+from autofit.trial.worker.one_size import OneSize, of_data, of_model, of_step
+from autofit.trial.worker.step_clock import StepClock
+from autofit.workload import accumulation, fit_options
+from autofit.workload.binding import bind_all, resolve_reference
+from autofit.workload.inputs.batch import bytes_of, is_ragged, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.knobs import knobs_of, required_of
 from autofit.workload.workload import Workload
 
+_BATCHES_IN_STEP = 2  # the estimate of the step has the current and the prefetched batch in it
 _COMPILED_SIZES = 2  # estimated where XLA compiles the step: a compilation takes seconds, and two sizes give a line
 
 
 def describe(context: TrialContext, loaded: Workload) -> None:
-    """Build the model, read the batches and trace the train step; nothing is trained."""
+    """Build the model, read the batches and trace the train step."""
+    bind_all(loaded, resolve_reference)
     data = open_training(context, loaded)
+    data_bytes = _device_bytes_of(context, data)
     factory = resolved(loaded.data)
     knobs = data.knobs(knobs_of(factory, loaded.data_kwargs))
     fork_problem = _fork_problem(context, data) if "use_multiprocessing" in knobs else None
+    one_size = of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
-    shapes_may_differ = _takes_any_shape(model)
-    if not model.built:
-        model(data.batch()[0])
-    model.optimizer.build(model.trainable_variables)
-    shapes = _scan_shapes(context, data) if shapes_may_differ else None
-    batch = data.batch() if shapes is None else shapes.longest
-    notices = [fork_problem] if fork_problem is not None else []
-    if shapes is not None and shapes.opens_alike and data.kind != "tf.data":
-        notices.append(batch_shapes.OPENS_ALIKE)
-    footprints, problem = _footprints(context, model, batch)
+    call = FitCall(loaded, keras_of(model))
+    if one_size is None and "batch_size" in knobs:
+        one_size = of_model(model)
+        if one_size is not None and one_size.samples != data.batch_samples:
+            data = open_training(_sized(context, one_size.samples), loaded)
+    shapes = _scan_shapes(context, data) if _takes_any_shape(model) else None
+    batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
+    traced = _Traced(context, loaded, call, model, data, batch)
+    if one_size is None and "batch_size" in knobs:
+        one_size = traced.one_size
+    is_tuned = one_size is None and "batch_size" in knobs
+    footprints, problem = traced.footprints(context.spec.batch_sizes if is_tuned else (data.batch_samples,))
+    notices = [*_notices(data, shapes), *call.notices()]
     validation = resolved(loaded.validation)
     validation_knobs = knobs_of(validation, loaded.validation_kwargs)
+    given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
+    arrays = data.array_bytes()
     context.send(
-        description=(
-            Description(
-                input_kind=data.kind,
-                knobs=knobs,
-                required=required_of(factory, knobs.values()),
-                sample_count=data.sample_count(),
-                sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
-                shapes="" if shapes is None else str(shapes),
-                parameter_count=sum(math.prod(v.shape) for v in model.variables),
-                parameter_bytes=_bytes_of(model.variables),
-                optimizer_bytes=_bytes_of(model.optimizer.variables),
-                jit_compile=bool(model.jit_compile),
-                batch_parts=len(batch),
-                keras=keras_of(model).__name__,
-                validation_knobs=validation_knobs,
-                validation_required=required_of(validation, validation_knobs.values()),
-                fingerprint=_model_fingerprint(model, [np.asarray(leaf) for leaf in leaves(batch)]),
-                footprints=footprints,
-                estimate_problem=problem,
-                accumulates_by=accumulation.place_of(model, resolved(loaded.build_model)),
-                notices=tuple(notices),
-                processes_hang=fork_problem == fork_safety.HANGS,
-                versions={"backend": backends.current().name, **backends.current().versions()},
-            )
+        description=Description(
+            input_kind=data.kind,
+            knobs=knobs,
+            required=required_of(factory, knobs.values()),
+            sample_count=data.sample_count() if given_samples is None else given_samples,
+            sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
+            shapes="" if shapes is None else str(shapes),
+            parameter_count=sum(math.prod(v.shape) for v in model.variables),
+            parameter_bytes=_bytes_of(model.variables),
+            optimizer_bytes=traced.optimizer_bytes(),
+            jit_compile=bool(model.jit_compile),
+            batch_parts=data.parts,
+            keras=keras_of(model).__name__,
+            validation_knobs=validation_knobs,
+            validation_required=required_of(validation, validation_knobs.values()),
+            fingerprint=_model_fingerprint(model, batch),
+            footprints=tuple(_with_data(footprint, data_bytes) for footprint in footprints),
+            estimate_problem=problem,
+            accumulates_by=traced.accumulates_by(),
+            notices=tuple([fork_problem] if fork_problem is not None else []) + tuple(notices),
+            processes_hang=fork_problem == fork_safety.HANGS,
+            fixed_batch_size=None if one_size is None else one_size.samples,
+            fixed_batch_size_reason="" if one_size is None else one_size.reason,
+            mapped_bytes=arrays.mapped,
+            tensor_bytes=arrays.tensors,
+            conversion_bytes=arrays.conversion,
+            versions={"backend": backends.current().name, **backends.current().versions()},
         )
     )
+
+
+def _device_bytes_of(context: TrialContext, data: FitInput) -> int:
+    """Bytes of device memory that the data takes beside its batches: on a CPU, where its tensors are device memory.
+
+    `fit` makes tensors of arrays; a pipeline of tf.data has made its own, with its buffers, when the first batch is there.
+    """
+    if context.device is not None:
+        return 0
+    if data.kind == "tf.data":  # TensorFlow has started: reading the peak cannot keep the user from configuring it
+        peak = backends.current().peak_bytes(None) or 0
+        return max(0, peak - _BATCHES_IN_STEP * bytes_of(data.batch()))
+    return data.array_bytes().tensors
+
+
+def _with_data(footprint: Footprint, data_bytes: int) -> Footprint:
+    return replace(footprint, device_bytes_by_part={**footprint.device_bytes_by_part, DATA_PART: data_bytes})
+
+
+def _sized(context: TrialContext, samples: int) -> TrialContext:
+    """The context with another batch size."""
+    return replace(context, spec=replace(context.spec, config=replace(context.config, batch_size=samples)))
+
+
+def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterator[str]:
+    """What the user should know of the data."""
+    if shapes is not None and shapes.opens_alike and data.kind != "tf.data":
+        yield batch_shapes.OPENS_ALIKE
+    entries = length_of(leaves(data.batch())[0])
+    if entries != data.batch_samples:
+        yield (
+            f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}: it counts something "
+            "else than samples; rates count the samples of batch_size"
+        )
+
+
+class _Traced:
+    """The train step, traced for any batch size, for that of the data alone, or run once where it cannot be traced."""
+
+    def __init__(
+        self, context: TrialContext, loaded: Workload, call: FitCall, model: Any, data: FitInput, batch: Any
+    ) -> None:
+        self._context, self._loaded, self._model = context, loaded, model
+        self._step: StepEstimator | None = None
+        self._problem: str | None = None
+        self.one_size: OneSize | None = None
+        context.enter(Phase.ESTIMATING)
+        arrays = leaves(batch)
+        lengths = {length_of(leaf) for leaf in arrays} - {0}
+        if len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
+            self._problem = "the sizes of its tensors are known only when it runs"
+            attempts = [(data.batch_samples, False)]
+        else:
+            samples = max(lengths)
+            attempts = [(1, True), (samples, True), (samples, False)]  # a model may take even or certain batches only
+        for multiple, any_size in attempts:
+            try:
+                self._step = backends.current().estimator(
+                    model,
+                    batch,
+                    context.device,
+                    context.spec.limits.device_bytes,
+                    multiple_of=multiple if any_size else None,
+                )
+            except Exception as error:
+                self._problem = self._problem or _first_line(error)
+                continue
+            if len(attempts) > 1:
+                self._problem = None
+                self.one_size = None if any_size else of_step(multiple)
+            return
+        step = Run(StepClock(data.batch_samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
+        call.run(context, model, data.fit_arguments(1), [step], phase=Phase.FIRST_STEP, ends_by_itself=data.ends_by_itself)
+
+    def footprints(self, sizes: Sequence[int]) -> tuple[tuple[Footprint, ...], str | None]:
+        """The memory for some batch sizes; only the reason if it cannot be estimated."""
+        if self._step is None or self._problem is not None:
+            return (), self._problem
+        if self._model.jit_compile and not self._context.spec.compile_all:
+            sizes = sizes[:_COMPILED_SIZES]
+        try:
+            return tuple(self._step.estimate(size) for size in sorted(sizes)), None
+        except Exception as error:  # a limitation of the estimate: the workload is tuned without one
+            return (), _first_line(error)
+
+    def optimizer_bytes(self) -> int:
+        """Bytes of the variables that the step uses beside the model's own."""
+        if self._step is not None:
+            return self._step.optimizer_bytes
+        return _bytes_of(optimizer_variables(self._model))
+
+    def accumulates_by(self) -> str:
+        """See `Description`; empty where the step does not use the optimizer that `compile` was given."""
+        place = accumulation.place_of(self._model, resolved(self._loaded.build_model))
+        used = self._step is None or self._step.uses_model_optimizer
+        return place if used or place == accumulation.BUILD_MODEL else ""
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
@@ -97,24 +223,11 @@ def _scan_shapes(context: TrialContext, data: FitInput) -> batch_shapes.BatchSha
     return shapes
 
 
-def _footprints(context: TrialContext, model: Any, batch: Any) -> tuple[tuple[Footprint, ...], str | None]:
-    """Estimate memory for the batch sizes of the spec; only the reason if the step cannot be traced for them."""
-    context.enter(Phase.ESTIMATING)
-    sizes = context.spec.batch_sizes
-    if model.jit_compile and not context.spec.compile_all:
-        sizes = sizes[:_COMPILED_SIZES]
-    try:
-        estimate = backends.current().estimator(model, batch, context.device, context.spec.limits.device_bytes)
-        return tuple(estimate(size) for size in sorted(sizes)), None
-    except Exception as error:  # a model for one batch size only is tuned without an estimate
-        return (), f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-
-
 def _bytes_of(variables: Any) -> int:
     return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
 
 
-def _model_fingerprint(model: Any, batch: list[Any]) -> str:
+def _model_fingerprint(model: Any, batch: Any) -> str:
     """Hash the architecture, the compile arguments and the form of a batch."""
     try:
         architecture = model.to_json()
@@ -124,6 +237,6 @@ def _model_fingerprint(model: Any, batch: list[Any]) -> str:
         compiled = repr(model.get_compile_config())
     except Exception:  # a loss without get_config, or a lambda without source
         compiled = repr([type(part).__qualname__ for part in (model.optimizer, model.loss)])
-    form = repr([(array.shape[1:], str(array.dtype)) for array in batch])
+    form = repr([(tuple(array.shape[1:]), str(np.dtype(array.dtype.name))) for array in leaves(batch)])
     weights = repr([(tuple(v.shape), str(v.dtype)) for v in model.variables])
     return hashlib.sha256("\n".join((architecture, compiled, form, weights)).encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from autofit.workload.inputs.batch import leaves
+from autofit.workload.inputs.batch import components, leaves
 
 _PATIENCE_SECONDS = 5.0  # least wait for a batch in a fork
 _PATIENCE_RATIO = 10.0  # of the time that two batches take in this process: a slow batch is not a hang
@@ -70,5 +70,6 @@ def _send_digest(make: Callable[[], Any], sending: Connection) -> None:
 def _digest(batch: Any) -> bytes:
     digest = hashlib.sha256()
     for leaf in leaves(batch):
-        digest.update(leaf.tobytes())
+        for part in components(leaf):
+            digest.update(part.tobytes())
     return digest.digest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from autofit.errors import UsageError
@@ -49,15 +48,12 @@ def steps_per_execution(model: Any) -> int:
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
-def repeated(flavour: Any, batches: Sequence[tuple[Any, ...]], length: int, opening: Sequence[tuple[Any, ...]] = ()) -> Any:
-    """Make a dataset for that version of Keras that repeats the same batches (`RepeatedBatches`)."""
-    if flavour.__name__ == "tf_keras":
-        from autofit.workload.inputs.tf_keras_wrappers import RepeatedSequence  # loads tf_keras, which may not be installed
-
-        return RepeatedSequence(batches, length, opening)
-    from autofit.workload.inputs.keras_wrappers import Repeated  # loads Keras
-
-    return Repeated(batches, length, opening)
+def optimizer_variables(model: Any) -> list[Any]:
+    """The variables of all optimizers that are attributes of a model, each once."""
+    found = [value for value in vars(model).values() if hasattr(value, "apply_gradients")]
+    if getattr(model, "optimizer", None) is not None:
+        found.append(model.optimizer)
+    return list({id(v): v for optimizer in found for v in optimizer.variables}.values())
 
 
 def idle_model(flavour: Any) -> Any:

@@ -12,7 +12,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -22,10 +22,13 @@ from autofit.records.trial import INPUT_BOUND_RATIO
 from autofit.trial.wire import Readings
 from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
+from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import idle_model, keras_of, repeated, steps_per_execution
+from autofit.trial.worker.keras_versions import idle_model, keras_of, steps_per_execution
+from autofit.trial.worker.repeated import repeated
 from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, wait_until_full
-from autofit.workload.inputs.batch import leaves
+from autofit.workload import fit_options
+from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
@@ -43,59 +46,116 @@ _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
 _READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
 
 
-def _train_on_longest(context: TrialContext, model: Any) -> None:
-    """Train a few steps on the longest and the shortest batch, if batches differ in shape."""
-    shapes = batch_shapes.load(context.folder)
-    if shapes is None:
-        return
-    context.enter(Phase.LONGEST_BATCH)
-    samples = context.config.batch_size or len(leaves(shapes.longest)[0])
-    steps = max(_LONGEST_STEPS, steps_per_execution(model))
-    model.fit(repeated(keras_of(model), shapes.resized(samples), steps), verbose=0)
+@dataclass(frozen=True)
+class _Bench:
+    """The model and the data of a trial, and how `fit` is called on them."""
+
+    context: TrialContext
+    model: Any
+    data: FitInput
+    call: FitCall
+
+    @classmethod
+    def of(cls, context: TrialContext, loaded: Workload) -> _Bench:
+        """Build the model and open the data."""
+        model = build_model(context, loaded)
+        return cls(context, model, open_training(context, loaded), FitCall(loaded, keras_of(model)))
+
+    @property
+    def step_samples(self) -> int:
+        """Samples of a call of the train function."""
+        return self.data.batch_samples * steps_per_execution(self.model)
 
 
 def measure(context: TrialContext, loaded: Workload) -> None:
-    """Measure the compute rate and the input rate; then the end-to-end rate, which may leave an enqueuer running."""
-    model = build_model(context, loaded)
-    data = open_training(context, loaded)
-    _train_on_longest(context, model)
+    """Measure the compute rate, the input rate and the end-to-end rate; the last may leave an enqueuer running.
+
+    Of data that each `fit` copies, the pipeline alone runs last: what it leaves behind would count for the training.
+    """
+    bench = _Bench.of(context, loaded)
+    _train_on_longest(bench)
     measured_before = context.spec.compute_samples_per_second
-    compute_rate = measured_before or _compute_rate(context, model, data).samples_per_second
-    input_rate = _input_rate(context, keras_of(model), data).samples_per_second
+    compute_rate = measured_before or _compute_rate(bench).samples_per_second
+    input_rate = 0.0 if bench.data.one_fit else _input_rate(bench).samples_per_second
     clock = _fit_clock(
-        context,
-        model,
-        data,
+        bench,
         drain=input_rate < INPUT_BOUND_RATIO * compute_rate,
         warm_up=_FIRST_EPOCH_STEPS if measured_before else _WARM_UP_STEPS,
         to_beat=context.spec.rate_to_beat,
     )
-    storage_rate = _timed_run(context, model, data, clock)
+    storage = _StorageMeter()
+    run = Run(clock, Phase.TRAINING, begin=storage.start)
+    arguments = bench.data.fit_arguments(_MOST_STEPS)
+    bench.call.run(context, bench.model, arguments, [run], phase=Phase.TRAINING, ends_by_itself=False)
+    storage_rate = storage.bytes_per_second()
+    if bench.data.one_fit:
+        input_rate = _input_rate(bench).samples_per_second
     _send_readings(context, clock, compute_rate, input_rate, storage_rate)
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
-    """Train a short epoch with validation, then time a longer run in the epoch after it."""
-    model = build_model(context, loaded)
-    data = open_training(context, loaded)
+    """Train a short epoch with validation, then time a longer run in the epochs after it.
+
+    Data that each `fit` copies is trained on in one call, as the user's own run does; others end by themselves, so that
+    their workers end, too.
+    """
+    bench = _Bench.of(context, loaded)
     validation: dict[str, Any] = {}
-    if loaded.validation is not None:
-        validation = open_validation(context, loaded).validation_arguments(_VALIDATION_STEPS)
-    _train_on_longest(context, model)
-    first = StepClock(data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
-    short = data.fit_arguments(_FIRST_EPOCH_STEPS * steps_per_execution(model))
-    _fit(context, model, data, {**short, **validation}, first, phase=Phase.FIRST_EPOCH)
-    clock = _fit_clock(context, model, data, drain=context.spec.input_bound, enough_spread=0.0)
-    storage_rate = _timed_run(context, model, data, clock)
-    _send_readings(context, clock, None, None, storage_rate)
+    held_out = open_validation(context, loaded)
+    if held_out is not None:
+        steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS, _VALIDATION_STEPS))
+        validation = held_out.validation_arguments(steps)
+    _train_on_longest(bench)
+    first_steps = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
+    first = Run(first_steps, Phase.FIRST_EPOCH)
+    storage = _StorageMeter()
+    if bench.data.one_fit:
+        clock = _fit_clock(bench, drain=context.spec.input_bound, enough_spread=0.0)
+        timed = Run(clock, Phase.TRAINING, begin=storage.start)
+        arguments = {**bench.data.fit_arguments(_MOST_STEPS), **validation}
+        if validation:
+            arguments["validation_freq"] = [1]  # after the first epoch only
+        bench.call.run(context, bench.model, arguments, [first, timed], phase=Phase.FIRST_EPOCH, ends_by_itself=False)
+    else:
+        short = bench.data.fit_arguments(_FIRST_EPOCH_STEPS * steps_per_execution(bench.model))
+        bench.call.run(context, bench.model, {**short, **validation}, [first], phase=Phase.FIRST_EPOCH)
+        del short
+        gc.collect()  # else the batches that it holds count for the timed run
+        clock = _fit_clock(bench, drain=context.spec.input_bound, enough_spread=0.0)
+        timed = Run(clock, Phase.TRAINING, begin=storage.start)
+        arguments = bench.data.fit_arguments(_MOST_STEPS)
+        bench.call.run(context, bench.model, arguments, [timed], phase=Phase.TRAINING, ends_by_itself=False)
+    _send_readings(context, clock, None, None, storage.bytes_per_second())
 
 
-def _timed_run(context: TrialContext, model: Any, data: FitInput, clock: StepClock) -> float | None:
-    """Train until the clock is done; returns the bytes per second that the run read from storage."""
-    before, started = _storage_bytes(), time.perf_counter()
-    _fit(context, model, data, data.fit_arguments(_MOST_STEPS), clock, phase=Phase.TRAINING)
-    after = _storage_bytes()
-    return None if before is None or after is None else max(0, after - before) / (time.perf_counter() - started)
+def _train_on_longest(bench: _Bench) -> None:
+    """Train a few steps on the longest and the shortest batch, if batches differ in shape."""
+    shapes = batch_shapes.load(bench.context.folder)
+    if shapes is None:
+        return
+    samples = bench.context.config.batch_size or length_of(leaves(shapes.longest)[0])
+    steps = max(_LONGEST_STEPS, steps_per_execution(bench.model))
+    arguments = {"x": repeated(shapes.resized(samples), steps)}
+    bench.call.run(bench.context, bench.model, arguments, phase=Phase.LONGEST_BATCH, with_callbacks=False)
+
+
+class _StorageMeter:
+    """Measures how fast a run reads from storage."""
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+        self._started = 0.0
+
+    def start(self) -> None:
+        """Begin a run."""
+        self._before, self._started = _storage_bytes(), time.perf_counter()
+
+    def bytes_per_second(self) -> float | None:
+        """Bytes per second read from storage since the start; None if that is not reported."""
+        after = _storage_bytes()
+        if self._before is None or after is None:
+            return None
+        return max(0, after - self._before) / (time.perf_counter() - self._started)
 
 
 def _storage_bytes() -> int | None:
@@ -116,9 +176,7 @@ def _bytes_read_by(process: psutil.Process) -> int | None:
 
 
 def _fit_clock(
-    context: TrialContext,
-    model: Any,
-    data: FitInput,
+    bench: _Bench,
     *,
     drain: bool,
     warm_up: int = _WARM_UP_STEPS,
@@ -129,6 +187,7 @@ def _fit_clock(
 
     With `drain`, the batches that the full queue held are not counted: the pipeline may not keep up with the steps.
     """
+    context, data, execution = bench.context, bench.data, steps_per_execution(bench.model)
     counts = data.batches_made() is not None
     made_before = data.batches_made() or 0
     queue = (data.applied.max_queue_size or 0) + _BATCHES_AHEAD if data.applied.has_queue else 0
@@ -137,7 +196,7 @@ def _fit_clock(
         context.enter(Phase.FILLING_QUEUE)
         if counts:
             wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
-            clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * steps_per_execution(model)
+            clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * execution
         else:
             time.sleep(min(STALL_SECONDS, queue * data.batch_seconds))
         context.enter(Phase.QUEUE_FULL)
@@ -145,10 +204,10 @@ def _fit_clock(
         context.enter(Phase.TRAINING)
 
     clock = StepClock(
-        data.batch_samples * steps_per_execution(model),
+        bench.step_samples,
         context.spec.measure_seconds,
         warm_up=warm_up,
-        prefilled=math.ceil(queue / steps_per_execution(model)) if drain else 0,
+        prefilled=math.ceil(queue / execution) if drain else 0,
         stall=stall if queue else None,
         enough_spread=enough_spread,
         to_beat=to_beat,
@@ -156,69 +215,38 @@ def _fit_clock(
     return clock
 
 
-def _steps(
-    flavour: Any, context: TrialContext, clock: StepClock, *, ends_by_itself: bool, after_first: Phase | None
-) -> Any:
-    """Make a callback that drives the clock, stops the run when the clock is done, and reports when validation begins.
-
-    A step of the clock is one call of the train function: `steps_per_execution` batches.
-    """
-
-    class Steps(flavour.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
-        _is_first = True
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            clock.step_ended()
-            if self._is_first and after_first is not None:
-                context.enter(after_first)
-            self._is_first = False
-            if clock.done and not ends_by_itself:
-                self.model.stop_training = True
-
-        def on_test_begin(self, logs: Any = None) -> None:
-            context.enter(Phase.VALIDATION)
-
-    return Steps()
-
-
-def _fit(
-    context: TrialContext,
-    model: Any,
-    data: FitInput,
-    arguments: Mapping[str, Any],
-    clock: StepClock,
-    *,
-    phase: Phase,
-    after_first: Phase | None = None,
-) -> None:
-    """Train until the clock is done; data that ends by itself after the clock's steps leaves no enqueuer running."""
-    context.enter(phase)
-    ends_by_itself = clock.steps is not None and data.ends_by_itself
-    steps = _steps(keras_of(model), context, clock, ends_by_itself=ends_by_itself, after_first=after_first)
-    model.fit(**{"verbose": 0, **arguments, "callbacks": [steps]})
-
-
-def _compute_rate(context: TrialContext, model: Any, data: FitInput) -> Rate:
+def _compute_rate(bench: _Bench) -> Rate:
     """Time the step alone, on one repeated batch; on a few if batches differ in shape."""
-    clock = StepClock(data.batch_samples * steps_per_execution(model), _COMPUTE_SECONDS)
-    shapes = batch_shapes.load(context.folder)
+    clock = StepClock(bench.step_samples, _COMPUTE_SECONDS)
+    shapes = batch_shapes.load(bench.context.folder)
+    data = bench.data
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
-    arguments = {"x": repeated(keras_of(model), batches, _MOST_STEPS, opening)}
-    _fit(context, model, data, arguments, clock, phase=Phase.FIRST_STEP, after_first=Phase.COMPUTE_ALONE)
+    arguments = {"x": repeated(batches, _MOST_STEPS, opening)}
+    run = Run(clock, Phase.FIRST_STEP, after_first=Phase.COMPUTE_ALONE)
+    bench.call.run(bench.context, bench.model, arguments, [run], phase=Phase.FIRST_STEP, ends_by_itself=False)
     return _rate_of(clock)
 
 
-def _input_rate(context: TrialContext, flavour: Any, data: FitInput) -> Rate:
+def _input_rate(bench: _Bench) -> Rate:
     """Time the pipeline alone: `fit` with a model whose step does nothing. It ends by itself and leaves no worker."""
+    data = bench.data
     workers = max(1, data.applied.workers or 1)
     warm_up = workers + 1  # the first batches of all workers arrive at the same time
     batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
     steps = max(workers, _FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))
-    idle = idle_model(flavour)
+    idle = idle_model(keras_of(bench.model))
     ends = steps if data.ends_by_itself else None
     clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
-    _fit(context, idle, data, data.fit_arguments(warm_up + steps), clock, phase=Phase.INPUT_ALONE)
+    bench.call.run(
+        bench.context,
+        idle,
+        data.pipeline_arguments(warm_up + steps),
+        [Run(clock, Phase.INPUT_ALONE)],
+        phase=Phase.INPUT_ALONE,
+        ends_by_itself=data.ends_by_itself,
+        with_callbacks=False,
+    )
     del idle
     gc.collect()  # else the batches that it holds count for the training that follows
     return _rate_of(clock)

@@ -14,6 +14,7 @@ from typing import Any
 
 from autofit.workload.fingerprint.modules import Modules
 from autofit.workload.fingerprint.values import Values
+from autofit.workload.fit_options import CALLBACKS, is_made
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload, explained_pickling_errors
 
@@ -40,7 +41,8 @@ def identify(workload: Workload) -> Identity:
     """
     importlib.invalidate_caches()  # a notebook's user may have written a module a moment ago
     parts = (workload.build_model, workload.data, workload.validation)
-    modules = Modules([str(part.path.parent) for part in parts if isinstance(part, Reference) and part.path])
+    named = (*parts, *workload.fit_kwargs.values())
+    modules = Modules([str(part.path.parent) for part in named if isinstance(part, Reference) and part.path])
     limit = sys.getrecursionlimit()
     try:
         with explained_pickling_errors():
@@ -48,12 +50,24 @@ def identify(workload: Workload) -> Identity:
             texts = [_text(part, modules) for part in parts]
             arguments = [dict(workload.model_kwargs), dict(workload.data_kwargs), dict(workload.validation_kwargs)]
             texts.append(Values(modules, arrays_by_form=False).text(arguments))
+            if workload.fit_kwargs:  # without any, the workload keeps the fingerprint that it had before they existed
+                texts.append(_fit_text(workload.fit_kwargs, modules))
     finally:
         sys.setrecursionlimit(limit)
     texts += [repr((workload.dtype_policy, workload.jit_compile)), modules.text()]
     packages = sorted(modules.packages - {"", "cloudpickle", *sys.stdlib_module_names})  # cloudpickle: of closures' cells
     versions = {name: version for name in packages if (version := version_of(name))}
     return Identity(hashlib.sha256("\0".join(texts).encode(errors="surrogatepass")).hexdigest()[:16], versions)
+
+
+def _fit_text(fit_kwargs: Mapping[str, Any], modules: Modules) -> str:
+    """Arguments of `fit` as text; a callback counts by its class, since its values change from run to run."""
+    values = dict(fit_kwargs)
+    made = {name: values.pop(name) for name in fit_kwargs if is_made(fit_kwargs[name])}
+    if isinstance(values.get(CALLBACKS), list | tuple):
+        values[CALLBACKS] = [type(callback) for callback in values[CALLBACKS]]
+    functions = [f"{name}={_text(function, modules)}" for name, function in sorted(made.items())]
+    return "\0".join([Values(modules, arrays_by_form=False).text(values), *functions])
 
 
 def version_of(package: str) -> str | None:

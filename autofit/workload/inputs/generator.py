@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import checked, first_leaf, first_of
+from autofit.workload.inputs.batch import first_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 
 
@@ -21,7 +21,8 @@ class Generator(FitInput):
         assert reopen is not None, "a generator comes from a factory: a ready-made one was refused"
         self._reopen, self._report_error, self.applied = reopen, report_error, FitConfig()
         self._made = 0
-        self._keep_first(lambda: first_of(data, "the generator"), "the generator")
+        self._keep_first(lambda: first_of(data, "the generator"), "the generator", config.batch_size)
+        self._full_length = length_of(leaves(self._batch)[0])
 
     @staticmethod
     def recognises(data: Any) -> bool:
@@ -40,25 +41,25 @@ class Generator(FitInput):
         """So many steps at the most."""
         return {"validation_data": self._batches(steps, endless=False)}
 
-    def look(self) -> Iterator[tuple[Any, ...]]:
+    def look(self) -> Iterator[Any]:
         """Every batch in turn, of a new generator."""
-        return (checked(batch, "the generator") for batch in self._reopen())
+        return (self._as_batch(batch, "the generator") for batch in self._reopen())
 
     def batches_made(self) -> int | None:
         """Batches that the generators have yielded."""
         return self._made
 
-    def _batches(self, most: int, *, endless: bool) -> Iterator[tuple[Any, ...]]:
+    def _batches(self, most: int, *, endless: bool) -> Iterator[Any]:
         passed = 0
         while passed < most:
             before = passed
             try:
                 for batch in self._reopen():
                     self._made += 1
-                    if len(first_leaf(batch)) < self.batch_samples and endless:
+                    if endless and self._is_partial(batch):
                         continue
                     passed += 1
-                    yield tuple(batch)
+                    yield batch
                     if passed == most:
                         return
             except GeneratorExit:
@@ -68,3 +69,7 @@ class Generator(FitInput):
                 raise
             if not endless or passed == before:
                 return
+
+    def _is_partial(self, batch: Any) -> bool:
+        """Whether a batch is shorter than the first, where its first axis counts samples."""
+        return self._full_length == self.batch_samples and length_of(leaves(batch)[0]) < self.batch_samples

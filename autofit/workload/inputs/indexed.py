@@ -9,7 +9,6 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import checked
 from autofit.workload.inputs.fit_input import FitInput
 
 
@@ -24,7 +23,7 @@ class IndexedInput(FitInput):
         if self._length == 0:
             raise UsageError(f"the {self.kind} has length 0: there is no batch to train on")
         self._proxies: list[Any] = []
-        self._keep_first(lambda: data[0], f"__getitem__(0) of the {self.kind}")
+        self._keep_first(lambda: data[0], f"__getitem__(0) of the {self.kind}", config.batch_size)
 
     @abstractmethod
     def _batch_count(self) -> int | None:
@@ -46,10 +45,10 @@ class IndexedInput(FitInput):
         """One epoch of so many steps, or of those that the dataset has if they are fewer."""
         return {"validation_data": self._counted(steps if self._length is None else min(steps, self._length))}
 
-    def look(self) -> Iterator[tuple[Any, ...]]:
+    def look(self) -> Iterator[Any]:
         """Every batch in turn, made in this process; without end for an endless dataset."""
         indices = itertools.count() if self._length is None else range(self._length)
-        return (checked(self._data[index], f"the {self.kind}") for index in indices)
+        return (self._as_batch(self._data[index], f"the {self.kind}") for index in indices)
 
     def batches_made(self) -> int | None:
         """Batches that `__getitem__` has returned, in all threads and processes."""

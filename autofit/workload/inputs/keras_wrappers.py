@@ -1,4 +1,4 @@
-"""PyDatasets that wrap the user's or repeat its batches, for a trial's process (this module loads Keras)."""
+"""A PyDataset that wraps the user's, for a trial's process (this module loads Keras)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from autofit.workload.inputs.wrappers import DatasetProxy, RepeatedBatches
+from autofit.workload.inputs.wrappers import DatasetProxy
 
 
 class KerasProxy(DatasetProxy, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
@@ -20,11 +20,3 @@ class KerasProxy(DatasetProxy, keras.utils.PyDataset):  # type: ignore[misc]  # 
             max_queue_size=dataset.max_queue_size,
         )
         self.wrap(dataset, dataset.num_batches, length, report_error)
-
-
-class Repeated(RepeatedBatches, keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
-    """The same batches over and over; the arguments are those of `repeat`."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__()
-        self.repeat(*args)

@@ -30,7 +30,7 @@ def open_input(
     """Build the user's data under a config.
 
     Args:
-        data: (x, y) arrays, a PyDataset, or a factory.
+        data: arrays, a PyDataset, or a factory.
         kwargs: what the user passes to the factory beside the knobs.
         config: the knobs; those that the data does not take are ignored.
         report_error: called with what the user's code raises while batches are made (in a thread or another process).
@@ -53,6 +53,7 @@ def open_input(
             at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
             return kind(made, FitConfig.of({**applied, **at_fit}), report_error, reopen)
     raise UnsupportedInputError(
-        f"the data is a {type(made).__module__}.{type(made).__qualname__}; autofit takes arrays (x, y) and factories that "
-        "return a keras.utils.PyDataset, a tf_keras.utils.Sequence, a tf.data.Dataset or a generator. Wrap others in one"
+        f"the data is a {type(made).__module__}.{type(made).__qualname__}; autofit takes arrays x, (x, y) or "
+        "(x, y, sample_weight), and factories that return such arrays, a keras.utils.PyDataset, a "
+        "tf_keras.utils.Sequence, a tf.data.Dataset or a generator. Wrap others in one"
     )

@@ -41,6 +41,12 @@ class PyDatasetInput(IndexedInput):
         is_dead = "workers" not in named and "use_multiprocessing" not in named and self.applied.workers in (0, 1)
         return {knob: name for knob, name in named.items() if not (is_dead and knob == "max_queue_size")}
 
+    def as_step_data(self, batch: Any) -> Any:
+        """A batch as Keras passes it on: an array becomes a tuple of one, a list a tuple."""
+        if isinstance(batch, dict):
+            return batch
+        return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+
     def _batch_count(self) -> int | None:
         count: int | None = self._data.num_batches
         return count

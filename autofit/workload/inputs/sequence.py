@@ -37,6 +37,11 @@ class SequenceInput(IndexedInput):
         given = {knob: getattr(self.applied, knob) for knob in self.fit_knobs}
         return {**super().fit_arguments(steps), **{knob: value for knob, value in given.items() if value is not None}}
 
+    def as_step_data(self, batch: Any) -> Any:
+        """A batch as Keras 2 packs it: an x without targets is not in a tuple, unless it is a tuple or list of arrays."""
+        parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+        return parts[0] if len(parts) == 1 and not isinstance(parts[0], tuple | list) else parts
+
     def _batch_count(self) -> int:
         return len(self._data)
 

@@ -1,4 +1,4 @@
-"""tf_keras Sequences that wrap the user's or repeat its batches, for a trial's process (this module loads tf_keras)."""
+"""A tf_keras Sequence that wraps the user's, for a trial's process (this module loads tf_keras)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import tf_keras
 
-from autofit.workload.inputs.wrappers import DatasetProxy, RepeatedBatches
+from autofit.workload.inputs.wrappers import DatasetProxy
 
 
 class SequenceProxy(DatasetProxy, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
@@ -15,10 +15,3 @@ class SequenceProxy(DatasetProxy, tf_keras.utils.Sequence):  # type: ignore[misc
 
     def __init__(self, dataset: Any, length: int, report_error: Callable[[BaseException], None]) -> None:
         self.wrap(dataset, len(dataset), length, report_error)
-
-
-class RepeatedSequence(RepeatedBatches, tf_keras.utils.Sequence):  # type: ignore[misc]  # tf_keras ships no types
-    """The same batches over and over; the arguments are those of `repeat`."""
-
-    def __init__(self, *args: Any) -> None:
-        self.repeat(*args)

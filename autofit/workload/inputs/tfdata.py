@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from autofit.errors import UnsupportedInputError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import checked, first_of
+from autofit.workload.inputs.batch import first_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.prebuilt import is_tfdata
 
@@ -26,7 +25,7 @@ class TfData(FitInput):
     ) -> None:
         self._data, self.applied = data, replace(config, batch_size=None)
         source = "the tf.data.Dataset"
-        self._keep_first(lambda: first_of(iter(data), source), source, _as_arrays)
+        self._keep_first(lambda: first_of(iter(data), source), source, config.batch_size)
         length = int(data.cardinality())
         self._length = length if length >= 0 else None
 
@@ -47,30 +46,29 @@ class TfData(FitInput):
         """So many steps at the most, and no more than the dataset has."""
         return {"validation_data": self._data.take(steps)}
 
-    def look(self) -> Iterator[tuple[Any, ...]]:
+    def look(self) -> Iterator[Any]:
         """Every batch in turn."""
-        return (checked(_as_arrays(batch), "the tf.data.Dataset") for batch in self._data)
+        return (self._as_batch(batch, "the tf.data.Dataset") for batch in self._data)
 
     def _full_batches(self) -> Any:
         """The dataset without its last batch if that may be partial; a dataset of unknown length is filtered."""
         import tensorflow as tf  # heavy: must stay out of the parent
 
-        if all(spec.shape[0] is not None for spec in tf.nest.flatten(self._data.element_spec)):
+        first = leaves(self._batch)[0]
+        shapes = [spec.shape for spec in tf.nest.flatten(self._data.element_spec) if hasattr(spec, "shape")]
+        are_fixed = all(shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes)
+        if are_fixed or length_of(first) != self.batch_samples:  # the first axis of graphs counts no samples
             return self._data
         if self._length is not None:
             return self._data.take(max(1, self._length - 1))
-        return self._data.filter(lambda *batch: tf.equal(tf.shape(tf.nest.flatten(batch)[0])[0], self.batch_samples))
+        return self._data.filter(lambda *batch: tf.equal(_length_of(leaves(batch)[0]), self.batch_samples))
 
 
-def _as_arrays(nest: Any) -> Any:
-    """Tensors as NumPy arrays, nests kept."""
-    if isinstance(nest, dict):
-        return {key: _as_arrays(value) for key, value in nest.items()}
-    if isinstance(nest, tuple | list):
-        return tuple(_as_arrays(value) for value in nest)
-    kind = type(nest).__name__
-    if not hasattr(nest, "numpy") or kind == "RaggedTensor":
-        raise UnsupportedInputError(
-            f"the tf.data.Dataset gave a {kind}; autofit takes dense tensors: pad ragged ones, as padded_batch does"
-        )
-    return nest.numpy()
+def _length_of(tensor: Any) -> Any:
+    """Entries along the first axis of a tensor, as a tensor."""
+    import tensorflow as tf  # heavy: must stay out of the parent
+
+    if hasattr(tensor, "nrows"):
+        return tensor.nrows(out_type=tf.int32)
+    shape = tf.cast(tensor.dense_shape, tf.int32) if hasattr(tensor, "dense_shape") else tf.shape(tensor)
+    return shape[0]

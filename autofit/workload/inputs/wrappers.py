@@ -1,9 +1,9 @@
-"""Datasets that wrap the user's or repeat its batches, whichever Keras they are for; no Keras is loaded."""
+"""A dataset that wraps the user's, whichever Keras it is for; no Keras is loaded."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 
@@ -56,25 +56,3 @@ class DatasetProxy:
         except BaseException as error:
             self._report_error(error)
             raise
-
-
-class RepeatedBatches:
-    """The same batches over and over: a pipeline at almost no cost.
-
-    Keras treats every dimension that the first two batches share as fixed (Keras 3.15, `PyDatasetAdapter`). If shapes vary,
-    `opening` holds two batches that differ, which come first, once.
-    """
-
-    _opening: Sequence[tuple[Any, ...]]
-    _batches: Sequence[tuple[Any, ...]]
-    _length: int
-
-    def repeat(self, batches: Sequence[tuple[Any, ...]], length: int, opening: Sequence[tuple[Any, ...]]) -> None:
-        """Repeat the batches as a dataset of `length` batches."""
-        self._batches, self._length, self._opening = batches, length, opening
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self._opening[index] if index < len(self._opening) else self._batches[index % len(self._batches)]

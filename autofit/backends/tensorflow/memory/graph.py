@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -25,52 +26,93 @@ _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the all
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
+@dataclass(frozen=True)
+class StepVariables:
+    """The bytes of each variable that a traced step uses, and whether those of `model.optimizer` are among them."""
+
+    model: tuple[int, ...]
+    optimizer: tuple[int, ...]
+    uses_model_optimizer: bool
+
+
 class TracedStep:
     """A model's train step, traced once and read as a `Program` for any batch size.
 
-    The traced batch size is a prime number that divides no dimension of a sample or a weight, so that every dimension which
-    it divides counts samples.
+    The traced batch size is a multiple of a prime number that divides no dimension of a sample or a weight, so that every
+    dimension which it divides counts samples.
 
     Args:
-        model: built and compiled, its optimizer built.
-        batch: arrays, (x, y) or (x, y, sample_weight), first axis the samples.
+        model: compiled; it is built if it is not yet.
+        batch: arrays in the structure that Keras hands to `train_step`.
         on_cpu: whether the step runs on the CPU.
         onednn: whether TensorFlow uses oneDNN's kernels.
+        multiple_of: the traced batch size is a multiple of this; None to trace for the batch's own size.
 
     Raises:
         Exception: the model's own code fails while it is traced.
     """
 
-    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool) -> None:
+    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool, multiple_of: int | None = 1) -> None:
         self._model, self._on_cpu, self._onednn = model, on_cpu, onednn
-        sizes = [leaf.shape[1:] for leaf in keras.tree.flatten(batch)] + [v.shape for v in model.variables]
-        dimensions = {d for shape in sizes for d in shape if d}
-        self._prime = next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
         self._batch = batch
-        self._graph = tf.function(model.train_step).get_concrete_function(batch_specs(batch, self._prime)).graph
+        self._samples, self._graph = self._trace(multiple_of)
+        if multiple_of is not None and self._samples != multiple_of * self._prime():  # building brought more dimensions
+            self._samples, self._graph = self._trace(multiple_of)
+        self.variables = self._variables()
+
+    def _trace(self, multiple_of: int | None) -> tuple[int, Any]:
+        """Trace the step; returns the traced batch size and the graph."""
+        arrays = [leaf for leaf in keras.tree.flatten(self._batch) if leaf is not None and len(leaf.shape) > 0]
+        samples = None if multiple_of is None else multiple_of * self._prime()
+        graph = tf.function(self._model.train_step).get_concrete_function(batch_specs(self._batch, samples)).graph
+        return samples or int(arrays[0].shape[0]), graph
 
     def program(self, batch_size: int) -> Program:
         """Return the step for a batch size."""
-        scale = Scale(self._prime, batch_size)
-        reader = _Reader(self._model.optimizer.name, scale, on_cpu=self._on_cpu, onednn=self._onednn)
+        scale = Scale(self._samples, batch_size)
+        reader = _Reader(self._optimizer_names(), scale, on_cpu=self._on_cpu, onednn=self._onednn)
         reader.read(self._graph, {})
-        held = {
-            **held_bytes(self._model, self._batch, batch_size, on_cpu=self._on_cpu),
-            "temporaries": tuple(reader.constants),
-        }
+        held = {**self.held_bytes(batch_size, on_cpu=self._on_cpu), "temporaries": tuple(reader.constants)}
         results = frozenset(reader.inside(self._graph.outputs))
         return Program(tuple(reader.values), tuple(reader.operations), results, held)
 
+    def held_bytes(self, batch_size: int, *, on_cpu: bool) -> dict[str, tuple[int, ...]]:
+        """Return the bytes of each buffer that outlives a step: variables of model and optimizers, and the batches."""
+        return {
+            "weights": self.variables.model,
+            "optimizer": self.variables.optimizer,
+            "input_batch": batch_bytes(self._batch, batch_size) * (_BATCHES_ON_CPU if on_cpu else 1),
+        }
 
-def held_bytes(model: Any, batch: Any, batch_size: int, *, on_cpu: bool) -> dict[str, tuple[int, ...]]:
-    """Return the sizes of the buffers that outlive a step, bytes: variables of model and optimizer, and the batches."""
-    weights = {id(v): v for v in model.variables}
-    others = {id(v): v for v in model.optimizer.variables if id(v) not in weights}
-    return {
-        "weights": tuple(_variable_bytes(v) for v in weights.values()),
-        "optimizer": tuple(_variable_bytes(v) for v in others.values()),
-        "input_batch": batch_bytes(batch, batch_size) * (_BATCHES_ON_CPU if on_cpu else 1),
-    }
+    def _dimensions(self) -> set[int]:
+        shapes = [leaf.shape[1:] for leaf in keras.tree.flatten(self._batch) if leaf is not None]
+        return {int(d) for shape in (*shapes, *(v.shape for v in self._model.variables)) for d in shape if d}
+
+    def _prime(self) -> int:
+        dimensions = self._dimensions()
+        return next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
+
+    def _variables(self) -> StepVariables:
+        """Split the variables that the step uses; those of the model count whether it uses them or not."""
+        of_model = {id(_handle(v)): v for v in self._model.variables}
+        used = {id(v): v for v in self._graph.variables}
+        optimizer = getattr(self._model, "optimizer", None)
+        of_optimizer = {id(_handle(v)) for v in (optimizer.variables if optimizer is not None else ())}
+        return StepVariables(
+            tuple(_variable_bytes(v) for v in of_model.values()),
+            tuple(_variable_bytes(v) for key, v in used.items() if key not in of_model),
+            bool(of_optimizer & set(used)),
+        )
+
+    def _optimizer_names(self) -> tuple[str, ...]:
+        """Names under which optimizers write their operations into the graph."""
+        named = [value for value in vars(self._model).values() if hasattr(value, "apply_gradients")]
+        return tuple({optimizer.name for optimizer in (getattr(self._model, "optimizer", None), *named) if optimizer})
+
+
+def _handle(variable: Any) -> Any:
+    """The variable of TensorFlow behind one of Keras."""
+    return getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
 
 
 def _variable_bytes(variable: Any) -> int:
@@ -81,8 +123,8 @@ def _variable_bytes(variable: Any) -> int:
 class _Reader:
     """Reads graphs: inlines function calls, and turns loops and branches into one operation with their body's peak."""
 
-    def __init__(self, optimizer_name: str, scale: Scale, *, on_cpu: bool, onednn: bool) -> None:
-        self._optimizer_name, self._scale, self._on_cpu, self._onednn = optimizer_name, scale, on_cpu, onednn
+    def __init__(self, optimizer_names: tuple[str, ...], scale: Scale, *, on_cpu: bool, onednn: bool) -> None:
+        self._optimizer_names, self._scale, self._on_cpu, self._onednn = optimizer_names, scale, on_cpu, onednn
         self.values: list[Value] = []
         self.operations: list[Operation] = []
         self.constants: list[int] = []
@@ -148,7 +190,7 @@ class _Reader:
         return len(self.values) - 1
 
     def _part(self, name: str) -> str:
-        if f"{self._optimizer_name}/" in name:
+        if any(f"{optimizer}/" in name for optimizer in self._optimizer_names):
             return "temporaries"
         return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
 
@@ -166,7 +208,7 @@ class _Reader:
         return workspace_bytes(op.type, shapes[: len(inputs)], shapes[len(inputs) :], dtype.size, onednn=onednn)
 
     def _body_bytes(self, body: Any) -> int:
-        reader = _Reader(self._optimizer_name, self._scale, on_cpu=self._on_cpu, onednn=self._onednn)
+        reader = _Reader(self._optimizer_names, self._scale, on_cpu=self._on_cpu, onednn=self._onednn)
         reader.read(body, {id(t): OUTSIDE for t in body.inputs})
         results = frozenset(reader.inside(body.outputs))
         return peak(Program(tuple(reader.values), tuple(reader.operations), results)).total_bytes

@@ -35,10 +35,21 @@ class Scale:
 
 def batch_bytes(batch: Any, batch_size: int) -> tuple[int, ...]:
     """Return the bytes of each array of a batch."""
-    leaves = keras.tree.flatten(batch_specs(batch, batch_size))
-    return tuple(math.prod(leaf.shape.as_list()) * int(leaf.dtype.size) for leaf in leaves)
+    specs = [leaf for leaf in keras.tree.flatten(batch_specs(batch, batch_size)) if isinstance(leaf, tf.TensorSpec)]
+    return tuple(math.prod(leaf.shape.as_list()) * int(leaf.dtype.size) for leaf in specs)
 
 
-def batch_specs(batch: Any, batch_size: int) -> Any:
-    """Return the TensorSpecs of a batch."""
-    return keras.tree.map_structure(lambda leaf: tf.TensorSpec((batch_size, *leaf.shape[1:]), leaf.dtype), batch)
+def batch_specs(batch: Any, batch_size: int | None) -> Any:
+    """Return the TensorSpecs of a batch; None for the arrays' own first axes."""
+    return keras.tree.map_structure(lambda leaf: _spec(leaf, batch_size), batch)
+
+
+def _spec(leaf: Any, batch_size: int | None) -> Any:
+    if leaf is None:
+        return None
+    if hasattr(leaf, "nested_row_splits") or hasattr(leaf, "dense_shape"):
+        return tf.type_spec_from_value(leaf)
+    if hasattr(leaf, "tocoo"):
+        return tf.SparseTensorSpec(leaf.shape, leaf.dtype)
+    first = leaf.shape[:1] if batch_size is None or not leaf.shape else (batch_size,)
+    return tf.TensorSpec((*first, *leaf.shape[1:]), leaf.dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 from autofit.backends.tensorflow.memory import liveness, xla
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
-from autofit.backends.tensorflow.memory.graph import TracedStep, held_bytes
+from autofit.backends.tensorflow.memory.graph import TracedStep
 from autofit.backends.tensorflow.memory.liveness import Peak
 from autofit.backends.tensorflow.memory.program import Operation, Program
 from autofit.records.trial import Footprint
@@ -22,30 +22,41 @@ class StepFootprint:
     """Device memory of a model's train step: XLA's buffer assignment where XLA compiles the step, else a liveness walk.
 
     Args:
-        model: built and compiled, its optimizer built.
-        batch: arrays, (x, y) or (x, y, sample_weight), first axis the samples.
+        model: compiled; it is built if it is not yet.
+        batch: arrays in the structure that Keras hands to `train_step`.
         on_cpu: whether the step runs on the CPU.
         onednn: whether TensorFlow uses oneDNN's kernels there.
         workers: operations that TensorFlow runs at the same time.
         limit_bytes: the device's limit, which a GPU's allocator reserves at once.
+        multiple_of: see `TracedStep`.
 
     Raises:
         Exception: the model's own code fails while it is traced.
     """
 
     def __init__(
-        self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool, workers: int, limit_bytes: int | None
+        self,
+        model: Any,
+        batch: Any,
+        *,
+        on_cpu: bool,
+        onednn: bool,
+        workers: int,
+        limit_bytes: int | None,
+        multiple_of: int | None = 1,
     ) -> None:
         self._model, self._batch, self._on_cpu, self._workers = model, batch, on_cpu, workers
         self._onednn = on_cpu and onednn
         self._region_bytes = FIRST_REGION_BYTES if on_cpu or limit_bytes is None else limit_bytes
-        self._traced: TracedStep | None = None
+        self._traced = TracedStep(model, batch, on_cpu=on_cpu, onednn=self._onednn, multiple_of=multiple_of)
+        self.optimizer_bytes = sum(self._traced.variables.optimizer)
+        self.uses_model_optimizer = self._traced.variables.uses_model_optimizer
 
     def estimate(self, batch_size: int) -> Footprint:
         """Return the peak for a batch size, by part."""
         program, method = self._compiled(batch_size) if self._model.jit_compile else None, XLA
         if program is None:
-            program, method = self._read(batch_size), LIVENESS
+            program, method = self._traced.program(batch_size), LIVENESS
         peak = liveness.peak(program, workers=self._workers, region_bytes=self._region_bytes)
         return Footprint(batch_size, _with_building(peak, program), method, self._relative_error(method))
 
@@ -56,19 +67,14 @@ class StepFootprint:
             return max(_GPU_ERROR, _ERRORS[method])
         return _ERRORS[method]
 
-    def _read(self, batch_size: int) -> Program:
-        if self._traced is None:
-            self._traced = TracedStep(self._model, self._batch, on_cpu=self._on_cpu, onednn=self._onednn)
-        return self._traced.program(batch_size)
-
     def _compiled(self, batch_size: int) -> Program | None:
         """Return a compiled step as one operation whose workspace is all but the variables and one batch."""
         total = xla.step_bytes(self._model, self._batch, batch_size)
         if total is None:
             return None
-        once = held_bytes(self._model, self._batch, batch_size, on_cpu=False)
+        once = self._traced.held_bytes(batch_size, on_cpu=False)
         temporaries = max(0, total - sum(sum(sizes) for sizes in once.values()))
-        held = held_bytes(self._model, self._batch, batch_size, on_cpu=self._on_cpu)
+        held = self._traced.held_bytes(batch_size, on_cpu=self._on_cpu)
         return Program((), (Operation("step", (), (), workspace_bytes=(temporaries,)),), frozenset(), held)
 
 

@@ -25,8 +25,8 @@ def step_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     XLA writes a memory-usage report of each compilation if its flags, which it reads once per process, ask for one.
 
     Args:
-        model: built and compiled, its optimizer built.
-        batch: arrays, (x, y) or (x, y, sample_weight), first axis the samples.
+        model: built and compiled.
+        batch: arrays in the structure that Keras hands to `train_step`.
         batch_size: samples to compile for.
 
     Returns:

@@ -1,0 +1,137 @@
+"""Calls of `fit` as the user would make them: with his arguments, and with callbacks of ours that time it.
+
+One call may serve several clocks in turn: each begins with an epoch, and ends the epoch in which it is done.
+
+    epoch 1: clock of the first epoch, then validation │ epoch 2, …: clock of the timed run │ end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autofit.records.states import Phase
+from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.step_clock import StepClock
+from autofit.workload import fit_options
+from autofit.workload.workload import Workload
+
+_LEFT_OUT = (  # callbacks of Keras that write files, end a training, or wait for epochs that a trial does not have
+    "BackupAndRestore",
+    "CSVLogger",
+    "EarlyStopping",
+    "ModelCheckpoint",
+    "OrbaxCheckpoint",
+    "ReduceLROnPlateau",
+    "RemoteMonitor",
+    "TensorBoard",
+    "TerminateOnNaN",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A part of a call of `fit` that a clock times; `begin` is called when it begins."""
+
+    clock: StepClock
+    phase: Phase
+    after_first: Phase | None = None
+    begin: Callable[[], None] = lambda: None
+
+
+class FitCall:
+    """Calls `fit` of the user's model, and of others on his data, with his arguments.
+
+    Args:
+        loaded: the workload.
+        flavour: keras or tf_keras.
+    """
+
+    def __init__(self, loaded: Workload, flavour: Any) -> None:
+        self._flavour = flavour
+        self.options = fit_options.resolved(loaded.fit_kwargs)
+        made = _listed(self.options.get(fit_options.CALLBACKS))
+        self._left_out = [callback for callback in made if _is_left_out(callback)]
+        self._callbacks = [callback for callback in made if not _is_left_out(callback)]
+
+    def notices(self) -> Iterator[str]:
+        """What the user should know of his callbacks."""
+        if self._left_out:
+            names = ", ".join(sorted({type(callback).__name__ for callback in self._left_out}))
+            yield f"not run in trials: {names} (they write files or end a training); what they cost is not measured"
+
+    def run(
+        self,
+        context: TrialContext,
+        model: Any,
+        arguments: Mapping[str, Any],
+        runs: Sequence[Run] = (),
+        *,
+        phase: Phase,
+        ends_by_itself: bool = True,
+        with_callbacks: bool = True,
+    ) -> None:
+        """Train until the last clock is done.
+
+        Args:
+            context: of the trial.
+            model: what to train.
+            arguments: data and epochs.
+            runs: what to time, in turn; the first begins with the call.
+            phase: of the call until the first run begins.
+            ends_by_itself: whether the data ends with the last clock, so that the run need not be interrupted, which leaves
+                workers behind.
+            with_callbacks: whether the user's callbacks belong to it.
+        """
+        context.enter(phase)
+        drivers = [self._driver(context, runs, ends_by_itself=ends_by_itself)] if runs else []
+        callbacks = [*(self._callbacks if with_callbacks else []), *drivers]
+        model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
+
+    def _driver(self, context: TrialContext, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
+        """Make the callback that drives the clocks and reports the phases.
+
+        A step of a clock is one call of the train function: `steps_per_execution` batches.
+        """
+
+        class Driver(self._flavour.callbacks.Callback):  # type: ignore[misc,name-defined]  # Keras ships no types
+            def __init__(self) -> None:
+                super().__init__()
+                self._waiting = list(runs)
+                self._next()
+
+            def _next(self) -> None:
+                self._run, self._is_first = self._waiting.pop(0), True
+                self._run.begin()
+
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                clock = self._run.clock
+                clock.step_ended()
+                if self._is_first and self._run.after_first is not None:
+                    context.enter(self._run.after_first)
+                self._is_first = False
+                if clock.done and (self._waiting or not ends_by_itself):
+                    self.model.stop_training = True
+
+            def on_test_begin(self, logs: Any = None) -> None:
+                context.enter(Phase.VALIDATION)
+
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                if self._run.clock.done and self._waiting:
+                    self.model.stop_training = False
+                    self._next()
+                    context.enter(self._run.phase)
+
+        return Driver()
+
+
+def _listed(callbacks: Any) -> list[Any]:
+    if callbacks is None:
+        return []
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+
+
+def _is_left_out(callback: Any) -> bool:
+    names = {base.__name__ for base in type(callback).__mro__ if base.__module__.partition(".")[0] in ("keras", "tf_keras")}
+    return bool(names & set(_LEFT_OUT))

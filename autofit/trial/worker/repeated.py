@@ -1,0 +1,52 @@
+"""Batches over and over, as a `tf.data.Dataset` for the step alone: a pipeline at almost no cost (loads TensorFlow).
+
+`fit` hands the elements of a `tf.data.Dataset` to `train_step` as they are, so that a batch keeps its structure (Keras 3.15
+`TFDatasetAdapter`, tf_keras 2.21 `DatasetAdapter`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from autofit.workload.inputs.batch import mapped
+
+
+def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> Any:
+    """Return a dataset of `length` batches that repeats `batches`, after those of `opening`.
+
+    Dimensions that differ between the batches, and the first one, are open, as in a dataset that ends in a partial batch:
+    a step that is traced for one size only would be another program.
+
+    Args:
+        batches: nests in the structure that Keras hands to `train_step`.
+        length: batches in all.
+        opening: batches that come first, once.
+    """
+    first = mapped(batches[0], lambda leaf: leaf[:1]) if _has_rows(batches[0]) else batches[0]
+    shown = [tf.data.Dataset.from_tensors(_tensors(batch)) for batch in (*opening, *batches, first)]
+    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec suits all of them
+    ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False  # they copy the batches into a graph
+    return ahead.concatenate(cycle).take(length).with_options(options)
+
+
+def _has_rows(batch: Any) -> bool:
+    """Whether every array of a batch has a first axis that can be cut."""
+    arrays = tf.nest.flatten(batch)
+    return all(leaf is None or (hasattr(leaf, "__getitem__") and len(leaf.shape) > 0) for leaf in arrays)
+
+
+def _tensors(batch: Any) -> Any:
+    """A batch with sparse matrices of SciPy as the tensors that Keras makes of them."""
+    return mapped(batch, lambda leaf: _from_scipy(leaf) if hasattr(leaf, "tocoo") else leaf)
+
+
+def _from_scipy(matrix: Any) -> Any:
+    entries = matrix.tocoo()
+    indices = tf.stack([tf.cast(entries.row, tf.int64), tf.cast(entries.col, tf.int64)], axis=1)
+    return tf.sparse.reorder(tf.SparseTensor(indices, entries.data, entries.shape))

@@ -1,0 +1,73 @@
+"""Check that the user's functions take the arguments that they will be called with; none is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autofit.errors import UsageError
+from autofit.workload.fit_options import MADE, is_made
+from autofit.workload.inputs.knobs import knobs_of
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+
+Resolve = Callable[[str, Any], Any]
+
+
+def bind_all(workload: Workload, resolve: Resolve) -> dict[str, dict[str, str]]:
+    """Bind the arguments of every function of a workload.
+
+    Args:
+        workload: the workload.
+        resolve: called with an argument's name and its value; returns the function that a reference names.
+
+    Returns:
+        For `data` and, if there is any, `validation` the knobs that it takes, each with its name there.
+
+    Raises:
+        UsageError: a name does not exist, or a function does not take its arguments.
+        Exception: whatever `resolve` raises while it imports the user's modules.
+    """
+    _bind("build_model", resolve("build_model", workload.build_model), workload.model_kwargs, "model_kwargs")
+    knobs = {}
+    for key in ("data", "validation"):
+        if getattr(workload, key) is None:
+            continue
+        source, kwargs = resolve(key, getattr(workload, key)), getattr(workload, f"{key}_kwargs")
+        knobs[key] = knobs_of(source, kwargs)
+        if callable(source):
+            _bind(key, source, {**dict.fromkeys(knobs[key].values()), **kwargs}, f"{key}_kwargs")
+    for name in MADE:
+        maker = workload.fit_kwargs.get(name)
+        if is_made(maker):
+            _bind(name, resolve(f"fit_kwargs.{name}", maker), {}, f"fit_kwargs.{name}")
+    return knobs
+
+
+def resolve_reference(key: str, part: Any) -> Any:
+    """The function that a reference names; anything else unchanged.
+
+    Raises:
+        UsageError: the name does not exist.
+        Exception: whatever the user's module raises while it is imported.
+    """
+    if not isinstance(part, Reference):
+        return part
+    try:
+        return part.resolve()
+    except UsageError as error:
+        raise UsageError(str(error), key=key) from None
+
+
+def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -> None:
+    """Check that a function takes these arguments and needs no others."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    try:
+        signature.bind(**kwargs)
+    except TypeError as error:
+        name = getattr(function, "__name__", key)
+        raise UsageError(f"{name}{signature} cannot be called with these arguments: {error}", key=kwargs_key) from None

@@ -1,0 +1,165 @@
+"""Arguments of `fit` beside data and knobs: which the user may give, and how trials and the rendered call use them.
+
+given by the user ──> validate ──┬──> trials: class_weight, shuffle, callbacks, validation_*    (`of_training`, …)
+└──> the call that trains: all of them, steps scaled to the chosen batch (`rendered`)
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autofit.errors import UsageError
+from autofit.workload.inputs.batch import leaves, length_of
+from autofit.workload.reference import Reference
+
+CALLBACKS, CLASS_WEIGHT, VALIDATION_SPLIT = "callbacks", "class_weight", "validation_split"
+STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = "steps_per_epoch", "validation_steps", "validation_batch_size"
+
+_IN_TRIALS = (CLASS_WEIGHT, "shuffle")
+_RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
+_TAKEN = (
+    *_IN_TRIALS,
+    CALLBACKS,
+    VALIDATION_SPLIT,
+    VALIDATION_STEPS,
+    VALIDATION_BATCH_SIZE,
+    STEPS_PER_EPOCH,
+    *_RENDERED_ONLY,
+)
+_REFUSED = {
+    "x": "give it as data",
+    "y": "give it in data, as (x, y)",
+    "sample_weight": "give it in data, as (x, y, sample_weight)",
+    "validation_data": "give it as validation",
+    "batch_size": "it is tuned; your present value is baseline: {batch_size: …}, a fixed one space: {batch_size: [...]}",
+    "workers": "it is tuned; a fixed value belongs in space",
+    "max_queue_size": "it is tuned; a fixed value belongs in space",
+    "use_multiprocessing": "it is tuned; a fixed value belongs in space",
+}
+MADE = (CALLBACKS, CLASS_WEIGHT)
+"""Arguments for which a function may stand that makes them."""
+
+_COUNTS = (STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE)
+
+
+def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the user's arguments of `fit`; returns them with plain numbers in `class_weight`.
+
+    Raises:
+        UsageError: an argument does not exist, is set by autofit, or has a value that `fit` does not take.
+    """
+    options = dict(fit_kwargs)
+    for name, value in options.items():
+        key = f"fit_kwargs.{name}"
+        if name in _REFUSED:
+            raise UsageError(f"autofit sets {name} of fit itself: {_REFUSED[name]}", key=key)
+        if name not in _TAKEN:
+            near = difflib.get_close_matches(str(name), _TAKEN, 1)
+            hint = f"; did you mean {near[0]}?" if near else "."
+            raise UsageError(f"fit has no such argument to give here{hint} Allowed: {', '.join(_TAKEN)}", key=key)
+        if name in _COUNTS and value is not None and not (_is_whole(value) and value >= 1):
+            raise UsageError(f"{value!r} is not allowed; give a whole number from 1 on", key=key)
+    split = options.get(VALIDATION_SPLIT)
+    if split is not None and not (isinstance(split, int | float) and 0 <= split < 1):
+        raise UsageError(f"{split!r} is not allowed; give a share from 0 to 1", key=f"fit_kwargs.{VALIDATION_SPLIT}")
+    if options.get(CLASS_WEIGHT) is not None and not is_made(options[CLASS_WEIGHT]):
+        options[CLASS_WEIGHT] = _class_weight(options[CLASS_WEIGHT])
+    _check_callbacks(options.get(CALLBACKS))
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _class_weight(weights: Any) -> dict[int, float]:
+    """Class weights with plain numbers: they are often computed with NumPy, and go to JSON."""
+    try:
+        return {int(label): float(weight) for label, weight in dict(weights).items()}
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{weights!r} is not allowed; give a weight for each class number, as {{0: 1.0, 1: 5.0}}",
+            key=f"fit_kwargs.{CLASS_WEIGHT}",
+        ) from None
+
+
+def is_made(value: Any) -> bool:
+    """Whether the value of an argument is a function that makes it, in each process that needs it."""
+    return isinstance(value, Reference) or (callable(value) and not hasattr(value, "on_epoch_end"))
+
+
+def resolved(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with the values that functions make.
+
+    Raises:
+        UsageError: a function returned what `fit` does not take.
+        Exception: whatever the user's function raises.
+    """
+    values = {name: value.resolve() if isinstance(value, Reference) else value for name, value in options.items()}
+    return validated({name: value() if is_made(value) else value for name, value in values.items()})
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    """Check the form of the callbacks: objects, or a function that makes them."""
+    if callbacks is None or is_made(callbacks) or isinstance(callbacks, list | tuple):
+        return
+    if not hasattr(callbacks, "on_epoch_end"):
+        raise UsageError(
+            f"{callbacks!r} is not allowed; give a list of callbacks, or a function that returns one "
+            "(in YAML path/to/file.py:function)",
+            key=f"fit_kwargs.{CALLBACKS}",
+        )
+
+
+def of_training(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that every `fit` of a trial takes, on whatever data."""
+    return {name: options[name] for name in _IN_TRIALS if name in options}
+
+
+def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int | None:
+    """Samples in an epoch of `steps_per_epoch` batches; None where it is not given.
+
+    Args:
+        options: the user's arguments.
+        batch_size: the batch size that they were written for.
+    """
+    steps = options.get(STEPS_PER_EPOCH)
+    return None if steps is None or batch_size is None else int(steps * batch_size)
+
+
+def rendered(
+    options: Mapping[str, Any], chosen: int | None, written_for: int | None, *, scale_validation: bool
+) -> dict[str, Any]:
+    """The user's arguments for the call that trains with a batch size.
+
+    Steps are scaled so that an epoch and a validation have as many samples as before.
+
+    Args:
+        options: the user's arguments, those left out that have no text of their own.
+        chosen: the batch size.
+        written_for: the batch size that the arguments were written for.
+        scale_validation: whether the validation data takes the batch size, too.
+    """
+    kept = dict(options)
+    if chosen and written_for:
+        for name in (STEPS_PER_EPOCH, *([VALIDATION_STEPS] if scale_validation else [])):
+            if name in kept:
+                kept[name] = math.ceil(kept[name] * written_for / chosen)
+    return kept
+
+
+def with_class_weight(batch: Any, options: Mapping[str, Any]) -> Any:
+    """A batch as `fit` completes it: (x, y) with class weights becomes (x, y, sample_weight).
+
+    Args:
+        batch: in the structure that Keras hands to `train_step`.
+        options: the user's arguments.
+    """
+    if CLASS_WEIGHT not in options or not isinstance(batch, tuple) or len(batch) != len(("x", "y")):
+        return batch
+    return (*batch, np.ones(length_of(leaves(batch)[0]), np.float32))
