@@ -1,0 +1,212 @@
+"""Inputs: the memory of a plain `fit` against that of a trial, of a confirming run, and of the estimate before any run.
+
+    python tests/benchmarks/inputs.py                 print the table from the measurements in inputs.json
+    python tests/benchmarks/inputs.py --measure       first measure the cases missing in inputs.json (half an hour)
+
+Method. Each kind of input, with and without validation data, holds or makes 0.05, 0.5 and 4 GiB (those that are made
+batch by batch: 0.5 GiB an epoch), in samples of 256 KiB and batches of 16, for a model of one dense layer. The plain
+`fit` is a program of its own that imports Keras, makes the data and trains an epoch: host memory is the highest PSS of
+its processes, read every 20 ms; device memory the peak of TensorFlow's CPU allocator, as it is capped for a trial under a
+device limit. The trial, the confirming run and the estimate are autofit's own, under that limit. Nothing else may run:
+what other processes share of the libraries' pages counts in PSS in part.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import psutil
+from generators import result_of
+
+from autofit.records.states import Role
+from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.search.surrogate.host_memory import host_bytes_by_part
+from autofit.trial.launcher import ProcessLauncher
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+
+HERE = pathlib.Path(__file__).parent
+FROZEN = HERE / "inputs.json"
+GIB = 2**30
+SIDE, BATCH = 256, 16
+SAMPLE_BYTES = 4 * SIDE * SIDE
+LIMITS = Limits(14 * GIB, 22 * GIB)
+SECONDS = 600.0
+SIZES = {
+    "arrays": (0.05, 0.5, 4),
+    "made_arrays": (0.05, 0.5, 4),
+    "slices": (0.05, 0.5, 3),
+    "batches": (0.5,),
+    "generated": (0.5,),
+}
+"""GiB by kind; a pipeline of tf.data holds its arrays four times, which of 4 GiB is more than 22."""
+READ_SECONDS = 0.02
+
+
+def pictures(gib):
+    """Arrays of about so many GiB."""
+    import numpy as np
+
+    count = max(4 * BATCH, round(gib * GIB / SAMPLE_BYTES) // BATCH * BATCH)
+    x = np.empty((count, SIDE, SIDE, 1), "float32")
+    x[:] = 1
+    return x, np.ones((count, 1), "float32")
+
+
+def made_arrays(gib):
+    """A function that returns arrays."""
+    return pictures(gib)
+
+
+def slices(gib, batch_size=BATCH):
+    """A pipeline over arrays in memory."""
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(pictures(gib)).batch(batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+def batches(gib, batch_size=BATCH, **kwargs):
+    """A PyDataset that makes its batches."""
+    import keras
+    import numpy as np
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return math.ceil(gib * GIB / SAMPLE_BYTES / batch_size)
+
+        def __getitem__(self, index):
+            return np.ones((batch_size, SIDE, SIDE, 1), "float32"), np.ones((batch_size, 1), "float32")
+
+    return Batches(**kwargs)
+
+
+def generated(gib, batch_size=BATCH):
+    """A generator that makes its batches."""
+    import numpy as np
+
+    for _ in range(math.ceil(gib * GIB / SAMPLE_BYTES / batch_size)):
+        yield np.ones((batch_size, SIDE, SIDE, 1), "float32"), np.ones((batch_size, 1), "float32")
+
+
+def build_model():
+    """A model that takes little beside its data."""
+    import keras
+
+    layers = [
+        keras.Input((SIDE, SIDE, 1)),
+        keras.layers.AveragePooling2D(16),
+        keras.layers.Flatten(),
+        keras.layers.Dense(1),
+    ]
+    model = keras.Sequential(layers)
+    model.compile("sgd", "mse")
+    return model
+
+
+def plain(kind, gib, validation_gib):
+    """What a user runs."""
+    model = build_model()
+    held_out = pictures(validation_gib) if validation_gib else None
+    if kind in ("arrays", "made_arrays"):
+        x, y = pictures(gib)
+        model.fit(x, y, batch_size=BATCH, validation_data=held_out, verbose=0)
+    else:
+        model.fit(globals()[kind](gib), validation_data=held_out, validation_batch_size=BATCH, verbose=0)
+
+
+def measure_plain(kind, gib, validation_gib):
+    """Run `plain` in a process of its own; returns its peaks of host and device memory."""
+    environment = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, __file__, "--plain", kind, str(gib), str(validation_gib)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    watched, highest = psutil.Process(process.pid), 0
+    while process.poll() is None:
+        try:
+            highest = max(highest, sum(p.memory_full_info().pss for p in (watched, *watched.children(recursive=True))))
+        except psutil.Error:
+            continue
+        time.sleep(READ_SECONDS)
+    output = process.stdout.read()
+    assert process.returncode == 0, output
+    return {"host": highest, "device": int(output.split()[-1])}
+
+
+def measure_trials(kind, gib, validation_gib):
+    """The peaks of autofit's trial and confirming run, and the estimate."""
+    factory = Reference(f"inputs.py:{kind}", str(HERE)) if kind != "arrays" else pictures(gib)
+    workload = Workload(
+        Reference("inputs.py:build_model", str(HERE)),
+        factory,
+        validation=pictures(validation_gib) if validation_gib else None,
+        data_kwargs={} if kind == "arrays" else {"gib": gib},
+    )
+    config = FitConfig(BATCH, 1, 10, False) if kind == "batches" else FitConfig(BATCH)
+    with ProcessLauncher(workload, None) as launcher:
+        described = result_of(launcher.run(TrialSpec(Role.DESCRIBE, config, LIMITS, SECONDS, batch_sizes=(BATCH,))))
+        footprint = described.footprints[0]
+        host = sum(host_bytes_by_part(described, config, footprint.step_bytes).values())
+        readings = {"estimate": {"host": host, "device": footprint.device_bytes}}
+        for role in (Role.MEASURE, Role.CONFIRM):
+            trial = result_of(launcher.run(TrialSpec(role, config, LIMITS, SECONDS, 1.0)))
+            assert trial.samples_per_second, trial.evidence
+            readings[role.value] = {"host": trial.host_peak_bytes, "device": trial.device_peak_bytes}
+    return readings
+
+
+def cases():
+    """(kind, GiB, GiB of validation data)."""
+    for kind, sizes in SIZES.items():
+        for gib in sizes:
+            yield kind, gib, 0.0
+    yield "arrays", 0.5, 0.25
+
+
+def print_table(frozen):
+    """Print the peaks, and those of autofit relative to the plain ones."""
+    print(
+        f"{'':28} {'plain':>10} {'trial':>8} {'confirming':>11} {'estimate':>9}   {'plain':>10} {'trial':>8} "
+        f"{'confirming':>11} {'estimate':>9}"
+    )
+    print(f"{'':28} {'host':>10} {'':30}   {'device':>10}")
+    for key, case in frozen.items():
+        line = f"{key:28}"
+        for memory in ("host", "device"):
+            base = case["plain"][memory]
+            ratios = [case[name][memory] / base - 1 for name in ("measure", "confirm", "estimate")]
+            line += f" {base / 2**20:6,.0f} MiB {ratios[0]:>+8.1%} {ratios[1]:>+11.1%} {ratios[2]:>+9.1%}  "
+        print(line.rstrip())
+
+
+def main():
+    """Measure what is asked for, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--only", help="cases whose name holds this")
+    parser.add_argument("--plain", nargs=3, metavar=("KIND", "GIB", "VALIDATION"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.plain:
+        import tensorflow as tf
+
+        kind, gib, validation_gib = arguments.plain
+        plain(kind, float(gib), float(validation_gib))
+        print(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+        return
+    frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
+    for kind, gib, validation_gib in cases() if arguments.measure else ():
+        key = f"{kind} {gib:g} GiB" + (f", {validation_gib:g} held out" if validation_gib else "")
+        if key in frozen or (arguments.only and arguments.only not in key):
+            continue
+        before = measure_trials(kind, gib, validation_gib)
+        frozen[key] = {"plain": measure_plain(kind, gib, validation_gib), **before}
+        FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
+        print(key, flush=True)
+    print_table(frozen)
+
+
+if __name__ == "__main__":
+    main()

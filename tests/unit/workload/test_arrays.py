@@ -1,0 +1,81 @@
+"""Arrays as `fit` takes them."""
+
+import numpy as np
+import pytest
+
+from autofit.errors import UsageError
+from autofit.records.trial import FitConfig
+from autofit.workload.inputs import arrays
+from autofit.workload.inputs.arrays import Arrays
+
+X, Y = np.ones((20, 3), "float32"), np.zeros(20, "int8")
+
+
+@pytest.fixture(autouse=True)
+def _single_precision(monkeypatch):
+    """Keras's default, without loading Keras."""
+    monkeypatch.setattr(arrays, "_float_type", lambda: np.dtype("float32"))
+
+
+def opened(data, batch_size=8):
+    assert Arrays.recognises(data)
+    return Arrays(data, FitConfig(batch_size), lambda error: None, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "parts", "form"),
+    [
+        (X, 0, "array"),
+        ({"a": X, "b": Y}, 0, "dict"),
+        ((X,), 1, "array"),
+        ((X, None), 2, "array"),
+        (([X, X],), 1, "tuple of 1"),
+        (([X, X], Y), 2, "tuple of 2"),
+        ((X, Y, np.ones(20)), 3, "tuple of 3"),
+        ((X, None, np.ones(20)), 3, "array"),
+    ],
+)
+def test_a_batch_has_the_form_that_fit_packs(data, parts, form):
+    data = opened(data)
+    batch = data.batch()
+    names = {np.ndarray: "array", dict: "dict"}
+    assert (names.get(type(batch)) or f"tuple of {len(batch)}") == form
+    assert data.parts == parts
+
+
+@pytest.mark.parametrize("data", [[1, 2], (), (None, X), "text", (X, Y, Y, Y), (X, 3)])
+def test_what_fit_does_not_take_is_not_recognised(data):
+    assert not Arrays.recognises(data)
+
+
+def test_floats_come_in_the_precision_of_keras():
+    assert opened((X.astype("float64"), Y)).batch()[0].dtype == "float32"
+    assert opened((X, Y)).batch()[1].dtype == "int8"
+
+
+def test_fit_gets_the_full_batches_and_lists_of_inputs_as_lists():
+    arguments = opened(([X, X], Y)).fit_arguments(5)
+    assert isinstance(arguments["x"], list)
+    assert [len(part) for part in (*arguments["x"], arguments["y"])] == [16, 16, 16]
+    assert arguments["epochs"] == 3
+
+
+def test_a_split_takes_the_last_samples_for_validation():
+    training, validation = opened((np.arange(20.0), Y)).split(0.25)
+    assert training.sample_count() == 15
+    assert validation.validation_arguments(10)["validation_data"][0].tolist() == list(range(15, 20))
+    with pytest.raises(UsageError, match="leaves none") as caught:
+        opened((X, Y)).split(0.99)
+    assert caught.value.key == "fit_kwargs.validation_split"
+
+
+def test_every_copy_is_counted(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r").view(np.ndarray)
+    counted = opened((mapped, Y)).array_bytes()
+    assert (counted.mapped, counted.tensors) == (X.nbytes, X.nbytes + Y.nbytes)
+    assert counted.conversion == X.nbytes - Y.nbytes  # x is copied once more before y has its tensor
+    doubled = opened((X.astype("float64"), Y)).array_bytes()
+    assert doubled.mapped == 0
+    assert doubled.tensors == X.nbytes + Y.nbytes
+    assert doubled.conversion == 2 * X.nbytes - Y.nbytes  # and the array that is cast stays meanwhile
