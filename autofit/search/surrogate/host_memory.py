@@ -3,7 +3,8 @@
     H = process + step on a CPU + (q + p + t)·b·s + w·(U + c·b·s)
 
 with q batches queued, p more between queue and step, t threads that each make one, w worker processes, b samples a batch
-and s bytes a sample. A forked worker holds U bytes of its own (the pages it writes) and c batches.
+and s bytes a sample. A forked worker holds U bytes of its own (the pages it writes) and c batches. AUTOTUNE counts as a
+thread for each core, and as a queue of `AUTOTUNE_BATCHES`.
 """
 
 from __future__ import annotations
@@ -45,15 +46,16 @@ def worker_processes(configs: ConfigArrays) -> Vector:
     return np.where(configs.processes, configs.workers, 0.0)
 
 
-def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int) -> dict[str, int]:
+def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int, cores: int = 1) -> dict[str, int]:
     """Estimate the host memory of a config by part, bytes.
 
     Args:
         description: of the workload; only `process_bytes` and `sample_bytes` are used.
         config: the knobs.
         step_bytes: peak of the train step where it runs on the CPU; 0 on an accelerator.
+        cores: CPU cores, for AUTOTUNE.
     """
-    configs = ConfigArrays.of([config])
+    configs = ConfigArrays.of([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
     return {
         "process": description.process_bytes,

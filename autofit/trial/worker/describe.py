@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -19,7 +21,7 @@ from autofit.trial.worker.keras_versions import keras_of
 from autofit.workload import accumulation
 from autofit.workload.inputs.batch import leaves
 from autofit.workload.inputs.fit_input import FitInput
-from autofit.workload.inputs.knobs import knobs_of, required_of
+from autofit.workload.inputs.knobs import as_written, defaults_of, knobs_of, required_of
 from autofit.workload.workload import Workload
 
 _COMPILED_SIZES = 2  # estimated where XLA compiles the step: a compilation takes seconds, and two sizes give a line
@@ -27,9 +29,11 @@ _COMPILED_SIZES = 2  # estimated where XLA compiles the step: a compilation take
 
 def describe(context: TrialContext, loaded: Workload) -> None:
     """Build the model, read the batches and trace the train step; nothing is trained."""
-    data = open_training(context, loaded)
     factory = resolved(loaded.data)
-    knobs = data.knobs(knobs_of(factory, loaded.data_kwargs))
+    names = knobs_of(factory, loaded.data_kwargs)
+    context = replace(context, spec=replace(context.spec, config=as_written(context.config, factory, names)))
+    data = open_training(context, loaded)
+    knobs = data.knobs(names)
     fork_problem = _fork_problem(context, data) if "use_multiprocessing" in knobs else None
     model = build_model(context, loaded)
     shapes_may_differ = _takes_any_shape(model)
@@ -50,6 +54,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
                 input_kind=data.kind,
                 knobs=knobs,
                 required=required_of(factory, knobs.values()),
+                defaults=_defaults(data, factory, {knob: name for knob, name in names.items() if knob in knobs}),
                 sample_count=data.sample_count(),
                 sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
                 shapes="" if shapes is None else str(shapes),
@@ -71,6 +76,13 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             )
         )
     )
+
+
+def _defaults(data: FitInput, factory: Any, names: Mapping[str, str]) -> dict[str, int]:
+    """The values that the data gives the factory's knobs: those in its signature, or those that arrived in the data."""
+    own = {knob: name for knob, name in names.items() if knob not in data.fit_knobs}
+    arrived = {knob: value for knob, value in data.applied.values().items() if knob in own}
+    return {**arrived, **defaults_of(factory, own, autotunes=data.autotunes)}
 
 
 def _fork_problem(context: TrialContext, data: FitInput) -> str | None:

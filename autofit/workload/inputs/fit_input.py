@@ -31,6 +31,8 @@ class FitInput(ABC):
     """The knobs that are arguments of `fit`, rather than of the factory."""
     ends_by_itself: ClassVar[bool] = True
     """Whether `fit` ends after exactly the steps that `fit_arguments` was asked for."""
+    autotunes: ClassVar[bool] = False
+    """Whether workers and queue may be AUTOTUNE."""
     batch_samples: int
     """Samples in a full batch."""
     applied: FitConfig
