@@ -102,6 +102,7 @@ def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **change
     defaults = {
         "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
         "max_trials": 6,
+        "min_updates": 1,  # the made-up data has 2,000 samples, which the default would leave to small batches
     }
     arguments = {
         "workload_fingerprint": "workload",

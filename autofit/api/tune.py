@@ -40,6 +40,7 @@ def tune(
     max_batch_size: int | None = None,
     effective_batch_size: int | None = None,
     sample_count: int | None = None,
+    min_updates: int = DEFAULTS.min_updates,
     baseline: Mapping[str, Any] | None = None,
     storage: str | None = None,
     fresh: bool = False,
@@ -58,7 +59,8 @@ def tune(
             `keras.utils.PyDataset`, a `tf.data.Dataset`, a generator or such arrays; or a ready-made PyDataset whose
             attribute `batch_size` can be set. The knobs (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`)
             among the factory's parameters are tuned; it may name `workers` `num_parallel_calls`, and `max_queue_size`
-            `prefetch`.
+            `prefetch`. In a factory of a `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried for these two
+            beside numbers.
         validation: validation data, like `data`; the confirming runs validate on it, so that its memory counts.
         model_kwargs: arguments of `build_model`.
         data_kwargs: arguments of the data factory other than the knobs; a knob given here is fixed instead of tuned.
@@ -70,7 +72,8 @@ def tune(
             `EarlyStopping`, …) are not run in trials.
         dtype_policy: Keras's default dtype policy while the model is built, such as "mixed_float16"; None keeps it.
         jit_compile: whether XLA compiles the train step, overriding `compile`; None keeps the setting of `compile`.
-        space: values to try for each knob: a tuple (lowest, highest) or a list; defaults for the knobs left out.
+        space: values to try for each knob: a tuple (lowest, highest) or a list; defaults for the knobs left out. -1 in a
+            list is `tf.data.AUTOTUNE`.
         device: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …
         device_memory: most device memory of a trial: a percentage of the GPU memory free now, a size ("6GiB"), or bytes. On
             a CPU, which has no device memory of its own, a percentage sets no limit and a size caps TensorFlow's allocator.
@@ -89,7 +92,10 @@ def tune(
             accumulated over enough batches (`gradient_accumulation_steps` of Keras's optimizers).
         sample_count: samples in an epoch of data of unknown length: an endless generator or `tf.data.Dataset`. It sets
             `steps_per_epoch`.
-        baseline: configuration to compare with, a value for each knob; Keras's defaults for the knobs left out.
+        min_updates: fewest updates of the weights an epoch, full batches counted. Batch sizes that leave fewer are not
+            tried, except for the baseline's. Needs a known number of samples; not used with `effective_batch_size`.
+        baseline: configuration to compare with, a value for each knob. Knobs left out have the factory's own default
+            values (a PyDataset object's attributes), or else Keras's.
         storage: Optuna storage URL, or path of an SQLite file; None for a file in the user's data folder.
         fresh: whether to delete stored trials of the same request first.
         launch: how to start trials: fork (from a warm server, fast), plain (a new interpreter each), or auto.

@@ -11,6 +11,16 @@ from autofit.records.units import counted
 
 KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
 
+AUTOTUNE = -1
+"""`tf.data.AUTOTUNE`: tf.data itself decides on the parallel calls or the prefetched batches, while it runs."""
+
+AUTOTUNE_BATCHES = 8
+"""Batches that `prefetch(AUTOTUNE)` counts as. Its buffer begins with one and doubles whenever it was full and ran empty,
+up to half of the free RAM: 2 to 10 batches were ready in training (measured; see tests/trial/test_autotune.py)."""
+
+FEW_UPDATES = 10
+"""Below so many updates of the weights an epoch, a batch is called large for the data."""
+
 INPUT_BOUND_RATIO = 1.2
 """Below this ratio of input to compute rate the pipeline counts as input-bound."""
 
@@ -44,19 +54,46 @@ class FitConfig:
         """Whether Keras puts a queue between the workers and the step.
 
         It does for more than one thread, or for any process; otherwise `workers` 0 and 1 are the same and
-        `max_queue_size` does nothing (Keras 3.15, `PyDatasetAdapter`). Where only a queue can be set, there is one.
+        `max_queue_size` does nothing (Keras 3.15, `PyDatasetAdapter`). Where only a queue can be set, there is one. With
+        AUTOTUNE, tf.data has one.
         """
+        if AUTOTUNE in (self.workers, self.max_queue_size):
+            return True
         if self.workers is None:
             return self.max_queue_size is not None or bool(self.use_multiprocessing)
         return self.workers > 1 or (self.workers > 0 and bool(self.use_multiprocessing))
 
+    @property
+    def queue_batches(self) -> int:
+        """Batches in a full queue; 0 without one."""
+        if not self.has_queue:
+            return 0
+        return AUTOTUNE_BATCHES if self.max_queue_size == AUTOTUNE else self.max_queue_size or 0
+
+    def worker_count(self, cores: int) -> int:
+        """Workers beside the training thread; 1 without a queue. AUTOTUNE counts as a thread for each core."""
+        if not self.has_queue:
+            return 1
+        return cores if self.workers == AUTOTUNE else self.workers or 1
+
     def __str__(self) -> str:
         parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
-        if self.workers is not None:
+        if self.workers == AUTOTUNE:
+            parts.append("auto threads")
+        elif self.workers is not None:
             parts.append(counted(self.workers, "process" if self.use_multiprocessing else "thread"))
         if self.max_queue_size is not None and self.has_queue:
-            parts.append(f"queue {self.max_queue_size}")
+            parts.append(f"queue {value_in_words(self.max_queue_size)}")
         return ", ".join(parts) or "no knobs"
+
+
+def value_in_words(value: int) -> str:
+    """The value of a knob; AUTOTUNE is "auto"."""
+    return "auto" if value == AUTOTUNE else str(value)
+
+
+KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_multiprocessing=False)
+"""The defaults of `Model.fit` and `PyDataset.__init__` (Keras 3.15)."""
 
 
 @dataclass(frozen=True)
@@ -179,17 +216,17 @@ class Description:
     """The properties of a workload that are read before anything is trained.
 
     `knobs` are those that the data takes, each with its name there, in the factory or in `fit`; the `required` among these
-    names have no default. `validation_knobs` and `validation_required` are those of the validation data. `process_bytes` is
-    the host memory of the describing process, with model and data open and the step traced. `footprints` are estimates of
-    device memory by ascending batch size; empty where the step could not be traced, for the reason in `estimate_problem`.
-    `accumulates_by` is where to set `gradient_accumulation_steps`: an attribute of the model's "optimizer" or
-    "optimizer.inner_optimizer", or "build_model", as an argument; empty where the train step uses other optimizers.
-    `batch_parts` is that of arrays: 2 for (x, y), 3 with sample weights, 1 for (x,), 0 for x alone. `notices` are for the
-    user; `processes_hang` is set where forked workers cannot make the data. `keras` is the module that the model is made
-    with, keras or tf_keras. `shapes` is set where batches differ in shape: sizes are then those of the longest batch.
-    `fixed_batch_size` is set where the workload takes batches of one size only, for the reason beside it. Arrays of
-    `mapped_bytes` are read from files while training; `fit` copies arrays to tensors of `tensor_bytes`, and needs
-    `conversion_bytes` more meanwhile.
+    names have no default; `defaults` are the values that the factory gives its knobs itself. `validation_knobs` and
+    `validation_required` are those of the validation data. `process_bytes` is the host memory of the describing process,
+    with model and data open and the step traced. `footprints` are estimates of device memory by ascending batch size; empty
+    where the step could not be traced, for the reason in `estimate_problem`. `accumulates_by` is where to set
+    `gradient_accumulation_steps`: an attribute of the model's "optimizer" or "optimizer.inner_optimizer", or "build_model",
+    as an argument; empty where the train step uses other optimizers. `batch_parts` is that of arrays: 2 for (x, y), 3 with
+    sample weights, 1 for (x,), 0 for x alone. `notices` are for the user; `processes_hang` is set where forked workers
+    cannot make the data. `keras` is the module that the model is made with, keras or tf_keras. `shapes` is set where
+    batches differ in shape: sizes are then those of the longest batch. `fixed_batch_size` is set where the workload takes
+    batches of one size only, for the reason beside it. Arrays of `mapped_bytes` are read from files while training; `fit`
+    copies arrays to tensors of `tensor_bytes`, and needs `conversion_bytes` more meanwhile.
     """
 
     input_kind: str
@@ -202,6 +239,7 @@ class Description:
     jit_compile: bool
     fingerprint: str
     required: tuple[str, ...] = ()
+    defaults: Mapping[str, int] = field(default_factory=dict)
     validation_knobs: Mapping[str, str] = field(default_factory=dict)
     validation_required: tuple[str, ...] = ()
     footprints: tuple[Footprint, ...] = ()
@@ -225,10 +263,11 @@ class Description:
 class TrialSpec:
     """Everything that a trial's process needs to know.
 
-    `measure_seconds` is how long the end-to-end rate is timed: at most, in a measuring trial; in full, in a confirming one,
-    for which `input_bound` says whether the batches that a full queue holds would inflate the rate. A describing trial
-    estimates the memory of `batch_sizes`; where XLA compiles the step, of the first two alone unless `compile_all`. A
-    measuring trial ends early when its rate is clearly below `rate_to_beat`, and does not time the step alone when
+    In a describing trial, a knob of `config` that is None has the factory's own default, or else Keras's. `measure_seconds`
+    is how long the end-to-end rate is timed: at most, in a measuring trial; in full, in a confirming one, for which
+    `input_bound` says whether the batches that a full queue holds would inflate the rate. A describing trial estimates the
+    memory of `batch_sizes`; where XLA compiles the step, of the first two alone unless `compile_all`. A measuring trial
+    ends early when its rate is clearly below `rate_to_beat`, and does not time the step alone when
     `compute_samples_per_second` is given. The optimizer accumulates gradients up to `effective_batch_size` samples. A
     confirming trial validates in batches of `validation_batch_size`, of the config's own size where that is None.
     """

@@ -1,4 +1,4 @@
-"""A result explained in sentences: bottleneck, learning rate, last batch of an epoch, reliability of the rates."""
+"""A result explained in sentences: bottleneck, learning rate, updates and last batch of an epoch, reliable rates or not."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 
 from autofit.records.result import TuneRecord
 from autofit.records.states import Stage
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import AUTOTUNE, FEW_UPDATES, FitConfig, Trial
 from autofit.records.units import counted, format_rate
+from autofit.workload import accumulation
 
 _NOISE_RATIO = 1.25  # fastest to slowest run: on an idle machine runs differ by 2 to 10 %
 _PICKLING_RATIO = 0.6  # of the rate that its workers could reach: below, a pool with large batches is limited by pickling
@@ -22,6 +23,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "noise": _noise(record),
         "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
+        "updates": updates_sentence(record),
         "epoch": _epoch(record),
         "page cache": _page_cache(record),
     }
@@ -98,6 +100,8 @@ def _is_limited_by_pickling(trial: Trial, one_worker: float, record: TuneRecord)
 
 
 def _workers(config: FitConfig) -> str:
+    if config.workers == AUTOTUNE:
+        return "auto threads"
     return counted(config.workers or 0, "process" if config.use_multiprocessing else "thread")
 
 
@@ -115,6 +119,28 @@ def _learning_rate(record: TuneRecord) -> str:
         f"(linear rule with warm-up: Goyal et al. 2017, arXiv:1706.02677) or by {math.sqrt(ratio):.3g} (square-root rule: "
         "Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
     )
+
+
+def updates_sentence(record: TuneRecord) -> str:
+    """The updates an epoch of the choice if they are few; empty otherwise, or where the number of samples is not known."""
+    updates = _updates(record, record.config)
+    if updates is None or updates >= FEW_UPDATES:
+        return ""
+    text = f"batch {record.config.batch_size} leaves {counted(updates, 'update')} an epoch"
+    before = _updates(record, record.speedup.baseline)
+    text += f", the baseline {before:,}" if before is not None and before != updates else ""
+    return f"{text}: so few teach the model little; train for more epochs, or tune with a higher min_updates"
+
+
+def _updates(record: TuneRecord, config: FitConfig) -> int | None:
+    """Updates of the weights in an epoch, a partial last batch counted; None if unknown."""
+    count, batch = record.description.sample_count, config.batch_size
+    steps = record.fit_kwargs.get("steps_per_epoch")
+    if count is None and steps is not None and record.config.batch_size:
+        count = steps * record.config.batch_size  # as many as the user said, up to the last batch
+    if not count or not batch:
+        return None
+    return max(1, math.ceil(count / batch) // accumulation.steps_of(batch, record.effective_batch_size))
 
 
 def _epoch(record: TuneRecord) -> str:

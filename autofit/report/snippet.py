@@ -11,11 +11,13 @@ from typing import Any
 import yaml
 
 from autofit.records.result import TuneRecord
+from autofit.records.trial import AUTOTUNE
 from autofit.records.units import counted
 from autofit.workload.inputs.render import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # functions of their mixed_precision modules
+_IMPORT_TENSORFLOW = "import tensorflow as tf"
 _LINE_CHARACTERS = 60  # fits 80 columns when indented twice
 
 
@@ -23,6 +25,9 @@ def render(record: TuneRecord) -> str:
     """Python lines that train with the chosen config."""
     usage, description = record.usage, record.description
     imports = [f"import {description.keras}", *usage.imports] if usage.dtype_policy else [*usage.imports]
+    validation_knobs = _validation_knobs(record)
+    if _has_autotune(record.data_kwargs) or _has_autotune(validation_knobs):
+        imports += [line for line in (_IMPORT_TENSORFLOW,) if line not in imports]
     lines = [*imports, ""] if imports else []
     if usage.dtype_policy:
         lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({usage.dtype_policy!r})")
@@ -33,7 +38,7 @@ def render(record: TuneRecord) -> str:
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
     training = usage.data
     if usage.data_form == "factory":
-        training = _call(usage.data, {**usage.data_kwargs, **record.data_kwargs})
+        training = _call(usage.data, {**usage.data_kwargs, **_python(record.data_kwargs)})
     elif usage.data_form == "object":
         lines += _settings(usage.data, record.data_kwargs)
     arguments = [training]
@@ -43,13 +48,11 @@ def render(record: TuneRecord) -> str:
         lines.append(f"{names} = {training}")
         arguments = [*parts[:2], *(f"{part}={part}" for part in parts[2:])]
     if usage.validation is not None:
-        smaller = record.validation_batch_size or record.config.batch_size
-        knobs = render_validation(description, replace(record.config, batch_size=smaller))
         validation = usage.validation
         if usage.validation_form == "factory":
-            validation = _call(usage.validation, {**usage.validation_kwargs, **knobs})
+            validation = _call(usage.validation, {**usage.validation_kwargs, **_python(validation_knobs)})
         elif usage.validation_form == "object":
-            lines += _settings(usage.validation, knobs)
+            lines += _settings(usage.validation, validation_knobs)
         arguments.append(f"validation_data={validation}")
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
     arguments += [f"{key}={code}" for key, code in usage.fit_expressions.items()]
@@ -58,9 +61,35 @@ def render(record: TuneRecord) -> str:
     return "\n".join([*lines, _lines("model.fit", arguments)])
 
 
+class _Autotune(int):
+    """AUTOTUNE as Python code has it."""
+
+    def __repr__(self) -> str:
+        return "tf.data.AUTOTUNE"
+
+
+def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of knobs, AUTOTUNE with its name: no other knob is -1."""
+    return {name: _Autotune(value) if value == AUTOTUNE else value for name, value in knobs.items()}
+
+
+def _has_autotune(knobs: Mapping[str, Any]) -> bool:
+    return AUTOTUNE in knobs.values()
+
+
+def _validation_knobs(record: TuneRecord) -> dict[str, Any]:
+    """The arguments that apply the chosen config to the validation data."""
+    if record.usage.validation is None:
+        return {}
+    smaller = record.validation_batch_size or record.config.batch_size
+    return render_validation(record.description, replace(record.config, batch_size=smaller))
+
+
 def kwargs_as_python(record: TuneRecord) -> str:
     """The arguments of a result as Python assignments."""
-    return "\n".join(f"{name} = {kwargs!r}" for name, kwargs in kwargs_of(record).items())
+    kwargs = {**kwargs_of(record), "data_kwargs": _python(record.data_kwargs)}
+    lines = [f"{name} = {values!r}" for name, values in kwargs.items()]
+    return "\n".join([_IMPORT_TENSORFLOW, "", *lines] if _has_autotune(record.data_kwargs) else lines)
 
 
 def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, FitConfig, Limits, Trial
+from autofit.records.trial import AUTOTUNE, Description, FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.decision import Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet
@@ -40,6 +40,7 @@ _TIE_RATIO = 0.1  # expected improvements within it are ties: the cheaper config
 _DETOUR_RATIO = 1.3  # expected improvement of a goal out of reach, relative to the best candidate's, that is worth a step
 _LEAST_PROGRESS_OCTAVES = 0.5  # by which a step must be nearer to the goal than any finished trial
 _PROCESS_OCTAVES = 4.0  # distance from threads to processes
+_AUTO_OCTAVES = 1.0  # distance from a number to AUTOTUNE: of the workers, and of the queue before its weight
 _QUEUE_WEIGHT = 0.3  # of an octave of the queue, relative to one of batch or workers
 _MISLEADING_ERROR = 0.15  # of a log rate: predictions that are off by more are no guide ...
 _MISLEADING_TRIALS = 6  # ... once there are as many trials
@@ -78,7 +79,7 @@ class FrontierSearch:
         warm_start: Sequence[Trial] = (),
     ) -> None:
         self.feasible = FeasibleSet(
-            space, description, limits, on_cpu=on_cpu, risk=risk, max_oom=max_oom, warm_start=warm_start
+            space, description, limits, on_cpu=on_cpu, risk=risk, max_oom=max_oom, warm_start=warm_start, cores=cores
         )
         self._points = _log_points(self.feasible.arrays)
         self._baseline, self._description, self._limits = baseline, description, limits
@@ -143,7 +144,7 @@ class FrontierSearch:
         return self._propose(int(np.argmax(near)), Reason.WARM_START, feasibility)
 
     def _probe(self, trials: Sequence[Trial], feasibility: Feasibility) -> Decision:
-        """The first probe, without parallel workers; a smaller one after probes that failed.
+        """The first probe, without parallel workers unless the baseline leaves them to AUTOTUNE; then smaller ones.
 
         The cheapest config is tried even if it is predicted not to fit: the prediction may be wrong.
         """
@@ -156,7 +157,9 @@ class FrontierSearch:
             batch = min(batch, _SAFE_BATCH)
         if trials:
             batch = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
-        target = _log_points(ConfigArrays.of([FitConfig(batch, 1, None, False)]))
+        workers = AUTOTUNE if self._baseline.workers == AUTOTUNE else 1
+        queue = AUTOTUNE if self._baseline.max_queue_size == AUTOTUNE else None
+        target = _log_points(ConfigArrays.of([FitConfig(batch, workers, queue, False)], self._cores))
         distance = np.abs(self._points - target).sum(1)
         nearest = int(np.argmin(np.where(feasibility.candidates, distance, np.inf)))
         return self._propose(nearest, Reason.PROBE, feasibility)
@@ -197,7 +200,7 @@ class FrontierSearch:
         ran = _ran(trials)
         if not ran:
             return {}
-        predicted = self._predict(ran, ConfigArrays.of([t.config for t in ran]))
+        predicted = self._predict(ran, ConfigArrays.of([t.config for t in ran], self._cores))
         return {t.config: (float(m), float(s)) for t, m, s in zip(ran, predicted.mean, predicted.deviation, strict=True)}
 
     def error(self, trials: Sequence[Trial]) -> float | None:
@@ -220,7 +223,7 @@ class FrontierSearch:
         readings, means = self._predicted
         if readings == _readings(ran) and config in self.feasible.index:
             return float(means[self.feasible.index[config]])
-        return float(self._predict(ran, ConfigArrays.of([config])).mean[0])
+        return float(self._predict(ran, ConfigArrays.of([config], self._cores)).mean[0])
 
     def _predict(self, ran: Sequence[Trial], arrays: ConfigArrays) -> RatePrediction:
         return self._surrogate(ran, self._warm_start).predict(arrays)
@@ -279,8 +282,8 @@ def _ran(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _log_points(arrays: ConfigArrays) -> Vector:
-    """Configs as points with coordinates in octaves: batch, workers, queue, and threads against processes."""
+    """Configs as points with coordinates in octaves: batch, workers, queue, threads against processes, and AUTOTUNE."""
     kind = _PROCESS_OCTAVES * arrays.processes
-    return np.stack(
-        [np.log2(arrays.batch), np.log2(arrays.workers), _QUEUE_WEIGHT * np.log2(arrays.queue + 2), kind], axis=1
-    )
+    queue = _QUEUE_WEIGHT * np.log2(arrays.queue + 2)
+    automatic = _AUTO_OCTAVES * arrays.auto_workers, _QUEUE_WEIGHT * _AUTO_OCTAVES * arrays.auto_queue
+    return np.stack([np.log2(arrays.batch), np.log2(arrays.workers), queue, kind, *automatic], axis=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autofit.records.states import Text
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 
 _CLEAR_GAIN = 0.005  # relative: below this predicted gain a config is tried for its uncertainty
 
@@ -83,7 +83,11 @@ def difference(config: FitConfig, other: FitConfig) -> str:
         ("max_queue_size", "queue", "shorter", "longer"),
     ):
         own, its = getattr(config, knob), getattr(other, knob)
-        if own is not None and its is not None and own != its and (knob != "max_queue_size" or config.has_queue):
+        if own is None or its is None or own == its or (knob == "max_queue_size" and not config.has_queue):
+            continue
+        if AUTOTUNE in (own, its):
+            words.append(f"{name} {value_in_words(own)}")
+        else:
             words.append(f"{more if own > its else less} {name}")
     if config.has_queue and config.use_multiprocessing != other.use_multiprocessing:
         words.append("processes" if config.use_multiprocessing else "threads")

@@ -52,6 +52,7 @@ class FeasibleSet:
         risk: share of each limit that the upper bound of a prediction may reach.
         max_oom: number of OOMs after which nothing larger than the finished trials may be tried.
         warm_start: finished trials of an earlier tune of the same workload.
+        cores: CPU cores, for AUTOTUNE.
     """
 
     def __init__(
@@ -64,12 +65,13 @@ class FeasibleSet:
         risk: float,
         max_oom: int,
         warm_start: Sequence[Trial] = (),
+        cores: int = 1,
     ) -> None:
         self.configs = tuple(sorted(space.configs(), key=cost))
-        self.arrays = ConfigArrays.of(self.configs)
+        self.arrays = ConfigArrays.of(self.configs, cores)
         self.index = {config: index for index, config in enumerate(self.configs)}
         self._description, self._limits, self._on_cpu = description, limits, on_cpu
-        self._risk, self._max_oom, self._warm_start = risk, max_oom, tuple(warm_start)
+        self._risk, self._max_oom, self._warm_start, self._cores = risk, max_oom, tuple(warm_start), cores
 
     def feasibility(self, trials: Sequence[Trial]) -> Feasibility:
         """Which configs may be tried after these trials."""
@@ -90,7 +92,12 @@ class FeasibleSet:
     def memory(self, trials: Sequence[Trial]) -> MemorySurrogate:
         """The memory surrogate, fitted to these trials."""
         return MemorySurrogate(
-            self._description, self._limits, on_cpu=self._on_cpu, trials=trials, warm_start=self._warm_start
+            self._description,
+            self._limits,
+            on_cpu=self._on_cpu,
+            trials=trials,
+            warm_start=self._warm_start,
+            cores=self._cores,
         )
 
     def _near(self, trials: Sequence[Trial]) -> Mask:

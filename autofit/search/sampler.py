@@ -12,13 +12,14 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
 from autofit.machine.host import usable_cores
-from autofit.records.trial import Description, FitConfig, Limits, Trial
+from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, Description, FitConfig, Limits, Trial
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.decision import Decision, Proposal, Reason
-from autofit.search.space import KERAS_DEFAULTS, SearchSpace, build_space
+from autofit.search.space import SearchSpace, build_space
 from autofit.storage import codec
 
 _UNIT_BYTES = 2**30  # stands for a limit where only shares of it are known; its size does not matter
+_KIND_OCTAVES = 2.0  # distance between settings of different kinds
 _TPE_STARTUP_TRIALS = 4  # random trials before TPE's model
 _UNKNOWN_WORKLOAD = Description(
     input_kind="unknown",
@@ -92,7 +93,12 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         cores = cores or usable_cores()
         if not isinstance(space, SearchSpace):
             space = build_space(
-                space, tuple(space), cores=cores, sample_count=None, effective_batch_size=effective_batch_size
+                space,
+                tuple(space),
+                cores=cores,
+                sample_count=None,
+                effective_batch_size=effective_batch_size,
+                autotunes=any(AUTOTUNE in value for value in space.values() if isinstance(value, list)),
             )
         self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
         self.proposer = FrontierSearch(
@@ -114,12 +120,12 @@ class FrontierSampler(optuna.samplers.BaseSampler):
 
     def suggest(self, trial: optuna.Trial) -> FitConfig:
         """Suggest every knob of an Optuna trial; returns the config."""
-        for knob, distribution in self.distributions.items():
+        for name, distribution in self.distributions.items():
             if isinstance(distribution, IntDistribution):
-                trial.suggest_int(knob, distribution.low, distribution.high, log=distribution.log)
+                trial.suggest_int(name, distribution.low, distribution.high, log=distribution.log)
             else:
-                trial.suggest_categorical(knob, (False, True))
-        return FitConfig.of(trial.params)
+                trial.suggest_categorical(name, (False, True))
+        return codec.config_of(trial.params)
 
     def decide(self, study: optuna.Study) -> Decision:
         """Decide what to do next in a study: the proposal with its reason, or the reason to stop."""
@@ -132,7 +138,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             return decision
         study = optuna.create_study(direction="maximize", sampler=self)
         study.add_trials([codec.frozen_trial(trial, self._limits, self._knobs) for trial in trials])
-        config = FitConfig.of(study.ask(self.distributions).params)
+        config = codec.config_of(study.ask(self.distributions).params)
         return replace(decision, proposal=Proposal(config, Reason.FALLBACK))
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
@@ -166,10 +172,12 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         elif decision.candidates:
             params = self._tpe.sample_relative(study, trial, search_space)
             middle = decision.candidates[len(decision.candidates) // 2]
-            config = min(decision.candidates, key=lambda c: _distance(c, params)) if params else middle
+            wanted = codec.config_of(params) if params else middle
+            config = min(decision.candidates, key=lambda candidate: _distance(candidate, wanted))
         else:
             raise RuntimeError(decision.stop_reason)
-        return {knob: getattr(config, knob) for knob in search_space}
+        values = {codec.parameter(knob, values): getattr(config, knob) for knob, values in self._knobs.items()}
+        return {name: values[name] for name in search_space}
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -187,13 +195,13 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         return tuple(self._cached_trials[trial.number] for trial in finished)
 
 
-def _distance(config: FitConfig, params: Mapping[str, Any]) -> float:
-    """Distance of two settings in squared octaves; threads and processes are two octaves apart."""
+def _distance(config: FitConfig, wanted: FitConfig) -> float:
+    """Distance of two settings in squared octaves; threads and processes, AUTOTUNE and a number are two octaves apart."""
     total = 0.0
-    for knob, value in params.items():
+    for knob, value in wanted.values().items():
         own = getattr(config, knob)
-        if isinstance(value, bool):
-            total += 4.0 * (own != value)
+        if isinstance(value, bool) or AUTOTUNE in (own, value):
+            total += _KIND_OCTAVES**2 * (own != value)
         elif own is not None:
             total += math.log2((own + 1) / (value + 1)) ** 2
     return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -11,11 +12,9 @@ import numpy as np
 
 from autofit.errors import UsageError
 from autofit.records.states import Outcome
-from autofit.records.trial import KNOBS, FitConfig
+from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
 from autofit.search.config_arrays import ConfigArrays, Mask
-
-KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_multiprocessing=False)
-"""The defaults of `Model.fit` and `PyDataset.__init__` (Keras 3.15)."""
+from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
 _LARGEST_BATCH = 4096  # samples; larger batches are tried only where the user's space has them
 _MOST_WORKERS = 16
@@ -24,7 +23,7 @@ _QUEUES = (2, 4, 10, 32)  # batches
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The values that each knob may take, ascending; None for a knob that is not searched."""
+    """The values that each knob may take, ascending, AUTOTUNE first; None for a knob that is not searched."""
 
     batch_size: tuple[int, ...] | None = None
     workers: tuple[int, ...] | None = None
@@ -46,8 +45,8 @@ class SearchSpace:
         if self.use_multiprocessing is not None:
             processes = self.use_multiprocessing[0]
         if self.max_queue_size is not None:
-            default = KERAS_DEFAULTS.max_queue_size
-            queue = default if default in self.max_queue_size else self.max_queue_size[0]
+            default, numbers = KERAS_DEFAULTS.max_queue_size, [q for q in self.max_queue_size if q != AUTOTUNE]
+            queue = default if default in numbers or not numbers else numbers[0]
         idle = [w for w in self.workers if not FitConfig(workers=w, use_multiprocessing=processes).has_queue]
         workers = idle[-1] if idle else config.workers
         return FitConfig(config.batch_size, workers, queue, processes)
@@ -67,7 +66,7 @@ class SearchSpace:
                 yield config
 
     def _has_idle_workers(self, config: FitConfig) -> bool:
-        if not config.has_queue or config.max_queue_size is None or self.workers is None:
+        if not config.has_queue or config.max_queue_size in (None, AUTOTUNE) or self.workers is None:
             return False
         return any(config.max_queue_size + 2 <= fewer < (config.workers or 0) for fewer in self.workers)
 
@@ -76,22 +75,27 @@ def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) 
     """Which configs cannot fit either, given the outcome of one config; none unless that is an OOM.
 
     Device memory grows with the batch size alone; host memory also with workers, processes and queue, so that a host OOM
-    rules out the configs that are at least as large in every knob.
+    rules out the configs that are at least as large in every knob. What AUTOTUNE takes has no order to a number: it is
+    compared with AUTOTUNE alone.
     """
     failed = ConfigArrays.of([oom_config])
     larger = arrays.batch >= failed.batch
     if outcome is Outcome.HOST_OOM:
-        larger &= arrays.workers >= failed.workers
+        same_kind = (arrays.auto_workers == failed.auto_workers) & (arrays.auto_queue == failed.auto_queue)
+        larger &= same_kind & (arrays.workers >= failed.workers)
         larger &= (arrays.processes >= failed.processes) & (arrays.queue >= failed.queue)
     return larger if outcome.is_oom else np.zeros(len(arrays), bool)
 
 
-def cost(config: FitConfig) -> tuple[int, ...]:
-    """Sort key, cheapest first: by batch size, then workers, then threads before processes, then queue size."""
+def cost(config: FitConfig) -> tuple[float, ...]:
+    """Sort key, cheapest first: by batch size, then workers, then threads before processes, then queue size.
+
+    AUTOTUNE, which may take all cores and half of the free RAM, comes after every number.
+    """
     if not config.has_queue:
         return config.batch_size or 0, 0, 0, 0
-    processes = int(config.use_multiprocessing or 0)
-    return config.batch_size or 0, config.workers or 0, processes, config.max_queue_size or 0
+    workers, queue = (math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, config.max_queue_size))
+    return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue
 
 
 def build_space(
@@ -103,6 +107,8 @@ def build_space(
     baseline: Mapping[str, Any] | None = None,
     effective_batch_size: int | None = None,
     max_batch_size: int | None = None,
+    min_updates: int = 1,
+    autotunes: bool = False,
 ) -> SearchSpace:
     """Build the search space of a workload whose input takes `knobs`.
 
@@ -114,6 +120,9 @@ def build_space(
         baseline: the user's present values, added to the defaults.
         effective_batch_size: samples of one weight update; only batch sizes that divide it are legal.
         max_batch_size: largest legal batch size, samples.
+        min_updates: the fewest full batches an epoch that a batch size may leave, where `sample_count` is known; the
+            baseline's batch size may leave fewer. Not used with `effective_batch_size`, which decides on the updates.
+        autotunes: whether the data takes AUTOTUNE for workers and queue, as `tf.data` does: a value among the defaults.
 
     Raises:
         UsageError: a knob does not exist, the data does not take it, or its values are illegal or empty.
@@ -141,9 +150,11 @@ def build_space(
         "max_queue_size": _QUEUES,
         "use_multiprocessing": (False, True),
     }
+    if autotunes:
+        defaults |= {knob: (AUTOTUNE, *defaults[knob]) for knob in AUTOTUNED}
     present = {knob: [baseline[knob]] if baseline and knob in baseline else [] for knob in taken}
     values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
-    values |= {knob: _values(knob, asked[knob]) for knob in asked}
+    values |= {knob: _values(knob, asked[knob], autotunes=autotunes) for knob in asked}
     if "batch_size" not in values:
         for name, value in {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}.items():
             if value is not None:
@@ -153,7 +164,26 @@ def build_space(
         values["batch_size"] = _capped(values["batch_size"], max_batch_size, asked.get("batch_size"))
     if effective_batch_size is not None:
         values["batch_size"] = _divisors(effective_batch_size, values["batch_size"])
+    elif sample_count is not None and min_updates > 1:
+        present_batch = (baseline or {}).get("batch_size", KERAS_DEFAULTS.batch_size)
+        largest = largest_batch(sample_count, min_updates)
+        values["batch_size"] = _leaving_updates(values["batch_size"], largest, present_batch, asked.get("batch_size"))
     return SearchSpace(**values)
+
+
+def largest_batch(sample_count: int, updates: int) -> int:
+    """The largest batch size that leaves so many updates an epoch, full batches counted; 0 if none does."""
+    return sample_count // updates
+
+
+def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: Any) -> tuple[int, ...]:
+    """Batch sizes up to the largest, and the present one; without any, those up to the present one, or the first."""
+    allowed = {b for b in values if b <= largest or b == present}
+    if not isinstance(asked, list) and values[0] <= largest <= values[-1]:
+        allowed.add(largest)
+    if not any(b <= largest for b in allowed):
+        allowed |= {b for b in values if b <= present}
+    return tuple(sorted(allowed or values[:1]))
 
 
 def _capped(values: Sequence[int], largest: int, asked: Any) -> tuple[int, ...]:
@@ -176,7 +206,7 @@ def _divisors(effective: int, sizes: Sequence[int]) -> tuple[int, ...]:
     return divisors
 
 
-def _values(knob: str, asked: Any) -> tuple[int, ...]:
+def _values(knob: str, asked: Any, *, autotunes: bool) -> tuple[int, ...]:
     lowest = 0 if knob == "workers" else 1  # a max_queue_size of 0 is an unbounded queue: the whole epoch in memory
     is_range = isinstance(asked, tuple)
     values = list(asked) if isinstance(asked, tuple | list) else [asked]
@@ -185,8 +215,14 @@ def _values(knob: str, asked: Any) -> tuple[int, ...]:
         if not values or not all(isinstance(v, bool) for v in values):
             raise UsageError(f"{asked!r} is not a list of true and false", key=key)
         return tuple(sorted(set(values)))
-    if not values or not all(isinstance(v, int) and not isinstance(v, bool) and v >= lowest for v in values):
-        raise UsageError(f"{asked!r} is not allowed; give whole numbers from {lowest} on", key=key)
+    automatic = not is_range and knob in AUTOTUNED and AUTOTUNE in values
+    if automatic and not autotunes:
+        raise UsageError(f"{asked!r} is not allowed: {NO_AUTOTUNE}", key=key)
+    if not values or not all(
+        isinstance(v, int) and not isinstance(v, bool) and (v >= lowest or (automatic and v == AUTOTUNE)) for v in values
+    ):
+        or_auto = ", or -1 (tf.data.AUTOTUNE)" if autotunes and knob in AUTOTUNED else ""
+        raise UsageError(f"{asked!r} is not allowed; give whole numbers from {lowest} on{or_auto}", key=key)
     if not is_range:
         return tuple(sorted(set(values)))
     if len(values) != 2 or values[0] > values[1]:

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import TypeAdapter
 
 from autofit.records.states import Outcome
-from autofit.records.trial import DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.storage import validity
 
 METRIC = "samples per second"
@@ -32,6 +32,7 @@ _HIGHLIGHTS = (
 )  # fields of a measurement that are user attributes, too: for people who look at the study
 _MEASUREMENTS = TypeAdapter(Measurement)
 _LIMITS = TypeAdapter(Limits)
+_AUTOTUNED = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
 _OOM_VIOLATION = 0.05  # constraint violation assumed for an OOM without a reading above the limit
 _UNLIMITED_VIOLATION = -1.0
 
@@ -63,9 +64,24 @@ def is_still_valid(stored: FrozenTrial, limits: Limits, max_trial_seconds: float
     )
 
 
+def parameter(knob: str, values: tuple[int, ...]) -> str:
+    """The Optuna parameter of a knob.
+
+    A knob that may be AUTOTUNE has the name of `tf.data`: its distribution is not logarithmic, and Optuna refuses two such
+    distributions of one parameter in a study, which may be older than AUTOTUNE here.
+    """
+    return _AUTOTUNED[knob] if AUTOTUNE in values else knob
+
+
+def config_of(params: Mapping[str, Any]) -> FitConfig:
+    """The config that Optuna parameters stand for."""
+    knobs = {name: knob for knob, name in _AUTOTUNED.items()}
+    return FitConfig.of({knobs.get(name, name): value for name, value in params.items()})
+
+
 def distributions(knobs: Mapping[str, tuple[int, ...]]) -> dict[str, BaseDistribution]:
-    """Optuna's distributions of knobs, from their values in ascending order."""
-    return {knob: _distribution(values) for knob, values in knobs.items()}
+    """Optuna's distributions of knobs by parameter, from their values in ascending order."""
+    return {parameter(knob, values): _distribution(values) for knob, values in knobs.items()}
 
 
 def _distribution(values: tuple[int, ...]) -> BaseDistribution:
@@ -83,7 +99,7 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ..
     state = state_of(trial.measurement)
     constraints = constraints_of(trial.measurement, limits)
     frozen = create_trial(
-        params={knob: getattr(trial.config, knob) for knob in knobs},
+        params={parameter(knob, values): getattr(trial.config, knob) for knob, values in knobs.items()},
         distributions=distributions(knobs),
         state=state,
         value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
@@ -106,7 +122,7 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
     limits and, for a trial without a value, the memory that it ran out of; the user attributes
     `compute_samples_per_second` and `input_samples_per_second`, if set, are the two ceilings.
     """
-    config = FitConfig.of(stored.params)
+    config = config_of(stored.params)
     if MEASUREMENT in stored.user_attrs:
         measurement = _MEASUREMENTS.validate_python(stored.user_attrs[MEASUREMENT])
         return Trial(config, measurement, stored.user_attrs.get(WHY, ""), number=stored.number)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import optuna
 
-from autofit.records.trial import Limits, Trial
+from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.storage import codec, connection, past_tunes
 
 
@@ -33,6 +33,7 @@ class TuningStudy:
     ) -> None:
         self._limits, self._name, self._max_trial_seconds = limits, name, max_trial_seconds
         self._backend = connection.open_storage(storage)
+        self._is_allowed: Callable[[FitConfig], bool] = lambda config: True
         self._open(fresh=fresh)
 
     @connection.guarded
@@ -84,14 +85,18 @@ class TuningStudy:
 
     @connection.guarded
     def trials(self) -> tuple[Trial, ...]:
-        """All trials that ended, oldest first, without those that had less memory or time than there is now."""
+        """All trials that ended, oldest first, without those that had less memory or time than now, or are not allowed."""
         self._require_study()
         with connection.existing_study():
             stored = self._study.get_trials(deepcopy=False, states=codec.FINISHED)
         for trial in stored:
             if trial.number not in {*self._read, *self._stale} and codec.MEASUREMENT in trial.user_attrs:
                 self._read[trial.number] = codec.trial_of(trial, self._limits)
-        return tuple(self._read[number] for number in sorted(self._read))
+        return tuple(trial for _, trial in sorted(self._read.items()) if self._is_allowed(trial.config))
+
+    def restrict(self, is_allowed: Callable[[FitConfig], bool]) -> None:
+        """Leave out of `trials` the stored ones of configs that are not allowed: those of a wider search space."""
+        self._is_allowed = is_allowed
 
     @property
     def stale(self) -> int:

@@ -31,7 +31,7 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
         UsageError: the data does not suit the request.
     """
     sizes = tuple(sorted(set(batch_sizes)))
-    described = TrialRunner(request, launcher, emit).describe(request.baseline, batch_sizes=sizes, compile_all=True)
+    described = TrialRunner(request, launcher, emit).describe(request.asked_baseline, batch_sizes=sizes, compile_all=True)
     if not isinstance(described, Description):
         raise not_described(described)
     if not described.footprints:
@@ -40,12 +40,13 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
             f"({described.estimate_problem}). Leave the batch dimension of the model open; or tune, which measures"
         )
     on_cpu = request.device is None
-    config = FitConfig.of({knob: value for knob, value in request.baseline.values().items() if knob in described.knobs})
-    surrogate = MemorySurrogate(described, request.limits, on_cpu=on_cpu)
+    baseline, cores = request.baseline(described), request.machine.cores
+    config = FitConfig.of({knob: value for knob, value in baseline.values().items() if knob in described.knobs})
+    surrogate = MemorySurrogate(described, request.limits, on_cpu=on_cpu, cores=cores)
     rows = []
     for footprint in described.footprints:
         sized = replace(config, batch_size=footprint.batch_size)
-        parts = host_memory.host_bytes_by_part(described, sized, footprint.step_bytes if on_cpu else 0)
+        parts = host_memory.host_bytes_by_part(described, sized, footprint.step_bytes if on_cpu else 0, cores)
         device = surrogate.device(sized)
         rows.append(
             EstimateRow(

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from autofit.errors import NothingFitsError, UsageError
 from autofit.records.events import Notice
-from autofit.records.trial import Description, FitConfig, Trial
+from autofit.records.trial import KERAS_DEFAULTS, Description, FitConfig, Trial
 from autofit.records.units import counted
 from autofit.search.decision import Proposer
 from autofit.search.sampler import FrontierSampler
-from autofit.search.space import SearchSpace, build_space
+from autofit.search.space import SearchSpace, build_space, largest_batch
 from autofit.search.surrogate.memory import least_device_bytes
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
@@ -19,17 +19,19 @@ from autofit.tuning.failure import nothing_fits_error
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 from autofit.workload import accumulation
+from autofit.workload.inputs.open import KINDS
 
 _ESTIMATED_BATCHES = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The start of a search; `warm_start` are trials of a similar tune."""
+    """A search's start; `few_updates` says which batch sizes are left out, `warm_start` are trials of a similar tune."""
 
     description: Description
     space: SearchSpace
     baseline: FitConfig
+    few_updates: str | None = None
     warm_start: tuple[Trial, ...] = ()
 
 
@@ -45,8 +47,9 @@ def describe(runner: TrialRunner) -> Description:
         NothingFitsError: not even a batch of 1 fits.
         NoTrialFinishedError: the model and the data could not be built.
     """
-    baseline = runner.request.baseline
-    sizes = (*((baseline.batch_size or 1) * factor for factor in _ESTIMATED_BATCHES), 1)
+    baseline = runner.request.asked_baseline
+    usual = baseline.batch_size or KERAS_DEFAULTS.batch_size or 1
+    sizes = (*(usual * factor for factor in _ESTIMATED_BATCHES), 1)
     described = runner.describe(baseline, batch_sizes=sizes)
     if isinstance(described, Description):
         return described
@@ -68,7 +71,8 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
     """
     space = _space(request, description)
     _require_room_for_smallest(request, description, space)
-    baseline = request.baseline_in(space)
+    few_updates = _few_updates(request, description, space)
+    baseline = request.baseline_in(space, description)
     if description.fixed_batch_size is not None:
         baseline = replace(baseline, batch_size=description.fixed_batch_size)
     if request.settings.effective_batch_size is not None and not description.accumulates_by:
@@ -77,7 +81,7 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
             f"build_model a parameter {accumulation.NAME} and pass it on to the optimizers that the step uses",
             key="effective_batch_size",
         )
-    return Prepared(description, space, baseline)
+    return Prepared(description, space, baseline, few_updates)
 
 
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
@@ -113,21 +117,24 @@ def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
         yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run, with less memory or time than there is now")
     if prepared.description.fixed_batch_size is not None:
         yield Notice(f"batch_size is not tuned: {prepared.description.fixed_batch_size_reason}")
-    for text in prepared.description.notices:
-        yield Notice(text)
+    for text in (*prepared.description.notices, prepared.few_updates):
+        if text is not None:
+            yield Notice(text)
 
 
-def _space(request: TuneRequest, description: Description) -> SearchSpace:
-    """The search space; without worker processes if they would hang."""
-    settings, count = request.settings, description.sample_count
+def _space(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
+    """The search space, under another `min_updates` if given; without worker processes if they would hang."""
+    settings = request.settings
     space = build_space(
         settings.space.values(),
         description.knobs,
         cores=request.machine.cores,
-        sample_count=settings.sample_count if count is None else count,
-        baseline=settings.baseline.values(),
+        sample_count=_sample_count(request, description),
+        baseline={**description.defaults, **settings.baseline.values()},
         effective_batch_size=settings.effective_batch_size,
         max_batch_size=settings.max_batch_size,
+        min_updates=settings.min_updates if min_updates is None else min_updates,
+        autotunes=KINDS[description.input_kind].autotunes,
     )
     if description.processes_hang and space.use_multiprocessing is not None:
         space = replace(space, use_multiprocessing=(False,))
@@ -144,6 +151,26 @@ def _of_one_size(space: SearchSpace, description: Description) -> SearchSpace:
     if all(len(values) == 1 for values in sized.knobs().values()):
         raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
     return sized
+
+
+def _sample_count(request: TuneRequest, description: Description) -> int | None:
+    """Samples in an epoch: those of the data, or else those that the user gives."""
+    return request.settings.sample_count if description.sample_count is None else description.sample_count
+
+
+def _few_updates(request: TuneRequest, description: Description, space: SearchSpace) -> str | None:
+    """Which batch sizes are left out because they leave few updates an epoch; None if there is none."""
+    fewest, count = request.settings.min_updates, _sample_count(request, description)
+    all_sizes = _space(request, description, min_updates=1).batch_size or ()
+    left_out = {*all_sizes} - {*(space.batch_size or ())}
+    if count is None or not left_out:
+        return None
+    largest = largest_batch(count, fewest)
+    above = f"above {largest:,} " if largest else ""
+    return (
+        f"batch sizes {above}leave fewer than {counted(fewest, 'update')} an epoch of {counted(count, 'sample')} and are "
+        "not searched; min_updates: 1 allows them"
+    )
 
 
 def _require_room_for_smallest(request: TuneRequest, description: Description, space: SearchSpace) -> None:

@@ -30,7 +30,7 @@ def record(
     users = fit_options.rendered(
         request.usage.fit_kwargs,
         config.batch_size,
-        request.baseline.batch_size,
+        request.baseline(description).batch_size,
         scale_validation="batch_size" in description.validation_knobs,
     )
     fit_kwargs = {**tuned_kwargs, **users}

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from autofit.records.machine import Device, Machine
 from autofit.records.result import DataForm, Usage
-from autofit.records.trial import FitConfig, Limits
-from autofit.search.space import KERAS_DEFAULTS, SearchSpace
+from autofit.records.trial import Description, FitConfig, Limits
+from autofit.search.space import SearchSpace
 from autofit.storage import attributes
 from autofit.tuning.settings import TuneSettings
+from autofit.workload.inputs.knobs import with_defaults
 
 PREFIX = "autofit-"
 """Prefix of the names of all studies."""
@@ -46,13 +47,18 @@ class TuneRequest:
         return self.device.name if self.device else "CPU"
 
     @property
-    def baseline(self) -> FitConfig:
-        """The config to compare with: Keras's defaults, except for the user's values."""
-        return replace(KERAS_DEFAULTS, **self.settings.baseline.values())
+    def asked_baseline(self) -> FitConfig:
+        """The user's own values of the config to compare with."""
+        return FitConfig.of(self.settings.baseline.values())
 
-    def baseline_in(self, space: SearchSpace) -> FitConfig:
+    def baseline(self, description: Description) -> FitConfig:
+        """The config to compare with: the user's values, or else the data's own, or else Keras's defaults."""
+        return with_defaults(self.asked_baseline, description.defaults)
+
+    def baseline_in(self, space: SearchSpace, description: Description) -> FitConfig:
         """The config to compare with; knobs that are not searched are None."""
-        return space.canonical(FitConfig.of({knob: getattr(self.baseline, knob) for knob in space.knobs()}))
+        baseline = self.baseline(description)
+        return space.canonical(FitConfig.of({knob: getattr(baseline, knob) for knob in space.knobs()}))
 
     def fingerprint(self) -> str:
         """The study's name: the same for one workload, device, limits, space and versions, and for no other."""
@@ -73,8 +79,14 @@ class TuneRequest:
         return _hash(self._workload_and_hardware())
 
     def result_key(self) -> str:
-        """Storage key of the result; one study stores one result per budget."""
-        return f"{attributes.RECORD}:{_hash({name: getattr(self.settings, name) for name in _BUDGET})}"
+        """Storage key of the result; one study stores one result per budget and fewest updates.
+
+        The trials of a study hold for any `min_updates`. Before there was this setting, results were those of 1.
+        """
+        parts = {name: getattr(self.settings, name) for name in _BUDGET}
+        if self.settings.min_updates > 1:
+            parts["min_updates"] = self.settings.min_updates
+        return f"{attributes.RECORD}:{_hash(parts)}"
 
     def metadata(self, started_at: float) -> dict[str, Any]:
         """Attributes of the study for people who look at it; `started_at` is in seconds since 1970 (UTC)."""

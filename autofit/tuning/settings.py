@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -10,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from autofit.errors import UsageError
 from autofit.machine import limits
+from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.workload.inputs.knobs import NAMES
 
 
@@ -31,6 +33,7 @@ def _memory(value: str | int) -> str | int:
     return value
 
 
+_AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
 _DESCENDING = "descending_range"
 _SHARES = ("tolerance", "risk")
 
@@ -50,7 +53,19 @@ class Range(BaseModel):
         return self
 
 
+def _autotune(value: Any) -> Any:
+    """Convert the names of AUTOTUNE to its number."""
+    return AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value
+
+
 IntegerValues = Range | Annotated[list[int], Field(min_length=1)] | int
+_AutotunedValue = Annotated[
+    int,
+    BeforeValidator(
+        _autotune, json_schema_input_type=int | Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$|\$\{")]
+    ),
+]
+AutotunedValues = Range | Annotated[list[_AutotunedValue], Field(min_length=1)] | _AutotunedValue
 _AS_SHARE = BeforeValidator(
     _share,
     json_schema_input_type=float | Annotated[str, Field(pattern=r"^\s*[0-9.]+\s*%\s*$|\$\{")],
@@ -65,8 +80,8 @@ class Space(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     batch_size: IntegerValues | None = None
-    workers: IntegerValues | None = None
-    max_queue_size: IntegerValues | None = None
+    workers: AutotunedValues | None = None
+    max_queue_size: AutotunedValues | None = None
     use_multiprocessing: list[bool] | bool | None = None
 
     @model_validator(mode="before")
@@ -89,14 +104,25 @@ class Space(BaseModel):
         }
 
 
+def _at_least(lowest: int) -> Callable[[int], int]:
+    """A validator of a number from `lowest` on, or AUTOTUNE."""
+
+    def validate(value: int) -> int:
+        if value < lowest and value != AUTOTUNE:
+            raise ValueError(f"give a whole number from {lowest} on, or -1 (tf.data.AUTOTUNE)")
+        return value
+
+    return validate
+
+
 class Baseline(BaseModel):
-    """The config to compare with; a knob that is left out has Keras's default."""
+    """The config to compare with; a knob that is left out has the value that the data gives it, or Keras's default."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     batch_size: Annotated[int, Field(ge=1)] | None = None
-    workers: Annotated[int, Field(ge=0)] | None = None
-    max_queue_size: Annotated[int, Field(ge=1)] | None = None
+    workers: Annotated[_AutotunedValue, AfterValidator(_at_least(0))] | None = None
+    max_queue_size: Annotated[_AutotunedValue, AfterValidator(_at_least(1))] | None = None
     use_multiprocessing: bool | None = None
 
     def values(self) -> dict[str, Any]:
@@ -139,6 +165,7 @@ class TuneSettings(BaseModel):
     max_batch_size: Annotated[int, Field(ge=1)] | None = None
     effective_batch_size: Annotated[int, Field(ge=1)] | None = None
     sample_count: Annotated[int, Field(ge=1)] | None = None
+    min_updates: Annotated[int, Field(ge=1)] = FEW_UPDATES
     baseline: Baseline = Baseline()
     storage: str | None = None
     launch: Literal["auto", "fork", "plain"] = "auto"

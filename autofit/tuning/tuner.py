@@ -80,12 +80,14 @@ class _Tuning:
         self._describing_seconds = self._runner.budget.seconds()
         prepared = prepare(request, description)
         self._forget_another_model(study, description)
+        space, baseline = prepared.space, prepared.baseline
+        study.restrict(lambda config: config in space or config == baseline)
         prepared = replace(prepared, warm_start=warm_start(request, study, description))
         proposer, earlier_trials = self._make_proposer(request, prepared), study.trials()
         self._announce(prepared, earlier_trials, study.stale)
-        knobs, baseline = prepared.space.knobs(), prepared.baseline
+        knobs = space.knobs()
         confirmation = self._confirmation = Confirmation(
-            self._runner, study, proposer, knobs, description, baseline, baseline_may_win=baseline in prepared.space
+            self._runner, study, proposer, knobs, description, baseline, baseline_may_win=baseline in space
         )
         reason = self._search(study, proposer, prepared, len(earlier_trials))
         recommendation = confirmation.run()

@@ -10,10 +10,9 @@ import numpy as np
 import optuna
 
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search import selection
 from autofit.search.sampler import FrontierSampler
-from autofit.search.space import KERAS_DEFAULTS
 from autofit.storage import codec
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

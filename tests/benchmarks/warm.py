@@ -25,9 +25,8 @@ import peers
 from surfaces import Surface
 
 from autofit.records.states import Outcome
-from autofit.records.trial import Trial
+from autofit.records.trial import KERAS_DEFAULTS, Trial
 from autofit.search.sampler import FrontierSampler
-from autofit.search.space import KERAS_DEFAULTS
 
 HERE = pathlib.Path(__file__).parent
 FIRST_SURFACE, SURFACES, SEEDS = 1000, 30, 2

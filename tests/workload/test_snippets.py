@@ -150,6 +150,13 @@ def test_a_tf_data_factory_takes_its_own_names_or_keras_ones(tuned, factory):
     assert alone["ahead"] < ran["ahead"]
 
 
+def test_autotune_is_pasted_as_tensorflow_names_it(tuned):
+    tuned = tuned(w.build_model, w.make_tfdata)
+    config = FitConfig(24, -1, -1)
+    assert "num_parallel_calls=tf.data.AUTOTUNE" in tuned.snippet(config)
+    assert tuned.run(config)["samples"] == {24}
+
+
 def test_an_endless_tf_data_gets_steps_per_epoch_from_the_sample_count(tuned):
     tuned = tuned(w.build_model, w.make_tfdata, {"batches": 0}, sample_count=480)
     assert "steps_per_epoch=20" in tuned.snippet(FitConfig(24, 2, 2))

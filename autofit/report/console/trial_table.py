@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.trial import FitConfig, Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
 
 _BAR_CELLS = 6
@@ -36,7 +36,7 @@ def trial_table(rows: list[tuple[str, Trial]], limits: Limits | None, *, skip: i
             str(number) if not label else "",
             _cell(trial.config.batch_size),
             _workers(trial.config),
-            _cell(trial.config.max_queue_size) if trial.config.has_queue else "-",
+            _queue(trial.config),
             Text(label if label and m.outcome is Outcome.OK else m.outcome.value, style=_STYLES.get(m.outcome, "yellow")),
             "" if m.samples_per_second is None else format_rate(m.samples_per_second),
             _bar(m.device_peak_bytes, limits.device_bytes if limits else None),
@@ -53,7 +53,11 @@ def _cell(value: int | None) -> str:
 def _workers(config: FitConfig) -> str:
     if config.workers is None:
         return "-"
-    return f"{config.workers} {'proc' if config.use_multiprocessing else 'thr'}"
+    return f"{value_in_words(config.workers)} {'proc' if config.use_multiprocessing else 'thr'}"
+
+
+def _queue(config: FitConfig) -> str:
+    return value_in_words(config.max_queue_size) if config.has_queue and config.max_queue_size is not None else "-"
 
 
 def _bar(peak_bytes: int | None, limit_bytes: int | None) -> str:

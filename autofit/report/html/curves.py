@@ -10,7 +10,7 @@ import numpy as np
 
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Description, FitConfig, Trial
 from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.search.surrogate.throughput import ThroughputSurrogate
@@ -88,11 +88,16 @@ def rate_curve(log: TuneLog) -> RateCurve | None:
         ran, cores=log.machine.cores, sample_bytes=log.description.sample_bytes, on_cpu=is_on_cpu(log)
     )
     batches = grid(*sizes)
-    configs = ConfigArrays.of([replace(best, batch_size=size) for size in batches])
+    configs = ConfigArrays.of([replace(best, batch_size=size) for size in batches], log.machine.cores)
     fit, ceilings = surrogate.predict(configs), surrogate.ceilings(configs)
     margin = _INTERVAL * fit.deviation
     bands = (fit.mean, fit.mean - margin, fit.mean + margin, *ceilings)
     return RateCurve(batches, *(_exponentials(band) for band in bands))
+
+
+def _memory_surrogate(log: TuneLog, description: Description) -> MemorySurrogate:
+    """The memory surrogate fitted to all trials of a tune."""
+    return MemorySurrogate(description, log.limits, on_cpu=is_on_cpu(log), trials=log.trials, cores=log.machine.cores)
 
 
 def memory_curve(log: TuneLog, memory: str) -> MemoryCurve | None:
@@ -100,7 +105,7 @@ def memory_curve(log: TuneLog, memory: str) -> MemoryCurve | None:
     best, sizes = best_known(log), batch_range(log.trials)
     if log.description is None or best is None or sizes is None:
         return None
-    surrogate = MemorySurrogate(log.description, log.limits, on_cpu=is_on_cpu(log), trials=log.trials)
+    surrogate = _memory_surrogate(log, log.description)
     batches = grid(*sizes)
     configs = [replace(best, batch_size=size) for size in batches]
     predictions = [surrogate.device(c) if memory == "device" else surrogate.host(c) for c in configs]
@@ -115,7 +120,7 @@ def largest_predicted(log: TuneLog, setting: FitConfig) -> int | None:
     sizes = batch_range(log.trials)
     if log.description is None or sizes is None:
         return None
-    surrogate = MemorySurrogate(log.description, log.limits, on_cpu=is_on_cpu(log), trials=log.trials)
+    surrogate = _memory_surrogate(log, log.description)
     return max((size for size in grid(*sizes) if surrogate.fits(replace(setting, batch_size=size))), default=0)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 from autofit.records.units import format_rate
 from autofit.report.html import style
 from autofit.report.html.style import BLACK, BLUE, SKY, SOFT, VERMILION, Plot
@@ -80,12 +81,13 @@ def _map(best: dict[tuple[str, str], Trial], highest: float) -> Any:
 def _cell(config: FitConfig) -> tuple[str, str, str]:
     """The kind of the workers, their number, and the queue, as the map labels them."""
     kind = "processes" if config.use_multiprocessing and config.has_queue else "threads"
-    queue = _NO_QUEUE if not config.has_queue or config.max_queue_size is None else str(config.max_queue_size)
-    return kind, "–" if config.workers is None else str(config.workers), queue
+    queue = _NO_QUEUE if not config.has_queue or config.max_queue_size is None else value_in_words(config.max_queue_size)
+    return kind, "–" if config.workers is None else value_in_words(config.workers), queue
 
 
-def _number(label: str) -> int:
-    return int(label) if label.isdigit() else -1
+def _number(label: str) -> float:
+    """The place of a label on its axis: no value, the numbers, and AUTOTUNE."""
+    return math.inf if label == value_in_words(AUTOTUNE) else int(label) if label.isdigit() else -1
 
 
 def _cell_text(trial: Trial) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import Trial
+from autofit.records.trial import Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate, format_seconds
 
 _MIN_SECONDS = 0.1  # shorter phases are left out
@@ -55,8 +55,8 @@ def trial_rows(log: TuneLog) -> list[TrialRow]:
 
 def _row(log: TuneLog, number: int | None, trial: Trial, chosen: bool) -> TrialRow:
     m, c, limits = trial.measurement, trial.config, log.limits
-    workers = NONE if c.workers is None else f"{c.workers} {'proc' if c.use_multiprocessing else 'thr'}"
-    queue = NONE if c.max_queue_size is None or not c.has_queue else str(c.max_queue_size)
+    workers = NONE if c.workers is None else f"{value_in_words(c.workers)} {'proc' if c.use_multiprocessing else 'thr'}"
+    queue = NONE if c.max_queue_size is None or not c.has_queue else value_in_words(c.max_queue_size)
     fields = {
         "#": Field(str(number) if number else "", number),
         "stage": Field(trial.stage),

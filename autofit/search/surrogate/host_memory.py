@@ -5,7 +5,7 @@
 with q batches queued, p more between queue and step, t threads that each make one, w worker processes, b samples a batch
 and s bytes a sample. Arrays are those that training reads from files, tensors the copies that `fit` makes of arrays, and
 conversion what it needs more while it makes them, before the first step. A forked worker holds U bytes of its own (the
-pages it writes) and c batches.
+pages it writes) and c batches. AUTOTUNE counts as a thread for each core, and as a queue of `AUTOTUNE_BATCHES`.
 """
 
 from __future__ import annotations
@@ -53,15 +53,16 @@ def held_bytes(description: Description) -> int:
     return description.process_bytes + description.mapped_bytes + description.tensor_bytes
 
 
-def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int) -> dict[str, int]:
+def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int, cores: int = 1) -> dict[str, int]:
     """Estimate the host memory of a config by part, bytes.
 
     Args:
         description: of the workload; only its bytes are used.
         config: the knobs.
         step_bytes: peak of the train step where it runs on the CPU, without the data's tensors; 0 on an accelerator.
+        cores: CPU cores, for AUTOTUNE.
     """
-    configs = ConfigArrays.of([config])
+    configs = ConfigArrays.of([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
     queue = int(held_batches(configs)[0] + worker_threads(configs)[0]) * batch_bytes
     parts = {

@@ -85,6 +85,7 @@ class MemorySurrogate:
         on_cpu: whether the train step itself takes host memory.
         trials: those of this tune.
         warm_start: finished trials of an earlier tune of the same workload under other limits or versions.
+        cores: CPU cores, for AUTOTUNE.
     """
 
     def __init__(
@@ -95,8 +96,9 @@ class MemorySurrogate:
         on_cpu: bool,
         trials: Sequence[Trial] = (),
         warm_start: Sequence[Trial] = (),
+        cores: int = 1,
     ) -> None:
-        self._description, self._limits, self._on_cpu = description, limits, on_cpu
+        self._description, self._limits, self._on_cpu, self._cores = description, limits, on_cpu, cores
         self._footprints = description.footprints
         observations = [(trial, 1.0) for trial in trials] + [(trial, _WARM_START_NOISE) for trial in warm_start]
         finished = [trial for trial, _ in observations if trial.measurement.outcome is Outcome.OK]
@@ -106,12 +108,12 @@ class MemorySurrogate:
 
     def device(self, config: FitConfig) -> Prediction | None:
         """Device memory of a config; None without an estimate and without a trial that read a peak."""
-        predicted = self._device_bytes(ConfigArrays.of([config]))
+        predicted = self._device_bytes(self._arrays(config))
         return None if predicted is None else Prediction(float(predicted[0][0]), float(predicted[1][0]))
 
     def host(self, config: FitConfig) -> Prediction:
         """Host memory of a config."""
-        expected, upper = self._host_bytes(ConfigArrays.of([config]))
+        expected, upper = self._host_bytes(self._arrays(config))
         return Prediction(float(expected[0]), float(upper[0]))
 
     def fits(self, config: FitConfig) -> bool:
@@ -132,6 +134,9 @@ class MemorySurrogate:
             device, limit = (np.zeros(len(configs)), np.zeros(len(configs))), 1
         host_limit = self._limits.host_bytes if self._host.is_known else math.inf
         return (device[0] / limit, expected / host_limit), (device[1] / limit, upper / host_limit)
+
+    def _arrays(self, config: FitConfig) -> ConfigArrays:
+        return ConfigArrays.of([config], self._cores)
 
     def _device_bytes(self, configs: ConfigArrays, deviations: float = _BOUND_DEVIATIONS) -> tuple[Vector, Vector] | None:
         """Expected bytes and upper bounds."""
@@ -167,7 +172,7 @@ class MemorySurrogate:
         """Fit c, V and k; None without an observation."""
         points, peaks = list[Point](), list[tuple[int, float]]()
         for trial, noise in observations:
-            measured, features = trial.measurement, tuple(self._device_features(ConfigArrays.of([trial.config]))[0])
+            measured, features = trial.measurement, tuple(self._device_features(self._arrays(trial.config))[0])
             if measured.outcome is Outcome.OK and measured.device_peak_bytes is not None:
                 points.append(Point(features, float(measured.device_peak_bytes), noise=noise))
                 peaks.append((trial.config.batch_size or 1, float(measured.device_peak_bytes)))
@@ -220,7 +225,7 @@ class MemorySurrogate:
         points = []
         for trial, noise in observations:
             measured = trial.measurement
-            features = tuple(self._host_features(ConfigArrays.of([trial.config]), sample_bytes, measured)[0])
+            features = tuple(self._host_features(self._arrays(trial.config), sample_bytes, measured)[0])
             if measured.outcome is Outcome.OK and measured.host_peak_bytes is not None:
                 points.append(Point(features, float(measured.host_peak_bytes), noise=noise))
             elif measured.outcome is Outcome.HOST_OOM:

@@ -23,6 +23,8 @@ _STEP_NOISE, _INPUT_NOISE, _FIT_NOISE = 0.03, 0.06, 0.04  # of a rate, the error
 _AMPLITUDE = 0.04  # of the residuals of the rate of `fit`
 _LENGTH_SCALES_OCTAVES = (2.0, 2.0, 6.0)  # of these residuals over batch, workers and queue
 _PROCESS_DISTANCE = 2.0  # length scales from threads to processes
+_AUTO_DISTANCE = 1.0  # length scales from a number of workers, or of batches, to AUTOTUNE
+_AUTO_DEVIATION = 0.2  # prior, of the input's log rate with AUTOTUNE relative to a thread a core
 _ABOVE_CEILING = 0.005  # of a rate above its lower ceiling, apart from the uncertainty of the ceilings
 _STEP_AMPLITUDES = (0.02, 0.02)  # of the step's residuals: from batch to batch, and over octaves
 _STEP_LENGTH_SCALES_OCTAVES = (0.08, 1.0)  # of the two
@@ -65,7 +67,7 @@ class ThroughputSurrogate:
         on_cpu: bool,
         warm_start: ThroughputSurrogate | None = None,
     ) -> None:
-        self._at = ConfigArrays.of([t.config for t in trials])
+        self._at = ConfigArrays.of([t.config for t in trials], cores)
         measured = [t.measurement for t in trials]
         self._fit_rates = _log_readings(measured, "samples_per_second")
         step_rates = _log_readings(measured, "compute_samples_per_second")
@@ -143,6 +145,7 @@ class ThroughputSurrogate:
             "pickle": (math.log(pickle), 1.5),
             "receive": (math.log(pickle), 1.5),
             "overlap": (math.log(1.5 if on_cpu else 5.0), 0.5),
+            "autotune": (0.0, _AUTO_DEVIATION),
         }
         means, deviations = zip(*(priors[name] for name in NAMES), strict=True)
         return np.array(means, float), np.array(deviations, float)
@@ -208,4 +211,5 @@ def _roundness(batch: Vector) -> Vector:
 def _points(configs: ConfigArrays) -> Matrix:
     knobs = (configs.batch, configs.workers, configs.queue + 2)
     scaled = (np.log2(values) / octaves for values, octaves in zip(knobs, _LENGTH_SCALES_OCTAVES, strict=True))
-    return np.stack([*scaled, _PROCESS_DISTANCE * configs.processes], axis=1)
+    automatic = _AUTO_DISTANCE * configs.auto_workers, _AUTO_DISTANCE * configs.auto_queue
+    return np.stack([*scaled, _PROCESS_DISTANCE * configs.processes, *automatic], axis=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.batch import bytes_of, is_ragged, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
-from autofit.workload.inputs.knobs import knobs_of, required_of
+from autofit.workload.inputs.knobs import as_written, defaults_of, knobs_of, required_of
 from autofit.workload.workload import Workload
 
 _BATCHES_IN_STEP = 2  # the estimate of the step has the current and the prefetched batch in it
@@ -42,10 +42,12 @@ _COMPILED_SIZES = 2  # estimated where XLA compiles the step: a compilation take
 def describe(context: TrialContext, loaded: Workload) -> None:
     """Build the model, read the batches and trace the train step."""
     bind_all(loaded, resolve_reference)
+    factory = resolved(loaded.data)
+    names = knobs_of(factory, loaded.data_kwargs)
+    context = replace(context, spec=replace(context.spec, config=as_written(context.config, factory, names)))
     data = open_training(context, loaded)
     data_bytes = _device_bytes_of(context, data)
-    factory = resolved(loaded.data)
-    knobs = data.knobs(knobs_of(factory, loaded.data_kwargs))
+    knobs = data.knobs(names)
     fork_problem = _fork_problem(context, data) if "use_multiprocessing" in knobs else None
     one_size = of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
@@ -71,6 +73,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             input_kind=data.kind,
             knobs=knobs,
             required=required_of(factory, knobs.values()),
+            defaults=_defaults(data, factory, {knob: name for knob, name in names.items() if knob in knobs}),
             sample_count=data.sample_count() if given_samples is None else given_samples,
             sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
             shapes="" if shapes is None else str(shapes),
@@ -197,6 +200,13 @@ class _Traced:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _defaults(data: FitInput, factory: Any, names: Mapping[str, str]) -> dict[str, int]:
+    """The values that the data gives the factory's knobs: those in its signature, or those that arrived in the data."""
+    own = {knob: name for knob, name in names.items() if knob not in data.fit_knobs}
+    arrived = {knob: value for knob, value in data.applied.values().items() if knob in own}
+    return {**arrived, **defaults_of(factory, own, autotunes=data.autotunes)}
 
 
 def _fork_problem(context: TrialContext, data: FitInput) -> str | None:

@@ -190,7 +190,7 @@ def _fit_clock(
     context, data, execution = bench.context, bench.data, steps_per_execution(bench.model)
     counts = data.batches_made() is not None
     made_before = data.batches_made() or 0
-    queue = (data.applied.max_queue_size or 0) + _BATCHES_AHEAD if data.applied.has_queue else 0
+    queue = data.applied.queue_batches + _BATCHES_AHEAD if data.applied.has_queue else 0
 
     def stall() -> None:
         context.enter(Phase.FILLING_QUEUE)
@@ -231,7 +231,7 @@ def _compute_rate(bench: _Bench) -> Rate:
 def _input_rate(bench: _Bench) -> Rate:
     """Time the pipeline alone: `fit` with a model whose step does nothing. It ends by itself and leaves no worker."""
     data = bench.data
-    workers = max(1, data.applied.workers or 1)
+    workers = data.applied.worker_count(os.cpu_count() or 1)
     warm_up = workers + 1  # the first batches of all workers arrive at the same time
     batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
     steps = max(workers, _FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))

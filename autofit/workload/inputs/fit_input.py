@@ -47,6 +47,8 @@ class FitInput(ABC):
     """Whether `fit` ends after exactly the steps that `fit_arguments` was asked for."""
     one_fit: ClassVar[bool] = False
     """Whether each call of `fit` copies the data, so that a second call takes memory that the user's own run does not."""
+    autotunes: ClassVar[bool] = False
+    """Whether workers and queue may be AUTOTUNE."""
     parts: int = 0
     """Of arrays: how many the user gives in a tuple, 1 for (x,), 2 for (x, y); 0 for one that is not in a tuple."""
     batch_samples: int

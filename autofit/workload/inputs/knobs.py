@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autofit.records.trial import FitConfig
+from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
 from autofit.workload.inputs import prebuilt
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -18,6 +18,13 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """The parameter names of each knob in a factory: Keras's own, and those of tf.data."""
 
+NO_AUTOTUNE = "-1 (tf.data.AUTOTUNE) is for a factory of a tf.data.Dataset alone; give a number"
+"""What is wrong with AUTOTUNE where the data is no `tf.data`."""
+
+AUTOTUNED = ("workers", "max_queue_size")
+"""The knobs that `tf.data` can decide on itself."""
+
+_LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1}
 _MIN_PREFETCH_BATCHES = 1  # for tf.data if the config has no queue: Keras itself keeps one batch ready
 
 
@@ -54,6 +61,50 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
         return ()
     parameters = inspect.signature(data).parameters
     return tuple(name for name in names if name in parameters and parameters[name].default is inspect.Parameter.empty)
+
+
+def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
+    """The values that the data gives its knobs itself: the defaults of a factory's parameters, or an object's attributes.
+
+    Args:
+        data: the factory, or the object.
+        names: the knobs that it takes, each with its name there.
+        autotunes: whether the data takes AUTOTUNE.
+
+    Returns:
+        The values by knob; without those that a config cannot have, such as None.
+    """
+    if callable(data):
+        parameters = inspect.signature(data).parameters
+        given = {knob: parameters[name].default for knob, name in names.items() if name in parameters}
+    else:
+        given = {knob: getattr(data, name, None) for knob, name in names.items()}
+    return {knob: value for knob, value in given.items() if _is_value(knob, value, autotunes=autotunes)}
+
+
+def _is_value(knob: str, value: Any, *, autotunes: bool) -> bool:
+    """Whether a knob may have a value."""
+    if knob == "use_multiprocessing" or isinstance(value, bool):
+        return knob == "use_multiprocessing" and isinstance(value, bool)
+    if not isinstance(value, int):
+        return False
+    return value >= _LOWEST[knob] or (autotunes and knob in AUTOTUNED and value == AUTOTUNE)
+
+
+def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
+    """A config whose knobs that are None have the data's own values, or else Keras's."""
+    return FitConfig.of({**KERAS_DEFAULTS.values(), **defaults, **config.values()})
+
+
+def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
+    """A config that leaves the data as the user wrote it: what is None keeps the data's own value, unless it has none.
+
+    The batch size, which is an argument of `fit` for arrays, is always set.
+    """
+    required = required_of(data, names.values())
+    whole = with_defaults(config, defaults_of(data, names, autotunes=False))
+    needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
+    return FitConfig.of({**{knob: value for knob, value in whole.values().items() if knob in needed}, **config.values()})
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autofit.errors import UnsupportedInputError
-from autofit.records.trial import FitConfig
+from autofit.errors import UnsupportedInputError, UsageError
+from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload.inputs import prebuilt
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.generator import Generator
-from autofit.workload.inputs.knobs import arguments_of, knobs_of
+from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, arguments_of, knobs_of
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.sequence import SequenceInput
 from autofit.workload.inputs.tfdata import TfData
@@ -37,6 +37,7 @@ def open_input(
 
     Raises:
         UnsupportedInputError: the data is of no known kind.
+        UsageError: the config leaves a knob of other data than `tf.data` to AUTOTUNE.
         Exception: whatever the user's factory raises.
     """
     names = knobs_of(data, kwargs)
@@ -51,9 +52,18 @@ def open_input(
     for kind in KINDS.values():
         if kind.recognises(made):
             at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
-            return kind(made, FitConfig.of({**applied, **at_fit}), report_error, reopen)
+            under = FitConfig.of({**applied, **at_fit})
+            if not kind.autotunes:
+                _refuse_autotune(kind.kind, under)
+            return kind(made, under, report_error, reopen)
     raise UnsupportedInputError(
         f"the data is a {type(made).__module__}.{type(made).__qualname__}; autofit takes arrays x, (x, y) or "
         "(x, y, sample_weight), and factories that return such arrays, a keras.utils.PyDataset, a "
         "tf_keras.utils.Sequence, a tf.data.Dataset or a generator. Wrap others in one"
     )
+
+
+def _refuse_autotune(kind: str, config: FitConfig) -> None:
+    for knob in AUTOTUNED:
+        if getattr(config, knob) == AUTOTUNE:
+            raise UsageError(f"{knob} cannot be -1 for {kind} data: {NO_AUTOTUNE}")

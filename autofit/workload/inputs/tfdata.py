@@ -19,6 +19,7 @@ class TfData(FitInput):
     """The user's `tf.data.Dataset` under one config, its full batches only, as many as are wanted."""
 
     kind: ClassVar[str] = "tf.data"
+    autotunes: ClassVar[bool] = True
 
     def __init__(
         self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None

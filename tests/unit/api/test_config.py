@@ -5,6 +5,7 @@ import pytest
 from autofit import api
 from autofit.api.config import load
 from autofit.errors import ConfigError, UsageError
+from autofit.tuning.settings import TuneSettings
 from tests.unit.api.conftest import GOOD
 
 
@@ -24,6 +25,17 @@ def test_a_file_gives_the_arguments_of_tune(write):
     assert (arguments["host_memory"], arguments["max_seconds"], arguments["max_trials"]) == ("6GiB", 300.0, 12)
     assert arguments["baseline"] == {"batch_size": 16}
     assert arguments["validation"] is None
+
+
+def test_autotune_is_written_as_a_number_or_by_its_name(write):
+    text = GOOD + (
+        "space:\n  workers: [-1, 2]\n  max_queue_size: [auto, AUTOTUNE, 4, tf.data.AUTOTUNE]\n"
+        "baseline: {workers: auto, max_queue_size: -1}\n"
+    )
+    arguments = load.load(write(text))
+    assert arguments["space"] == {"workers": [-1, 2], "max_queue_size": [-1, -1, 4, -1]}
+    assert arguments["baseline"] == {"workers": -1, "max_queue_size": -1}
+    assert TuneSettings.of(space={"workers": "auto"}).space.values() == {"workers": [-1]}
 
 
 def test_the_defaults_of_a_file_are_those_of_the_call(write):
@@ -52,6 +64,15 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         (GOOD + "space:\n  batch_size: {min: 8}\n", 4, "space.batch_size", "{min: 8, max: 1024}"),
         (GOOD + "space:\n  batch_sizes: [8]\n", 4, "space.batch_sizes", "did you mean batch_size"),
         (GOOD + "space:\n  workers: [two]\n", 4, "space.workers", "a list of values"),
+        (
+            GOOD + "baseline: {workers: -2}\n",
+            3,
+            "baseline.workers",
+            "-2 is not allowed: give a whole number from 0 on, or -1",
+        ),
+        (GOOD + "baseline: {max_queue_size: 0}\n", 3, "baseline.max_queue_size", "a whole number from 1 on, or -1"),
+        (GOOD + "space:\n  batch_size: [auto]\n", 4, "space.batch_size", "a list of values"),
+        (GOOD + "min_updates: 0\n", 3, "min_updates", "greater than or equal to 1"),
         (GOOD + "baseline: {queue: 3}\n", 3, "baseline.queue", "Allowed here: batch_size, workers"),
         ("data: model.py:Photos\n", 1, "build_model", "is missing"),
         ("build_model: nowhere.py:f\ndata: model.py:Photos\n", 1, "build_model", "there is no file"),

@@ -159,6 +159,23 @@ def test_an_epoch_of_arrays_has_so_many_steps_and_a_last_batch(record, count, ba
     assert ("XLA" in text) == (len(facts) == 2)
 
 
+@pytest.mark.parametrize("kind", ["arrays", "PyDataset", "tf.data", "Sequence"])
+@pytest.mark.parametrize(("count", "batch", "facts"), [(200, 64, ["64", "4", "7"]), (90, 30, ["30", "3"]), (640, 64, [])])
+def test_few_updates_an_epoch_are_said_for_every_kind(record, kind, count, batch, facts):
+    description = replace(record.description, input_kind=kind, sample_count=count)
+    text = advice.advice(with_fields(record, description=description, config=FitConfig(batch))).get("updates", "")
+    assert numbers(text) == facts
+
+
+def test_the_updates_of_endless_data_follow_from_its_steps_and_accumulation_makes_them_fewer(record):
+    endless = replace(record.description, input_kind="generator", sample_count=None)
+    changed = with_fields(record, description=endless, config=FitConfig(32), fit_kwargs={"steps_per_epoch": 16})
+    assert "updates" not in advice.advice(changed)
+    accumulated = with_fields(changed, effective_batch_size=128)
+    assert numbers(advice.advice(accumulated)["updates"]) == ["32", "4"]
+    assert "updates" not in advice.advice(with_fields(record, description=endless))
+
+
 def test_trials_that_read_from_storage_do_not_compare_with_those_that_did_not(record):
     def page_cache(*reads):
         ok = replace(record.trials[0].measurement, samples_per_second=10.0)

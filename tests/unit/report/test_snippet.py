@@ -18,6 +18,28 @@ def test_kwargs_are_the_same_in_all_formats(record):
     assert {key: assigned[key] for key in expected} == expected
 
 
+def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record):
+    knobs = {"batch_size": 64, "num_parallel_calls": -1, "prefetch": -1}
+    usage = replace(record.usage, data_kwargs={"axis": -1}, validation_kwargs={})
+    names = {"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"}
+    description = replace(record.description, input_kind="tf.data", knobs=names, validation_knobs=names)
+    changed = with_fields(record, config=FitConfig(64, -1, -1), data_kwargs=knobs, usage=usage, description=description)
+    code = snippet.render(changed)
+    assert "import tensorflow as tf" in code.splitlines()
+    assert code.count("num_parallel_calls=tf.data.AUTOTUNE") == code.count("prefetch=tf.data.AUTOTUNE") == 2
+    assert "axis=-1" in code
+    python = snippet.kwargs_as_python(changed)
+    assert python.startswith("import tensorflow as tf\n")
+    assert "'prefetch': tf.data.AUTOTUNE" in python
+    compile(python, "kwargs", "exec")
+    assert json.loads(snippet.kwargs_as_json(changed))["data_kwargs"] == knobs
+    assert yaml.safe_load(snippet.kwargs_as_yaml(changed))["data_kwargs"] == knobs
+
+
+def test_no_tensorflow_is_imported_without_autotune(record):
+    assert "tensorflow" not in snippet.render(record) + snippet.kwargs_as_python(record)
+
+
 def test_the_snippet_calls_the_users_functions_with_the_chosen_knobs(record):
     calls = {}
 

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from autofit.api.result import Result, SweepResult
+from autofit.records.trial import FitConfig
 from autofit.records.units import format_bytes
 from autofit.report import snippet
 from autofit.report.console.progress import Progress
@@ -76,6 +77,18 @@ def test_a_sweep_prints_itself_as_its_table(sweep):
 def test_a_progress_prints_the_summary_unless_quiet(record, quiet):
     text = printed(lambda console: Progress(console, quiet=quiet).summarise(record))
     assert text == ("" if quiet else printed(lambda console: summarise(record, console)))
+
+
+def test_autotune_is_auto_in_the_table(record):
+    auto = replace(record.trials[0], config=FitConfig(64, -1, -1))
+    row = printed(lambda console: print_trials(with_fields(record, trials=(auto,)), console)).splitlines()[1]
+    assert row.split()[:5] == ["1", "64", "auto", "thr", "auto"]
+
+
+def test_few_updates_are_said_in_a_screenful_too(record):
+    assert "updates" not in str(Result.of(record))
+    few = with_fields(record, description=replace(record.description, sample_count=200))
+    assert "updates" in str(Result.of(few))
 
 
 def test_every_trial_is_a_row_of_the_table(record):

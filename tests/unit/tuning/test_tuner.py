@@ -17,7 +17,7 @@ from autofit.records.states import Outcome, Role
 from autofit.records.trial import Description, Evidence, FitConfig, Footprint, Limits, Measurement, Trial, TrialSpec
 from autofit.report import snippet
 from autofit.report.console.summary import print_trials, summarise
-from autofit.report.html import content, timeline, trial_table
+from autofit.report.html import content, page, timeline, tradeoff_plots, trial_table
 from autofit.search import selection
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.decision import Decision, Proposal, Reason
@@ -205,6 +205,105 @@ def test_a_model_that_has_changed_behind_the_same_sources_forgets_its_trials(tmp
     events, _ = collect(tune, make_request(tmp_path, max_trials=7), launcher)
     assert not next(e for e in events if isinstance(e, Described)).kept
     assert any("are deleted" in e.text for e in events if isinstance(e, Notice))
+
+
+TF_DATA = replace(
+    DESCRIPTION,
+    input_kind="tf.data",
+    knobs={"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"},
+    defaults={"batch_size": 64, "workers": -1, "max_queue_size": -1},
+)
+
+
+class Autotuned(FakeLauncher):
+    """`tf.data` that is fastest with AUTOTUNE."""
+
+    def run(self, spec):
+        self.specs.append(spec)
+        yield "working"
+        return TF_DATA if spec.role == "describe" else self.measure(spec)
+
+    def measure(self, spec):
+        config = spec.config
+        threads = 4 if config.workers == -1 else min(config.workers, 2)
+        queue = 4 if config.max_queue_size == -1 else config.max_queue_size
+        return super().measure(replace(spec, config=FitConfig(config.batch_size, threads, queue, False)))
+
+
+def test_what_the_data_uses_now_is_the_baseline(tmp_path):
+    launcher = Autotuned()
+    _, record = collect(tune, make_request(tmp_path, max_trials=12), launcher)
+    assert launcher.specs[0].config == FitConfig()  # described as it is written
+    assert record.speedup.baseline == FitConfig(64, -1, -1)
+    assert record.config.workers == -1
+    assert record.data_kwargs["num_parallel_calls"] == -1
+    assert {trial.config.workers for trial in record.trials} > {-1}
+    _, asked = collect(tune, make_request(tmp_path, baseline={"workers": 2}), Autotuned())
+    assert asked.speedup.baseline == FitConfig(64, 2, -1)
+
+
+def test_a_tune_with_autotune_is_drawn_and_resumed(tmp_path):
+    _, record = collect(tune, make_request(tmp_path, max_trials=4), Autotuned())
+    events, resumed = collect(tune, make_request(tmp_path, max_trials=7), Autotuned())
+    assert next(e for e in events if isinstance(e, Described)).kept == record.trials
+    assert result_files.decode(result_files.encode(resumed)) == resumed
+    axes = [plot.figure["layout"] for plot in tradeoff_plots.workers_by_queue(resumed)]
+    assert any("auto" in str(layout["yaxis"]) and "auto" in str(layout["xaxis"]) for layout in axes)
+    assert page.render(resumed)
+    assert "auto thr" in {row.fields["workers"].text for row in trial_table.trial_rows(resumed)}
+
+
+def test_autotune_is_an_error_where_the_data_is_no_tf_data(tmp_path):
+    request = make_request(tmp_path, space={"workers": [-1, 2]})
+    with pytest.raises(UsageError, match=r"tf\.data\.Dataset alone"):
+        collect(tune, request, FakeLauncher())
+
+
+def test_large_batches_that_leave_few_updates_are_not_searched_which_is_said_once(tmp_path):
+    events, record = collect(tune, make_request(tmp_path, min_updates=10, max_trials=12), FakeLauncher())
+    assert max(trial.config.batch_size for trial in record.trials) <= 200
+    notices = [e.text for e in events if isinstance(e, Notice) and "updates" in e.text]
+    assert len(notices) == 1
+    assert "above 200" in notices[0]
+    assert "min_updates: 1" in notices[0]
+    events, record = collect(tune, make_request(tmp_path, min_updates=1, max_trials=12), FakeLauncher())
+    assert max(trial.config.batch_size for trial in record.trials) > 200
+    assert not [e for e in events if isinstance(e, Notice) and "updates" in e.text]
+
+
+def test_a_bound_that_leaves_nothing_out_is_not_mentioned(tmp_path):
+    request = make_request(tmp_path, min_updates=10, space={"batch_size": [8, 64]})
+    events, _ = collect(tune, request, FakeLauncher())
+    assert not [e for e in events if isinstance(e, Notice)]
+
+
+def test_the_baseline_may_leave_few_updates(tmp_path):
+    request = make_request(tmp_path, min_updates=10, baseline={"batch_size": 512}, max_trials=12)
+    _, record = collect(tune, request, FakeLauncher())
+    assert record.speedup.baseline.batch_size == 512
+    assert {trial.config.batch_size for trial in record.trials if trial.config.batch_size > 200} <= {512}
+
+
+def test_the_sample_count_of_the_user_bounds_endless_data(tmp_path):
+    class Endless(FakeLauncher):
+        def run(self, spec):
+            made = yield from super().run(spec)
+            return replace(made, sample_count=None) if isinstance(made, Description) else made
+
+    _, record = collect(tune, make_request(tmp_path, min_updates=10, sample_count=500), Endless())
+    assert max(trial.config.batch_size for trial in record.trials) <= 50
+
+
+def test_a_result_with_few_updates_answers_only_who_allowed_them(tmp_path):
+    _, wide = collect(tune, make_request(tmp_path, min_updates=1, max_trials=12), FakeLauncher())
+    assert wide.config.batch_size > 200
+    events, record = collect(tune, make_request(tmp_path, min_updates=10, max_trials=12), FakeLauncher())
+    assert record.config.batch_size <= 200
+    kept = next(e for e in events if isinstance(e, Described)).kept
+    assert kept == tuple(trial for trial in wide.trials if trial.config.batch_size <= 200)
+    events, again = collect(tune, make_request(tmp_path, min_updates=1, max_trials=12), FakeLauncher())
+    assert again.config == wide.config
+    assert len(events) == 1
 
 
 LOOSE = Limits(None, 8192 * MIB)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from autofit.errors import UnsupportedInputError, UsageError
-from autofit.records.trial import FitConfig
+from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload import workload
-from autofit.workload.inputs.knobs import arguments_of, knobs_of, required_of
+from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, required_of
 from autofit.workload.inputs.prebuilt import refuse_unsupported
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -112,6 +112,43 @@ def test_tf_datas_names_stand_for_the_knobs():
     assert required_of(make, names.values()) == ("batch_size", "num_parallel_calls")
     assert arguments_of(names, FitConfig(8, 4, 10)) == {"batch_size": 8, "num_parallel_calls": 4, "prefetch": 10}
     assert arguments_of(names, FitConfig(8, 1, 10)) == {"batch_size": 8, "num_parallel_calls": 1, "prefetch": 1}
+
+
+def as_everybody_writes(batch_size=64, num_parallel_calls=AUTOTUNE, prefetch=AUTOTUNE):
+    pass
+
+
+class WithDefaults:
+    def __init__(self, files=(), batch_size=16, workers=4, max_queue_size=None, use_multiprocessing=True):
+        self.batch_size = batch_size
+
+
+@pytest.mark.parametrize(
+    ("data", "fixed", "autotunes", "defaults"),
+    [
+        (as_everybody_writes, {}, True, {"batch_size": 64, "workers": AUTOTUNE, "max_queue_size": AUTOTUNE}),
+        (as_everybody_writes, {}, False, {"batch_size": 64}),
+        (as_everybody_writes, {"prefetch": 2}, True, {"batch_size": 64, "workers": AUTOTUNE}),
+        (functools.partial(as_everybody_writes, batch_size=8), {}, False, {}),
+        (WithDefaults, {}, False, {"batch_size": 16, "workers": 4, "use_multiprocessing": True}),
+        (make, {"files": 1}, False, {"workers": 1}),
+        (lambda batch_size=0, workers=True, prefetch="many": None, {}, True, {}),
+    ],
+)
+def test_the_defaults_of_a_factory_are_what_it_uses_now(data, fixed, autotunes, defaults):
+    assert defaults_of(data, knobs_of(data, fixed), autotunes=autotunes) == defaults
+
+
+def test_the_attributes_of_an_object_are_what_it_uses_now():
+    assert defaults_of(WithDefaults(batch_size=24), {"batch_size": "batch_size"}, autotunes=False) == {"batch_size": 24}
+
+
+def test_data_is_described_as_it_is_written():
+    names = knobs_of(as_everybody_writes, {})
+    assert as_written(FitConfig(), as_everybody_writes, names) == FitConfig(64)
+    assert as_written(FitConfig(8, 2), as_everybody_writes, names) == FitConfig(8, 2)
+    assert as_written(FitConfig(), make, knobs_of(make, {})) == FitConfig(32)
+    assert as_written(FitConfig(), lambda batch_size, workers: None, {"workers": "workers"}) == FitConfig(32, 1)
 
 
 @pytest.mark.parametrize("data", [iter([1]), (n for n in range(3))])

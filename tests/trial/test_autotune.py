@@ -1,0 +1,114 @@
+"""`tf.data` as everybody writes it, with AUTOTUNE: what a trial reads of it, and what TensorFlow makes of it."""
+
+import threading
+import time
+
+import keras
+import numpy as np
+import pytest
+
+from autofit.errors import UsageError
+from autofit.records.states import Outcome
+from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, FitConfig
+from tests import workloads as w
+
+QUIET_SECONDS = 0.3
+SAMPLES = 480
+
+
+def make_data(batch_size=24, num_parallel_calls=AUTOTUNE, prefetch=AUTOTUNE):
+    import tensorflow as tf
+
+    x = np.zeros((SAMPLES, w.PIXELS, w.PIXELS, 3), "float32")
+    dataset = tf.data.Dataset.from_tensor_slices((x, np.zeros((SAMPLES, 1), "float32")))
+    return dataset.map(lambda x, y: (x + 1.0, y), num_parallel_calls).batch(batch_size).prefetch(prefetch)
+
+
+class WithWorkers(keras.utils.PyDataset):
+    def __init__(self, batch_size=12, **kwargs):
+        super().__init__(**{"workers": 3, "max_queue_size": 5, **kwargs})
+        self.batch_size = batch_size
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return np.zeros((self.batch_size, w.PIXELS, w.PIXELS, 3), "float32"), np.zeros((self.batch_size, 1), "float32")
+
+
+def test_the_factorys_own_values_are_described(turn, play):
+    described = play(turn(data=make_data), FitConfig(), role="describe")
+    assert described.input_kind == "tf.data"
+    assert described.sample_count == SAMPLES
+    assert described.defaults == {"batch_size": 24, "workers": AUTOTUNE, "max_queue_size": AUTOTUNE}
+    fixed = play(turn(data=make_data, data_kwargs={"prefetch": 2}), FitConfig(), role="describe")
+    assert fixed.defaults == {"batch_size": 24, "workers": AUTOTUNE}
+
+
+def test_the_values_of_a_pydataset_are_described_wherever_they_are_set(turn, play):
+    as_class = play(turn(data=WithWorkers), FitConfig(), role="describe")
+    set_in_it = {"workers": 3, "max_queue_size": 5, "use_multiprocessing": False}
+    assert as_class.defaults == {"batch_size": 12, **set_in_it}
+    as_object = play(turn(data=WithWorkers(20, workers=1)), FitConfig(), role="describe")
+    assert as_object.defaults == {"batch_size": 20, **set_in_it, "workers": 1}
+
+
+def test_arrays_have_no_values_of_their_own(turn, play):
+    x = np.zeros((SAMPLES, w.PIXELS, w.PIXELS, 3), "float32")
+    described = play(turn(data=(x, np.zeros((SAMPLES, 1), "float32"))), FitConfig(), role="describe")
+    assert described.defaults == {}
+    assert described.sample_count == SAMPLES
+
+
+@pytest.mark.parametrize("knobs", [(AUTOTUNE, AUTOTUNE), (AUTOTUNE, 4), (1, AUTOTUNE)])
+def test_a_trial_measures_autotune(turn, play, knobs):
+    measured = play(turn(data=make_data, validation=make_data), FitConfig(8, *knobs))
+    assert measured.outcome is Outcome.OK, measured.evidence
+    assert measured.samples_per_second > 0
+    assert measured.input_samples_per_second > 0
+
+
+def test_autotune_is_refused_for_a_pydataset(turn, play):
+    with pytest.raises(UsageError, match=r"workers cannot be -1 for PyDataset data.*tf\.data\.Dataset"):
+        play(turn(data=WithWorkers), FitConfig(workers=AUTOTUNE), role="describe")
+
+
+def test_validation_without_workers_goes_with_training_under_autotune(turn, play):
+    x = np.zeros((SAMPLES, w.PIXELS, w.PIXELS, 3), "float32")
+    launcher = turn(data=make_data, validation=(x, np.zeros((SAMPLES, 1), "float32")))
+    assert play(launcher, FitConfig(8, AUTOTUNE, AUTOTUNE), role="confirm").outcome is Outcome.OK
+
+
+def test_the_buffer_of_autotune_is_small_until_it_was_full_and_ran_empty():
+    """It begins with one batch, and doubles: how many it holds at last depends on how unevenly the batches are taken."""
+    import tensorflow as tf
+
+    made, lock = [], threading.Lock()
+
+    def write(number):
+        with lock:
+            made.append(number)
+        return np.float32(number)
+
+    def when_quiet():
+        count, since = -1, time.monotonic()
+        while time.monotonic() - since < QUIET_SECONDS:
+            if len(made) != count:
+                count, since = len(made), time.monotonic()
+            time.sleep(0.01)
+        return count
+
+    numbers = tf.data.Dataset.range(10_000).map(lambda n: tf.numpy_function(write, [n], tf.float32), num_parallel_calls=1)
+    batches, even, uneven = iter(numbers.prefetch(AUTOTUNE)), [], []
+    for taken in range(1, 9):
+        next(batches)
+        even.append(when_quiet() - taken)
+    taken = 8
+    for _ in range(3):
+        for _ in range(50):
+            next(batches)
+        taken += 50
+        uneven.append(when_quiet() - taken)
+    assert max(even) <= AUTOTUNE_BATCHES / 2
+    assert uneven[-1] >= 2 * max(even)
+    assert sorted(uneven) == uneven

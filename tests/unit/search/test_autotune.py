@@ -1,0 +1,171 @@
+"""AUTOTUNE in the search: a category beside the numbers of workers and queue, for `tf.data` alone."""
+
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import optuna
+import pytest
+
+from autofit.errors import UsageError
+from autofit.records.states import Outcome
+from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, KNOBS, Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.search.acquisition import FrontierSearch
+from autofit.search.config_arrays import ConfigArrays
+from autofit.search.decision import difference
+from autofit.search.sampler import FrontierSampler
+from autofit.search.space import build_space, cost, dominated_by
+from autofit.search.surrogate import host_memory
+from autofit.search.surrogate.memory import MemorySurrogate
+from autofit.search.surrogate.throughput import ThroughputSurrogate
+from autofit.storage import codec
+from tests.fakes import DESCRIPTION, MIB
+
+TF_DATA = ("batch_size", "workers", "max_queue_size")
+AUTO = FitConfig(64, AUTOTUNE, AUTOTUNE)
+CORES = 8
+
+
+def space(asked=None, knobs=TF_DATA, **changes):
+    return build_space(asked, knobs, **{"cores": CORES, "sample_count": 10_000, "autotunes": True, **changes})
+
+
+def ran(config, rate, compute=8000.0, inputs=None):
+    evidence = Evidence("ran to its end")
+    return Trial(config, Measurement(Outcome.OK, evidence, 2.0, rate, 0.01, 0.1, 20, compute, inputs or rate))
+
+
+def test_tf_data_may_leave_workers_and_queue_to_autotune():
+    assert space().workers[0] == space().max_queue_size[0] == AUTOTUNE
+    assert AUTOTUNE not in space().batch_size
+    assert AUTO in set(space().configs())
+    for knobs in (KNOBS, ("batch_size",)):
+        other = build_space(None, knobs, cores=CORES, sample_count=10_000)
+        assert all(AUTOTUNE not in values for values in other.knobs().values())
+
+
+def test_each_setting_with_autotune_is_a_point_of_its_own():
+    points = set(space({"batch_size": [64], "workers": [-1, 1, 2, 16], "max_queue_size": [-1, 4]}).configs())
+    settings = {(point.workers, point.max_queue_size) for point in points}
+    assert settings == {(-1, -1), (-1, 4), (1, -1), (1, 4), (2, -1), (16, -1), (2, 4), (16, 4)}
+    assert all(space().canonical(point) == point for point in space().configs())
+
+
+def test_a_queue_that_is_autotunes_alone_leaves_the_numbers_of_the_baseline_alone():
+    only = space({"max_queue_size": [-1]})
+    assert only.canonical(FitConfig(32, 1, 10)) == FitConfig(32, 1, 10)
+    assert only.canonical(FitConfig(32, 1, AUTOTUNE)) == FitConfig(32, 1, AUTOTUNE)
+
+
+@pytest.mark.parametrize(
+    ("asked", "autotunes", "message"),
+    [
+        ({"workers": [-1, 2]}, False, "tf.data"),
+        ({"max_queue_size": [-1]}, False, "tf.data"),
+        ({"workers": (-1, 4)}, True, "whole numbers from 0 on"),
+        ({"workers": [-2]}, True, "or -1 "),
+        ({"batch_size": [-1]}, True, "whole numbers from 1 on"),
+    ],
+)
+def test_autotune_is_refused_where_it_means_nothing(asked, autotunes, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        space(asked, autotunes=autotunes)
+    assert caught.value.key == f"space.{next(iter(asked))}"
+
+
+def test_autotune_is_named_in_words():
+    assert str(AUTO) == "batch 64, auto threads, queue auto"
+    assert str(FitConfig(64, 1, AUTOTUNE)) == "batch 64, 1 thread, queue auto"
+    assert str(FitConfig(64, None, AUTOTUNE)) == "batch 64, queue auto"
+    assert difference(AUTO, FitConfig(32, 2, 4)) == "larger batch, workers auto, queue auto"
+    assert difference(FitConfig(64, 2, AUTOTUNE), AUTO) == "workers 2"
+
+
+def test_what_is_known_is_cheaper_than_what_may_take_all_cores():
+    assert cost(FitConfig(64, 16, 32)) < cost(AUTO) < cost(FitConfig(65, 1, 10))
+    assert cost(FitConfig(64, 2, 32)) < cost(FitConfig(64, 2, AUTOTUNE)) < cost(FitConfig(64, 4, 2))
+
+
+def test_a_host_oom_at_autotune_rules_out_larger_batches_of_autotune_alone():
+    ruled_out = {
+        config
+        for config in (
+            replace(AUTO, batch_size=128),
+            replace(AUTO, batch_size=32),
+            FitConfig(128, 16, 32),
+            FitConfig(128, -1, 32),
+        )
+        if dominated_by(ConfigArrays.of([config]), AUTO, Outcome.HOST_OOM)[0]
+    }
+    assert ruled_out == {replace(AUTO, batch_size=128)}
+    assert not dominated_by(ConfigArrays.of([AUTO]), FitConfig(64, 1, 10), Outcome.HOST_OOM)[0]
+    assert dominated_by(ConfigArrays.of([FitConfig(64, 1, 10)]), AUTO, Outcome.DEVICE_OOM)[0]
+
+
+def test_autotune_counts_as_a_thread_a_core_and_as_a_queue_in_host_memory():
+    auto, numbers = ConfigArrays.of([AUTO], CORES), ConfigArrays.of([FitConfig(64, CORES, AUTOTUNE_BATCHES)])
+    for count in (host_memory.held_batches, host_memory.worker_threads, host_memory.worker_processes):
+        assert count(auto) == count(numbers)
+    surrogate = MemorySurrogate(DESCRIPTION, Limits(None, 2**33), on_cpu=False, cores=CORES)
+    assert surrogate.host(AUTO) == surrogate.host(FitConfig(64, CORES, AUTOTUNE_BATCHES))
+    parts = host_memory.host_bytes_by_part(DESCRIPTION, AUTO, 0, CORES)
+    assert parts["queue"] > AUTOTUNE_BATCHES * 64 * DESCRIPTION.sample_bytes
+    assert parts["worker_processes"] == 0
+
+
+def predicted(trials, *configs):
+    surrogate = ThroughputSurrogate(trials, cores=CORES, sample_bytes=1000, on_cpu=False)
+    return np.exp(surrogate.predict(ConfigArrays.of(configs, CORES)).mean)
+
+
+def test_a_reading_of_autotune_is_learned_for_autotune_and_hardly_for_the_numbers():
+    numbers = [ran(FitConfig(64, 1, 10), 500.0), ran(FitConfig(64, 2, 10), 1000.0), ran(FitConfig(64, 8, 10), 2000.0)]
+    before = predicted(numbers, FitConfig(128, 8, 10), replace(AUTO, batch_size=128))
+    after = predicted([*numbers, ran(AUTO, 1000.0)], FitConfig(128, 8, 10), replace(AUTO, batch_size=128))
+    assert before[1] == pytest.approx(before[0], rel=0.15)  # unknown: as many threads as cores
+    assert after[0] == pytest.approx(before[0], rel=0.15)
+    assert after[1] == pytest.approx(1000.0, rel=0.2)
+
+
+def test_workers_matter_where_the_queue_is_no_knob():
+    trials = [ran(FitConfig(64, 1), 500.0), ran(FitConfig(64, 4), 1900.0)]
+    one, four = predicted(trials, FitConfig(96, 1), FitConfig(96, 4))
+    assert four > 2.5 * one
+
+
+def test_the_present_config_is_the_first_probe_where_it_leaves_the_workers_to_autotune():
+    search = FrontierSearch(
+        space(), AUTO, replace(DESCRIPTION, footprints=()), Limits(None, 2**33), cores=CORES, on_cpu=False,
+        tolerance=0.02, risk=0.97, max_oom=2,
+    )  # fmt: skip  # one argument a line would be longer, not clearer
+    assert search.decide(()).proposal.config == replace(AUTO, batch_size=8)
+
+
+def test_optuna_stores_autotune_beside_the_trials_of_a_study_that_knew_no_autotune():
+    limits, study = Limits(None, 2**33), optuna.create_study(direction="maximize")
+    old = space(autotunes=False).knobs()
+    for trial, knobs in ((ran(FitConfig(64, 2, 10), 900.0), old), (ran(AUTO, 1000.0), space().knobs())):
+        study.add_trial(codec.frozen_trial(trial, limits, knobs))
+    assert [codec.trial_of(stored, limits).config for stored in study.trials] == [FitConfig(64, 2, 10), AUTO]
+
+
+def test_the_sampler_proposes_autotune_to_plain_optuna():
+    sampler = FrontierSampler({"batch_size": [8, 64], "workers": [-1, 1, 4], "max_queue_size": [-1, 4]}, cores=CORES)
+    study, tried = optuna.create_study(direction="maximize", sampler=sampler), []
+
+    def objective(trial):
+        tried.append(sampler.suggest(trial))
+        return float(zlib.crc32(str(tried[-1]).encode()) % 5000 + 1)  # erratic, so that TPE takes over after some trials
+
+    study.optimize(objective, n_trials=12)
+    assert len(set(tried)) == 12
+    assert {config.workers for config in tried} == {-1, 1, 4}
+    assert {config.max_queue_size for config in tried} == {-1, 4}
+    assert [codec.config_of(trial.params) for trial in study.trials] == tried
+
+
+def test_the_queue_of_autotune_counts_in_bytes():
+    narrow = Limits(None, DESCRIPTION.process_bytes + 200 * MIB)
+    surrogate = MemorySurrogate(DESCRIPTION, narrow, on_cpu=False, cores=CORES)
+    assert surrogate.fits(FitConfig(64, 1, 10))
+    assert not surrogate.fits(AUTO)
