@@ -203,5 +203,7 @@ def test_the_difference_of_two_configs_is_named(config, other, expected):
 def test_a_proposal_says_what_why_and_how_near_the_limit():
     proposal = Proposal(FitConfig(64), Reason.PROMISE, 0.123, 0.74, 0.2, 0.71, "larger batch")
     assert str(proposal) == "larger batch: predicted +12%, device memory 71% ± 3% of the limit"
-    assert str(Proposal(FitConfig(64), Reason.PROMISE, -0.04)) == "unsure, may be faster (predicted -4%)"
+    unsure = Proposal(FitConfig(64), Reason.PROMISE, -0.58, most_gain=0.3)
+    assert str(unsure) == "predicted -58%, but uncertain: up to +30% is within the 95 % interval"
+    assert str(replace(unsure, gain=-0.001)).startswith("predicted 0%, but uncertain")
     assert str(Proposal(FitConfig(64), Reason.PROBE)) == "to see how time and memory grow"

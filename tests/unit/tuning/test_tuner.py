@@ -589,8 +589,9 @@ def test_a_confirmed_rate_that_noise_explains_is_left_alone():
 
     trials = [trial(32, 1000.0, 0.02), trial(64, 1130.0, 0.02), trial(128, 1400.0, 0.5)]
     chosen = trials[0].config
-    assert selection.overlooked(trials, LOOSE, chosen, 1000.0, 0.02) is None
-    assert selection.overlooked(trials, LOOSE, chosen, 700.0, 0.02) in trials[1:]
+    assert selection.overlooked(trials, LOOSE, {chosen}, 1000.0, 0.02) is None
+    assert selection.overlooked(trials, LOOSE, {chosen}, 700.0, 0.02) in trials[1:]
+    assert selection.overlooked(trials, LOOSE, {trial.config for trial in trials}, 700.0, 0.02) is None
 
 
 class Descending:
@@ -618,9 +619,3 @@ def test_another_proposer_takes_the_place_of_autofits_own(tmp_path):
     assert len(tried) == 5
     assert record.stop_reason == "nothing is left"
     assert record.config in [trial.config for trial in record.searched]
-
-
-def test_the_cheaper_of_two_confirmed_configs_is_kept_where_both_are_within_the_tolerance():
-    small, large = FitConfig(32, 1, 10, False), FitConfig(64, 1, 10, False)
-    assert selection.cheapest({small: 990.0, large: 1000.0}, 0.02) == small
-    assert selection.cheapest({small: 900.0, large: 1000.0}, 0.02) == large
