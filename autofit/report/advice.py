@@ -36,8 +36,8 @@ def bottleneck_sentence(record: TuneRecord) -> str:
     model_rate, input_rate, rate = map(format_rate, (compute, inputs, rate_beside_ceilings(record)))
     if record.bottleneck == "compute" and inputs < compute:
         return (
-            f"compute-bound: the fit reaches {rate} of the {model_rate} samples/s of the model alone; the input alone "
-            f"makes {input_rate}, so it would limit a faster model"
+            f"compute-bound: in one run the fit reached {rate} of the {model_rate} samples/s of the model alone; the input "
+            f"alone makes {input_rate}, so it would limit a faster model"
         )
     if record.bottleneck == "compute":
         return (
@@ -46,8 +46,8 @@ def bottleneck_sentence(record: TuneRecord) -> str:
         )
     if record.bottleneck == "contention":
         return (
-            f"contention: alone the model takes {model_rate} samples/s and the input makes {input_rate}, together they "
-            f"reach {rate}; they compete for cores or memory bandwidth"
+            f"contention: in one run the model alone took {model_rate} samples/s and the input alone made {input_rate}, "
+            f"together they reached {rate}; they compete for cores or memory bandwidth"
         )
     return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
 

@@ -21,7 +21,7 @@ from autofit.records.events import Activity, Notice, TrialEnded
 from autofit.records.result import DataForm, RateEstimate, Recommendation
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.trial import Description, FitConfig, Measurement, Trial
-from autofit.records.units import format_rate
+from autofit.records.units import counted, format_rate
 from autofit.search import selection
 from autofit.search.decision import Proposer
 from autofit.storage import attributes, result_files
@@ -145,7 +145,11 @@ class Confirmation:
                     break
         if pair.chosen_failed:
             return None
-        return pair.recommendation(self._tolerance, self._limits, baseline_may_win=self._baseline_may_win)
+        choice = pair.recommendation(self._tolerance, self._limits, baseline_may_win=self._baseline_may_win)
+        if choice.challenger is not None:
+            pairs = counted(choice.challenger.speedup.pairs, "pair")
+            self._runner.emit(Notice(f"no gain shown by {pairs} of runs: the baseline keeps its place"))
+        return choice
 
     def _next_round(self, pair: Pair) -> tuple[FitConfig, ...]:
         """The configs to run next, if there is time for them; one of the two if there is only time for that."""
