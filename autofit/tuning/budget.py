@@ -24,6 +24,7 @@ SEARCH_SECONDS = 2.0
 CONFIRM_SECONDS = 4.0
 """Seconds for which a confirming run is timed."""
 
+_TRIAL_STEPS = 10  # of a trial of the search, where steps are slow
 _FURTHER_STEPS = 8  # of a confirming run than of a trial, where steps are slow: its first epoch, and validation
 _MARGIN_RATIO = 1.1  # of the expected seconds of a run: runs of one config differ by a tenth
 _FEWEST_TRIALS = 2  # that finish before three pairs take precedence: a single one has no rival
@@ -142,12 +143,14 @@ def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
     if not finished:
         return 0.0
     nearest = min(finished, key=lambda trial: (trial.config != config, _octaves(trial.config, config))).config
-    return _MARGIN_RATIO * max(_expected_seconds(t.measurement) for t in finished if t.config == nearest)
+    times_larger = max(1.0, (config.batch_size or 1) / (nearest.batch_size or 1))
+    return _MARGIN_RATIO * max(_expected_seconds(t.measurement, times_larger) for t in finished if t.config == nearest)
 
 
-def _expected_seconds(measured: Measurement) -> float:
-    """Seconds of a confirming run, from a trial of the search."""
-    return measured.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + _FURTHER_STEPS * (measured.step_seconds or 0.0)
+def _expected_seconds(measured: Measurement, times_larger: float) -> float:
+    """Seconds of a confirming run with a batch so many times as large as that of a trial of the search."""
+    steps = _FURTHER_STEPS * times_larger + _TRIAL_STEPS * (times_larger - 1)
+    return measured.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + steps * (measured.step_seconds or 0.0)
 
 
 def _octaves(config: FitConfig, other: FitConfig) -> float:

@@ -36,6 +36,7 @@ class Timed(FakeLauncher):
         super().__init__(**kwargs)
         self.now, self._describing, self._start, self._step = 0.0, describing, start, step
         self._jitter, self._seed = jitter, seed
+        self.cut = []  # what was ended at its deadline
 
     def clock(self):
         return self.now
@@ -44,6 +45,7 @@ class Timed(FakeLauncher):
         result = yield from super().run(spec)
         seconds = self.seconds_of(spec)
         if seconds > spec.deadline_seconds:
+            self.cut.append(spec)
             self.now += max(0.0, spec.deadline_seconds) + END_SECONDS
             return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
         self.now += seconds
@@ -87,13 +89,14 @@ DURATIONS = {
 }
 
 
-@given(**DURATIONS)
+@given(**{**DURATIONS, "jitter": st.sampled_from([0.0, 0.1, 0.3])})
 @settings(max_examples=30, deadline=None)
 def test_the_whole_tune_ends_within_max_seconds(tmp_path_factory, max_seconds, describing, start, step, jitter, seed):
     launcher, record = Timed(describing, start, step, jitter, seed), None
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(NoTrialFinishedError):
         _, record = timed_tune(tmp_path_factory.mktemp("tune"), patch, launcher, max_seconds=max_seconds)
     assert launcher.now <= 1.03 * max_seconds + END_SECONDS
+    assert jitter > 0 or not any(spec.role == "confirm" for spec in launcher.cut)
     if record is None:
         assert launcher.now >= max_seconds
         return
@@ -215,6 +218,7 @@ def test_the_seconds_of_a_confirming_run_follow_what_ran():
     confirmed = [*searched, trial(256, 14.0, Stage.CHOSEN), trial(256, 13.0, Stage.CHOSEN)]
     assert budget.confirming_seconds(FitConfig(256), confirmed) == 14.0
     assert budget.confirming_seconds(FitConfig(32), []) == 0.0
+    assert budget.confirming_seconds(FitConfig(512), searched) == pytest.approx(1.1 * (11.0 + (16 + 10) * 0.5))
 
 
 def test_a_single_trial_or_second_is_not_said_as_many(tmp_path):
