@@ -80,10 +80,11 @@ def tune(
         host_memory: most RAM of a trial, all its processes together: a percentage of what the machine or the container
             allows, a size ("6GiB"), or bytes.
         max_trials: most trials of the search; describing and confirming are not counted.
-        max_seconds: most seconds for the whole tune; None for no limit.
+        max_seconds: most seconds for the whole tune, what runs last is ended then; None for no limit. Time for three pairs
+            of confirming runs is kept as soon as a trial has finished; in less time no gain can be shown.
         max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout.
-        tolerance: relative loss of throughput accepted for a cheaper configuration (0.02 is 2 %): the cheapest one within
-            it of the fastest is chosen. A smaller batch is cheaper, then fewer workers, then a shorter queue.
+        tolerance: relative difference of throughput below which configurations count as equally fast (0.02 is 2 %): of
+            those within it of the fastest, the one nearest to the baseline is chosen, first by its batch size.
         risk: share of each limit that a configuration's predicted memory, uncertainty included, may reach. A lower value
             makes out-of-memory trials rarer and leaves more memory unused.
         max_oom: number of out-of-memory trials after which nothing larger than the finished trials is tried.
@@ -95,7 +96,8 @@ def tune(
         min_updates: fewest updates of the weights an epoch, full batches counted. Batch sizes that leave fewer are not
             tried, except for the baseline's. Needs a known number of samples; not used with `effective_batch_size`.
         baseline: configuration to compare with, a value for each knob. Knobs left out have the factory's own default
-            values (a PyDataset object's attributes), or else Keras's.
+            values (a PyDataset object's attributes), or else Keras's. It is the result
+            unless another is shown to be faster.
         storage: Optuna storage URL, or path of an SQLite file; None for a file in the user's data folder.
         fresh: whether to delete stored trials of the same request first.
         launch: how to start trials: fork (from a warm server, fast), plain (a new interpreter each), or auto.

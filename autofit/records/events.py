@@ -12,7 +12,10 @@ from autofit.records.trial import Description, FitConfig, Limits, Trial
 
 @dataclass(frozen=True)
 class Described:
-    """The workload is described and the search begins; `kept` are stored trials of an earlier run."""
+    """The workload is described and the search begins.
+
+    `kept` are stored trials of an earlier run; `seconds` of `max_seconds` are spent.
+    """
 
     description: Description
     limits: Limits
@@ -21,16 +24,22 @@ class Described:
     kept: tuple[Trial, ...]
     max_trials: int
     max_seconds: float | None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Activity:
-    """The current activity and its reason; `config` is None while no trial runs, `phase` until its process reports one."""
+    """The current activity and its reason.
+
+    `config` is None while no trial runs, `phase` until its process reports one. `reserved_seconds` of the time left are
+    kept for confirming.
+    """
 
     doing: str
     config: FitConfig | None = None
     phase: str | None = None
     why: str = ""
+    reserved_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,17 @@ class DataForm(Text):
     ARRAYS = "arrays"
 
 
+SHOWING_PAIRS = 3
+"""Pairs of runs below which no gain is shown: the interval of two is wider than any gain."""
+
+
 @dataclass(frozen=True)
 class Speedup:
-    """How much faster the chosen config is than the baseline.
+    """How much faster a config is than the baseline.
 
     `ratio` is the geometric mean of the paired ratios, `low` and `high` the ends of its 95 % confidence interval. All
-    three are None when the baseline did not finish; `baseline_outcome` says how it ended.
+    three are None when no pair of runs finished; `baseline_outcome` says how the baseline ended. The ratio is evidence,
+    not a gain, unless `is_shown`.
     """
 
     baseline: FitConfig
@@ -46,12 +51,68 @@ class Speedup:
     high: float | None = None
     pairs: int = 0
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether a gain is shown: by three pairs of runs or more, and an interval above 1.0."""
+        return self.pairs >= SHOWING_PAIRS and self.low is not None and self.low > 1.0
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether a loss is shown: by three pairs of runs or more, and an interval below 1.0."""
+        return self.pairs >= SHOWING_PAIRS and self.high is not None and self.high < 1.0
+
+
+@dataclass(frozen=True)
+class Challenger:
+    """A config that ran against the baseline and did not take its place, with the median rate of its runs."""
+
+    config: FitConfig
+    samples_per_second: float
+    speedup: Speedup
+
+
+class DecidedBy(Text):
+    """What decided between the chosen config and one with a higher reading."""
+
+    ESTIMATE = "estimate"
+    RERUNS = "reruns"
+    CONFIRMATION = "confirmation"
+    FAILURE = "failure"
+    TIME = "time"
+
+
+@dataclass(frozen=True)
+class RateEstimate:
+    """An estimated rate with its relative standard deviation."""
+
+    samples_per_second: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """Why the chosen config is not `passed_over`, whose `reading` is the highest of all runs.
+
+    The estimates are those of the model of the rate, from all trials of the search; with `DecidedBy.RERUNS` also from the
+    repeated runs of the finalists. They are None where no estimate decided.
+    """
+
+    passed_over: FitConfig
+    reading_samples_per_second: float
+    stage: Stage
+    decided_by: DecidedBy
+    tolerance: float
+    estimate: RateEstimate | None = None
+    chosen_estimate: RateEstimate | None = None
+
 
 @dataclass(frozen=True)
 class Recommendation:
     """The chosen config, with the figures of the runs that confirmed it.
 
-    `validation_batch_size` is set when validation fits only in smaller batches than training.
+    `validation_batch_size` is set when validation fits only in smaller batches than training. `challenger` is set when the
+    baseline kept its place. `grounds` are set when another config has the highest reading. Without `confirmed`, no time was
+    left for a confirming run, and the figures are those of the search.
     """
 
     config: FitConfig
@@ -61,6 +122,9 @@ class Recommendation:
     host_peak_bytes: int | None
     speedup: Speedup
     validation_batch_size: int | None = None
+    challenger: Challenger | None = None
+    grounds: Grounds | None = None
+    confirmed: bool = True
 
 
 @dataclass(frozen=True)
@@ -148,7 +212,8 @@ class TuneRecord(TuneLog):
 
     `choice` is the chosen config with its confirmed figures. `data_kwargs` are for the data factory (or the attributes of a
     PyDataset object), `fit_kwargs` for `Model.fit`; `optimizer_kwargs` are set when gradients are accumulated to keep the
-    `effective_batch_size`.
+    `effective_batch_size`. The compute and the input rate are ceilings from one run of the chosen config, in which the
+    whole `fit` reached `ceilings_run_samples_per_second`; a ceiling that read less than the `fit` reaches is None.
     """
 
     choice: Recommendation
@@ -162,6 +227,7 @@ class TuneRecord(TuneLog):
     description: Description
     frontier: tuple[FrontierPoint, ...]
     effective_batch_size: int | None = None
+    ceilings_run_samples_per_second: float | None = None
 
     @property
     def config(self) -> FitConfig:

@@ -31,15 +31,15 @@ def advice(record: TuneRecord) -> dict[str, str]:
 
 
 def bottleneck_sentence(record: TuneRecord) -> str:
-    """The bottleneck and the rates that show it."""
+    """The bottleneck and the rates that show it, all of one run."""
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None or record.bottleneck == "unknown":
-        return "unknown: the rates of the model alone and the input alone were not measured"
-    model_rate, input_rate, rate = map(format_rate, (compute, inputs, record.samples_per_second))
+        return _without_ceiling(record, compute, inputs)
+    model_rate, input_rate, rate = map(format_rate, (compute, inputs, rate_beside_ceilings(record)))
     if record.bottleneck == "compute" and inputs < compute:
         return (
-            f"compute-bound: the fit reaches {rate} of the {model_rate} samples/s of the model alone; the input alone "
-            f"makes {input_rate}, so it would limit a faster model"
+            f"compute-bound: in one run the fit reached {rate} of the {model_rate} samples/s of the model alone; the input "
+            f"alone makes {input_rate}, so it would limit a faster model"
         )
     if record.bottleneck == "compute":
         return (
@@ -48,10 +48,33 @@ def bottleneck_sentence(record: TuneRecord) -> str:
         )
     if record.bottleneck == "contention":
         return (
-            f"contention: alone the model takes {model_rate} samples/s and the input makes {input_rate}, together they "
-            f"reach {rate}; they compete for cores or memory bandwidth"
+            f"contention: in one run the model alone took {model_rate} samples/s and the input alone made {input_rate}, "
+            f"together they reached {rate}; they compete for cores or memory bandwidth"
         )
     return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
+
+
+def rate_beside_ceilings(record: TuneRecord) -> float:
+    """Samples per second of the whole `fit` in the run that measured the model alone and the input alone."""
+    return record.ceilings_run_samples_per_second or record.samples_per_second
+
+
+def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | None) -> str:
+    """The bottleneck where a ceiling was not measured, or read less than the whole `fit` reaches and so is left out."""
+    if record.ceilings_run_samples_per_second is None:
+        return "unknown: the rates of the model alone and the input alone were not measured"
+    if compute is None and inputs is None:
+        return (
+            "unknown: the model alone and the input alone read less than the whole fit reaches: something slowed the "
+            "machine while they were measured"
+        )
+    left_out = "model" if compute is None else "input"
+    known = f"the input alone makes {format_rate(inputs)}" if inputs is not None else ""
+    known = known or f"the model alone takes {format_rate(compute or 0.0)}"
+    return (
+        f"{record.bottleneck}-bound: {known} samples/s; the {left_out} alone read less than the whole fit reaches, which "
+        "cannot be, and is left out"
+    )
 
 
 def _noise(record: TuneRecord) -> str:

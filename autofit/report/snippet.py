@@ -12,7 +12,6 @@ import yaml
 
 from autofit.records.result import TuneRecord
 from autofit.records.trial import AUTOTUNE
-from autofit.records.units import counted
 from autofit.workload.inputs.render import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
@@ -96,20 +95,6 @@ def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
     """`data_kwargs` and `fit_kwargs`, and `optimizer_kwargs` unless empty."""
     kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
     return {**kwargs, "optimizer_kwargs": dict(record.optimizer_kwargs)} if record.optimizer_kwargs else kwargs
-
-
-def baseline_gain(record: TuneRecord) -> str:
-    """The gain over the baseline in one line."""
-    speedup = record.speedup
-    baseline = f"the baseline ({speedup.baseline})"
-    if record.config == speedup.baseline:
-        return f"{baseline} is already the fastest that fits"
-    if speedup.ratio is None:
-        return f"{baseline} failed: {speedup.baseline_outcome.value}"
-    line = f"{speedup.ratio:.2f}x {baseline}"
-    if speedup.low is not None and speedup.high is not None:
-        line += f", 95 % interval {speedup.low:.2f} to {speedup.high:.2f} from {counted(speedup.pairs, 'pair')} of runs"
-    return line
 
 
 def _model(record: TuneRecord) -> str:

@@ -24,8 +24,9 @@ import numpy as np
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, Description, FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
-from autofit.search.decision import Decision, Proposal, Reason, difference
+from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet
+from autofit.search.selection import distance
 from autofit.search.space import SearchSpace
 from autofit.search.surrogate.throughput import RatePrediction, ThroughputSurrogate
 
@@ -117,9 +118,15 @@ class FrontierSearch:
         return Decision(stop_reason=None if candidates else EXHAUSTED, fallback=reason, candidates=candidates)
 
     def _propose(
-        self, index: int, reason: Reason, feasibility: Feasibility, ran: Sequence[Trial] = (), gain: float | None = None
+        self,
+        index: int,
+        reason: Reason,
+        feasibility: Feasibility,
+        ran: Sequence[Trial] = (),
+        lead: float | None = None,
+        deviation: float = 0.0,
     ) -> Decision:
-        """Propose the config with this index; `ran` are trials with a rate, `gain` the relative gain over the best."""
+        """Propose the config with this index; `ran` have a rate, `lead` ± `deviation` is its log rate over the best."""
         config = self.feasible.configs[index]
         fitted = [t for t in ran if t.fits(self._limits)]
         best = max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0, default=None)
@@ -127,7 +134,8 @@ class FrontierSearch:
             Proposal(
                 config,
                 reason,
-                gain,
+                None if lead is None else math.expm1(lead),
+                most_gain=None if lead is None else math.expm1(lead + INTERVAL_DEVIATIONS * deviation),
                 device_share=float(feasibility.device[index]),
                 host_share=float(feasibility.host[index]),
                 likely_share=float(feasibility.likely[index]),
@@ -136,12 +144,13 @@ class FrontierSearch:
         )
 
     def _warm(self, feasibility: Feasibility) -> Decision:
-        """The cheapest config near the best that an earlier tune predicts."""
+        """The config nearest to the baseline among those near the best that an earlier tune predicts."""
         if self._warm_start is None or not feasibility.candidates.any():
             return self._probe((), feasibility)
         rates = np.where(feasibility.candidates, self._warm_start.predict(self.feasible.arrays).mean, -np.inf)
-        near = rates >= rates.max() + math.log1p(-self._tolerance)
-        return self._propose(int(np.argmax(near)), Reason.WARM_START, feasibility)
+        near = np.flatnonzero(rates >= rates.max() + math.log1p(-self._tolerance))
+        chosen = min(near, key=lambda index: distance(self.feasible.configs[index], self._baseline))
+        return self._propose(int(chosen), Reason.WARM_START, feasibility)
 
     def _probe(self, trials: Sequence[Trial], feasibility: Feasibility) -> Decision:
         """The first probe, without parallel workers unless the baseline leaves them to AUTOTUNE; then smaller ones.
@@ -174,7 +183,8 @@ class FrontierSearch:
         improvement = expected_improvement(predicted, best)
 
         def propose(chosen: int, reason: Reason) -> Decision:
-            return self._propose(chosen, reason, feasibility, ran, math.expm1(predicted.mean[chosen] - best))
+            lead = float(predicted.mean[chosen]) - best
+            return self._propose(chosen, reason, feasibility, ran, lead, float(predicted.deviation[chosen]))
 
         second = self._second_batch(ran, candidates) if self._warm_start is None else None
         if second is not None:
@@ -188,9 +198,11 @@ class FrontierSearch:
             step = self._step_to(goal, candidates, ran)
             if step is not None:
                 return propose(step, Reason.STEP)
-        if len(ran) >= _SETTLED_TRIALS and improvement[chosen] < worthwhile:
+        if improvement[chosen] >= worthwhile:
+            return propose(chosen, Reason.PROMISE)
+        if len(ran) >= _SETTLED_TRIALS:
             return self._stop(f"no other configuration is expected to gain {self._tolerance:.0%}", feasibility)
-        return propose(chosen, Reason.PROMISE)
+        return propose(chosen, Reason.PROBE)
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
         """For each config that ran, the estimated log rate (samples per second) and its standard deviation.

@@ -9,6 +9,9 @@ from typing import Protocol
 from autofit.records.states import Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 
+INTERVAL_DEVIATIONS = 2.0
+"""Standard deviations from a predicted rate to the ends of its interval of 95 %."""
+
 _CLEAR_GAIN = 0.005  # relative: below this predicted gain a config is tried for its uncertainty
 
 
@@ -26,7 +29,8 @@ class Reason(Text):
 class Proposal:
     """A config to try, why, and what is expected of it.
 
-    `gain` is the expected relative gain over the best config so far; `change` says how the config differs from that one.
+    `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of its 95 % interval;
+    `change` says how the config differs from that one.
     `device_share` and `host_share` are upper bounds of memory in units of the limits; `likely_share` is the expected value
     of the memory with the higher bound.
     """
@@ -38,17 +42,23 @@ class Proposal:
     host_share: float = 0.0
     likely_share: float = 0.0
     change: str = ""
+    most_gain: float | None = None
 
     def __str__(self) -> str:
         """Why this config, in words."""
         share = max(self.device_share, self.host_share)
         name = "device" if self.device_share >= self.host_share else "host"
         memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
-        gain = self.gain or 0.0
-        reason = str(self.reason)
-        if self.reason is Reason.PROMISE:
-            reason = f"predicted {gain:+.0%}" if gain >= _CLEAR_GAIN else f"unsure, may be faster (predicted {gain:+.0%})"
+        reason = self._prediction() if self.reason is Reason.PROMISE else str(self.reason)
         return f"{self.change}: {reason}{memory}" if self.change else f"{reason}{memory}"
+
+    def _prediction(self) -> str:
+        """The expected gain; with the upper end of its interval where that, not the gain itself, is the reason."""
+        gain = self.gain or 0.0
+        predicted = f"predicted {_percent(gain)}"
+        if gain >= _CLEAR_GAIN or self.most_gain is None:
+            return predicted
+        return f"{predicted}, but uncertain: up to {_percent(self.most_gain)} is within the 95 % interval"
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,11 @@ class Proposer(Protocol):
 
     def rates(self, trials: Sequence[Trial]) -> Mapping[FitConfig, tuple[float, float]]:
         """For each config that ran, the logarithm of its samples per second and the standard deviation of that."""
+
+
+def _percent(gain: float) -> str:
+    """A relative gain with its sign; none where it rounds to 0."""
+    return f"{gain:+.0%}" if round(gain, 2) else "0%"
 
 
 def difference(config: FitConfig, other: FitConfig) -> str:

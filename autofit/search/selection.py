@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from autofit.records.result import RateEstimate
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import cost, dominated_by
@@ -18,9 +19,13 @@ _SURPRISE_DEVIATIONS = 2.0  # of both readings' noise
 
 
 def choose(
-    trials: Sequence[Trial], limits: Limits, tolerance: float, rates: Mapping[FitConfig, float] | None = None
+    trials: Sequence[Trial],
+    limits: Limits,
+    tolerance: float,
+    baseline: FitConfig,
+    rates: Mapping[FitConfig, float] | None = None,
 ) -> Trial | None:
-    """The cheapest trial whose throughput is within `tolerance` (0.02 is 2 %) of the best; None when none fits.
+    """The trial nearest to the baseline among those within `tolerance` (0.02 is 2 %) of the best; None when none fits.
 
     Configs with a failed trial, and those that an OOM rules out, are not eligible. `rates` are estimates (samples per
     second) that replace single readings.
@@ -30,29 +35,52 @@ def choose(
     if not candidates:
         return None
     readings = {config: trial.measurement.samples_per_second or 0.0 for config, trial in candidates.items()}
-    return candidates[cheapest({**readings, **{c: r for c, r in (rates or {}).items() if c in candidates}}, tolerance)]
+    estimated = {config: rate for config, rate in (rates or {}).items() if config in candidates}
+    return candidates[nearest({**readings, **estimated}, tolerance, baseline)]
 
 
-def cheapest(rates: Mapping[FitConfig, float], tolerance: float) -> FitConfig:
-    """The cheapest config whose rate (samples per second) is within `tolerance` of the best."""
+def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig) -> FitConfig:
+    """The config nearest to the baseline among those whose rate (samples per second) is within `tolerance` of the best."""
     least = (1 - tolerance) * max(rates.values())
-    return min((config for config, rate in rates.items() if rate >= least), key=cost)
+    near = (config for config, rate in rates.items() if rate >= least)
+    return min(near, key=lambda config: (distance(config, baseline), cost(config)))
 
 
-def updated_rate(mean: float, deviation: float, measurement: Measurement) -> float:
-    """Update the estimated rate of a config by one more measurement; returns samples per second.
+def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
+    """Sort key, nearest to the baseline first: by batch size, then workers, then processes or threads, then queue size.
 
-    Args:
-        mean: logarithm of the estimated rate.
-        deviation: its standard deviation.
-        measurement: of the config; weighed against the estimate by their variances.
+    Sizes differ in octaves. Without a queue (`FitConfig.has_queue`) only the batch size counts.
     """
-    weight = deviation**2 / (deviation**2 + measurement.rate_noise**2)
-    return math.exp(mean + weight * (math.log(measurement.samples_per_second or 1.0) - mean))
+    own, its = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
+    return (
+        _octaves(own.batch_size, its.batch_size),
+        _octaves(own.workers, its.workers),
+        float(bool(own.use_multiprocessing) != bool(its.use_multiprocessing)),
+        _octaves(own.max_queue_size, its.max_queue_size),
+    )
+
+
+def _octaves(value: int | None, other: int | None) -> float:
+    """How far apart two sizes are; a size that is no count of at least 1 is an octave from every other."""
+    if value == other or value is None or other is None:
+        return 0.0
+    return abs(math.log2(value / other)) if min(value, other) > 0 else 1.0
+
+
+def updated(estimate: RateEstimate, measurement: Measurement) -> RateEstimate:
+    """Update the estimated rate of a config by one more measurement of it, weighed by their variances."""
+    variance, noise = estimate.deviation**2, measurement.rate_noise**2
+    weight, mean = variance / (variance + noise), math.log(estimate.samples_per_second)
+    updated_mean = mean + weight * (math.log(measurement.samples_per_second or 1.0) - mean)
+    return RateEstimate(math.exp(updated_mean), math.sqrt(variance * noise / (variance + noise)))
 
 
 def finalists(
-    trials: Sequence[Trial], limits: Limits, tolerance: float, estimates: Mapping[FitConfig, tuple[float, float]]
+    trials: Sequence[Trial],
+    limits: Limits,
+    tolerance: float,
+    baseline: FitConfig,
+    estimates: Mapping[FitConfig, tuple[float, float]],
 ) -> tuple[Trial, ...]:
     """The choice, preceded by its rivals: configs that, within the noise, may be faster by more than the tolerance.
 
@@ -60,9 +88,11 @@ def finalists(
         trials: all trials.
         limits: under which a trial fits.
         tolerance: see `choose`.
+        baseline: see `choose`.
         estimates: for each config the logarithm of its rate and its standard deviation.
     """
-    chosen = choose(trials, limits, tolerance, {config: math.exp(mean) for config, (mean, _) in estimates.items()})
+    rates = {config: math.exp(mean) for config, (mean, _) in estimates.items()}
+    chosen = choose(trials, limits, tolerance, baseline, rates)
     if chosen is None or chosen.config not in estimates:
         return () if chosen is None else (chosen,)
     mean, deviation = estimates[chosen.config]
@@ -77,22 +107,22 @@ def finalists(
 
 
 def overlooked(
-    trials: Sequence[Trial], limits: Limits, config: FitConfig, samples_per_second: float, noise: float
+    trials: Sequence[Trial], limits: Limits, confirmed: Collection[FitConfig], samples_per_second: float, noise: float
 ) -> Trial | None:
     """The trial whose reading exceeds the confirmed rate most; None where noise explains every reading.
 
     Args:
         trials: all trials.
         limits: under which a trial fits.
-        config: the choice.
-        samples_per_second: its confirmed rate.
+        confirmed: configs that had confirming runs, the choice among them.
+        samples_per_second: the confirmed rate of the choice.
         noise: relative standard deviation of that rate.
     """
     surprises: list[tuple[float, Trial]] = []
     for trial in eligible(trials, limits):
         lead = math.log((trial.measurement.samples_per_second or 1.0) / samples_per_second)
         explained = max(_LEAST_SURPRISE, _SURPRISE_DEVIATIONS * math.hypot(noise, trial.measurement.rate_noise))
-        if trial.config != config and lead > explained:
+        if trial.config not in confirmed and lead > explained:
             surprises.append((lead, trial))
     return max(surprises, key=lambda pair: pair[0])[1] if surprises else None
 

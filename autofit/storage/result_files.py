@@ -28,7 +28,8 @@ def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
     """Convert a record to JSON types: the choice beside the other fields, each measurement beside its config."""
     fields: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
     if isinstance(record, TuneRecord):
-        fields |= fields.pop("choice") | {"confirmed": True}
+        fields |= fields.pop("choice")
+        fields["speedup"]["is_shown"] = record.speedup.is_shown
     fields["trials"] = [_flat(trial) for trial in fields["trials"]]
     fields["runs"] = encode_runs(record.runs)
     return fields

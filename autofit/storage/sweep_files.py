@@ -23,9 +23,9 @@ _SWEEPS = TypeAdapter(SweepRecord)
 def as_csv(record: SweepRecord) -> str:
     """Render a sweep as CSV with a line per cell; sizes in bytes, rates in samples per second."""
     columns = (
-        "outcome", *KNOBS, "samples_per_second", "speedup", "speedup_low", "speedup_high", "device_peak_bytes",
-        "host_peak_bytes", "bottleneck", "compute_samples_per_second", "input_samples_per_second", "trials", "seconds",
-        "problem",
+        "outcome", *KNOBS, "samples_per_second", "speedup", "speedup_low", "speedup_high", "speedup_is_shown",
+        "device_peak_bytes", "host_peak_bytes", "bottleneck", "compute_samples_per_second", "input_samples_per_second",
+        "trials", "seconds", "problem",
     )  # fmt: skip  # one item a line would be longer, not clearer
     text = io.StringIO()
     writer = csv.DictWriter(text, [*record.axes, *columns], lineterminator="\n", restval="")
@@ -44,6 +44,7 @@ def _row(cell: Cell) -> dict[str, Any]:
         speedup = tune.speedup
         row |= {knob: getattr(tune.config, knob) for knob in KNOBS}
         row |= {"speedup": speedup.ratio, "speedup_low": speedup.low, "speedup_high": speedup.high}
+        row["speedup_is_shown"] = speedup.is_shown
         names = ("device_peak_bytes", "host_peak_bytes", "bottleneck")
         rates = ("samples_per_second", "compute_samples_per_second", "input_samples_per_second")
         row |= {name: getattr(tune, name) for name in (*names, *rates)}

@@ -1,12 +1,21 @@
-"""What a tune may spend: trials and seconds, shared between search and confirmation."""
+"""What a tune may spend: trials and seconds, shared between search and confirmation.
+
+    0 ─── describing ─── trials of the search ─── finalists once more ─── pairs of confirming runs ─── max_seconds
+                              │                          │                          │
+              each begins only if three pairs fit after it                each begins only if it fits
+
+What runs at `max_seconds` is ended.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from time import monotonic
 
-from autofit.records.states import Outcome
-from autofit.records.trial import Measurement, Trial
+from autofit.records.result import SHOWING_PAIRS
+from autofit.records.states import Outcome, Stage
+from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.tuning.settings import TuneSettings
 
 SEARCH_SECONDS = 2.0
@@ -15,7 +24,10 @@ SEARCH_SECONDS = 2.0
 CONFIRM_SECONDS = 4.0
 """Seconds for which a confirming run is timed."""
 
-_ROUNDS = 3  # fewest pairs of runs for a useful interval
+_TRIAL_STEPS = 10  # of a trial of the search, where steps are slow
+_FURTHER_STEPS = 8  # of a confirming run than of a trial, where steps are slow: its first epoch, and validation
+_MARGIN_RATIO = 1.1  # of the expected seconds of a run: runs of one config differ by a tenth
+_FEWEST_TRIALS = 2  # that finish before three pairs take precedence: a single one has no rival
 _CONFIRM_PATIENCE_RATIO = 4.0  # of the seconds that the config took in the search: only a hang takes longer
 _EXTRA_OOM_TRIALS = 6  # beyond max_trials while every trial so far ran out of memory: enough to reach batch 1 by quarters
 _HOPELESS_TRIALS = 3  # timeouts or crashes without any other outcome: the next trial fails, too
@@ -26,58 +38,130 @@ class Budget:
 
     def __init__(self, settings: TuneSettings) -> None:
         self._settings = settings
-        self._started = time.monotonic()
+        self._started = monotonic()
 
     def seconds(self) -> float:
         """Seconds spent so far."""
-        return time.monotonic() - self._started
+        return monotonic() - self._started
 
-    def stop_reason(self, trials: Sequence[Trial], earlier: int = 0) -> str | None:
-        """Why the search may run no further trial, or None; seconds are reserved for the confirmation.
+    def seconds_left(self) -> float:
+        """Seconds until `max_seconds`; infinite without it."""
+        max_seconds = self._settings.max_seconds
+        return math.inf if max_seconds is None else max(0.0, max_seconds - self.seconds())
+
+    def stop_reason(self, trials: Sequence[Trial], baseline: FitConfig, earlier: int = 0) -> str | None:
+        """Why the search may run no further trial, or None.
 
         The first `earlier` trials are of an earlier tune: the cause of their timeouts or crashes may have been repaired.
         """
         settings = self._settings
         nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
         if len(trials) >= settings.max_trials + (_EXTRA_OOM_TRIALS if nothing_fits_yet else 0):
-            return f"all {settings.max_trials} trials are spent"
+            return "the only trial is spent" if settings.max_trials == 1 else f"all {settings.max_trials} trials are spent"
         outcomes = [trial.measurement.outcome for trial in trials[earlier:]]
         if len(outcomes) >= _HOPELESS_TRIALS and set(outcomes) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
             return f"the first {len(outcomes)} trials all timed out or crashed"
-        if settings.max_seconds is not None and trials:
-            seconds = [trial.measurement.seconds for trial in trials if trial.measurement.outcome is Outcome.OK]
-            mean = sum(seconds) / len(seconds) if seconds else 0.0
-            confirming = min(2 * _ROUNDS * (mean + CONFIRM_SECONDS - SEARCH_SECONDS), settings.max_seconds / 2)
-            if self.seconds() + mean + confirming > settings.max_seconds:
-                return self.out_of_time()
+        if _trial_seconds(trials) >= self._seconds_for_trial(trials, baseline):
+            return self.out_of_time(self.reserved_seconds(trials, baseline))
         return None
 
-    def out_of_time(self) -> str:
-        """The reason for stopping when the seconds are spent."""
-        return f"the {self._settings.max_seconds:g} seconds are spent"
+    def out_of_time(self, reserved_seconds: float = 0.0) -> str:
+        """The reason for stopping when the seconds are spent, but for those reserved for confirming."""
+        seconds = self._settings.max_seconds or 0.0
+        spent = f"the {seconds:g} seconds are spent" if seconds != 1 else "the one second is spent"
+        return f"{spent}, but for those kept for confirming" if reserved_seconds and self.seconds_left() else spent
+
+    def reserved_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
+        """The part of the seconds left that is kept for confirming; 0 without `max_seconds`, or before a trial finished.
+
+        It is the time of three pairs of runs of the fastest config and the baseline; of one pair where two trials and
+        three pairs cannot be had.
+        """
+        finished = _finished(trials)
+        if self._settings.max_seconds is None or not finished:
+            return 0.0
+        best = max(finished, key=lambda trial: trial.measurement.samples_per_second or 0.0)
+        pair = sum(confirming_seconds(config, trials) for config in (best.config, baseline))
+        return pair * self._reserved_pairs(trials, baseline)
+
+    def _reserved_pairs(self, trials: Sequence[Trial], baseline: FitConfig) -> int:
+        scarce = _trial_seconds(trials) >= self._seconds_before_pairs(trials, baseline, SHOWING_PAIRS)
+        return 1 if scarce and len(_finished(trials)) < _FEWEST_TRIALS else SHOWING_PAIRS
+
+    def _seconds_before_pairs(self, trials: Sequence[Trial], baseline: FitConfig, pairs: int) -> float:
+        """The longest trial after which so many pairs of runs of its config and the baseline fit."""
+        further = _MARGIN_RATIO * (CONFIRM_SECONDS - SEARCH_SECONDS) + confirming_seconds(baseline, trials)
+        return (self.seconds_left() - pairs * further) / (1 + pairs * _MARGIN_RATIO)
+
+    def _seconds_for_trial(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
+        """How long the next trial of the search may take, so that its config, or the best so far, can be confirmed."""
+        reserved = self.reserved_seconds(trials, baseline)
+        if not reserved:
+            return self.seconds_left()
+        pairs = self._reserved_pairs(trials, baseline)
+        return min(self.seconds_left() - reserved, self._seconds_before_pairs(trials, baseline, pairs))
+
+    def trial_deadline_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
+        """How long the next trial of the search may take."""
+        return min(self._settings.max_trial_seconds, max(0.0, self._seconds_for_trial(trials, baseline)))
 
     def deadline_seconds(self) -> float:
-        """How long the next process may take."""
-        settings = self._settings
-        if settings.max_seconds is None:
-            return settings.max_trial_seconds
-        return max(min(settings.max_trial_seconds, settings.max_seconds - self.seconds()), 2 * CONFIRM_SECONDS)
+        """How long any other process may take."""
+        return min(self._settings.max_trial_seconds, self.seconds_left())
 
     def confirming_deadline_seconds(self, measured: Measurement) -> float:
-        """How long a confirming run may take, given a measurement of the search; never too short for a healthy run."""
-        return max(self.deadline_seconds(), _CONFIRM_PATIENCE_RATIO * measured.seconds)
+        """How long a confirming run may take, given a measurement of the search: enough for a slow run of that config."""
+        patience = max(self._settings.max_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured.seconds)
+        return min(patience, self.seconds_left())
 
-    def allows_reruns(self, trials: Sequence[Trial], count: int) -> bool:
-        """Whether there is time to run `count` finalists once more, and for the confirmation after it."""
-        max_seconds = self._settings.max_seconds
-        if max_seconds is None:
-            return True
-        longest = max(trial.measurement.seconds for trial in trials)
-        return self.seconds() + (count + 2 * _ROUNDS) * (longest + CONFIRM_SECONDS - SEARCH_SECONDS) <= max_seconds
+    def allows_reruns(self, finalists: Sequence[Trial], trials: Sequence[Trial], baseline: FitConfig) -> bool:
+        """Whether there is time to run these finalists once more, and then for three pairs of confirming runs."""
+        again = sum(_MARGIN_RATIO * trial.measurement.seconds for trial in finalists)
+        pair = confirming_seconds(baseline, trials) + max(confirming_seconds(t.config, trials) for t in finalists)
+        return again + SHOWING_PAIRS * pair <= self.seconds_left()
 
-    def rounds(self, chosen: Trial) -> int:
-        """How often the chosen config and the baseline run: less often when seconds run out, at least once."""
-        max_seconds = self._settings.max_seconds
-        if max_seconds is None:
-            return _ROUNDS
-        return max(1, min(_ROUNDS, int((max_seconds - self.seconds()) / (2 * chosen.measurement.seconds))))
+    def allows_pairs(self, config: FitConfig, trials: Sequence[Trial], baseline: FitConfig) -> bool:
+        """Whether there is time for as many pairs of runs of a config and the baseline as show a gain."""
+        return self.allows_runs((config, baseline) * SHOWING_PAIRS, trials)
+
+    def allows_runs(self, configs: Iterable[FitConfig], trials: Sequence[Trial]) -> bool:
+        """Whether there is time for a confirming run of each of these configs; `trials` are all that ran."""
+        return sum(confirming_seconds(config, trials) for config in configs) <= self.seconds_left()
+
+
+def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
+    """Seconds that a confirming run of a config takes, at most.
+
+    From its confirming runs among the trials; before there are any, from the trial of the config, or else from that with
+    the nearest batch size.
+    """
+    finished = _finished(trials)
+    confirming = [trial for trial in finished if trial.stage in (Stage.CHOSEN, Stage.BASELINE)]
+    own = [trial.measurement.seconds for trial in confirming if trial.config == config]
+    if own:
+        return max(own)
+    if not finished:
+        return 0.0
+    nearest = min(finished, key=lambda trial: (trial.config != config, _octaves(trial.config, config))).config
+    times_larger = max(1.0, (config.batch_size or 1) / (nearest.batch_size or 1))
+    return _MARGIN_RATIO * max(_expected_seconds(t.measurement, times_larger) for t in finished if t.config == nearest)
+
+
+def _expected_seconds(measured: Measurement, times_larger: float) -> float:
+    """Seconds of a confirming run with a batch so many times as large as that of a trial of the search."""
+    steps = _FURTHER_STEPS * times_larger + _TRIAL_STEPS * (times_larger - 1)
+    return measured.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + steps * (measured.step_seconds or 0.0)
+
+
+def _octaves(config: FitConfig, other: FitConfig) -> float:
+    return abs(math.log2((config.batch_size or 1) / (other.batch_size or 1)))
+
+
+def _trial_seconds(trials: Sequence[Trial]) -> float:
+    """Expected seconds of the next trial: the mean of those that finished, or of all where none did."""
+    seconds = [trial.measurement.seconds for trial in _finished(trials) or trials]
+    return sum(seconds) / len(seconds) if seconds else 0.0
+
+
+def _finished(trials: Sequence[Trial]) -> list[Trial]:
+    return [trial for trial in trials if trial.measurement.outcome is Outcome.OK]

@@ -4,7 +4,7 @@
         │
         └──> chosen config against the baseline, in turn ──> a rival that read far more? run it again
                     │                                              │
-              a run failed: stored, choose again             the cheaper of both within the tolerance
+              a run failed: stored, choose again             the nearer to the baseline within the tolerance
 
 Every run is stored as it ends, so that a tune that is killed continues where it was.
 """
@@ -12,45 +12,27 @@ Every run is stored as it ends, so that a tune that is killed continues where it
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from pydantic import ValidationError
 
 from autofit.records.events import Activity, Notice, TrialEnded
-from autofit.records.intervals import mean_interval
-from autofit.records.result import DataForm, Recommendation, Speedup
+from autofit.records.result import DataForm, RateEstimate, Recommendation
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.trial import Description, FitConfig, Measurement, Trial
-from autofit.records.units import format_rate
+from autofit.records.units import counted, format_rate
 from autofit.search import selection
 from autofit.search.decision import Proposer
 from autofit.storage import attributes, result_files
 from autofit.storage.study import TuningStudy
+from autofit.tuning.grounds import grounds
+from autofit.tuning.pairs import Pair
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
 
 _VALIDATION_SHRINK_FACTOR = 4  # validation that does not fit gets batches smaller by this
 
 Knobs = Mapping[str, tuple[int, ...]]
-
-
-@dataclass
-class _Pair:
-    """The runs of one chosen config and of the baseline."""
-
-    chosen: Trial
-    baseline: FitConfig
-    validation_batch_size: int | None = None
-    runs: dict[FitConfig, list[Measurement]] = field(default_factory=dict)
-    baseline_failure: Measurement | None = None
-
-    def in_turn(self, number: int) -> list[FitConfig]:
-        """The configs of a round in order, which changes from round to round."""
-        if self.baseline == self.chosen.config or self.baseline_failure is not None:
-            return [self.chosen.config]
-        order = [self.chosen.config, self.baseline]
-        return order if number % 2 == 0 else order[::-1]
 
 
 class Confirmation:
@@ -86,6 +68,9 @@ class Confirmation:
         self._reusable = [run for run in stored if run.fits(self._limits)]
         failed = {trial.number for trial in study.trials() if trial.measurement.outcome is not Outcome.OK}
         self.runs = tuple(run for run in stored if run not in self._reusable and run.number in failed)
+        self._estimates: dict[FitConfig, RateEstimate] = {}
+        self._reruns: dict[FitConfig, RateEstimate] = {}
+        self._no_time: frozenset[FitConfig] = frozenset()
 
     def run(self) -> Recommendation | None:
         """Choose and confirm; None when no trial is left to choose.
@@ -97,12 +82,28 @@ class Confirmation:
             chosen = self._rerun_finalists(finalists)
             confirmed = None if chosen is None else self._against_baseline(chosen)
             if confirmed is not None:
-                return self._against_rival(confirmed)
+                return self._explained(self._against_rival(confirmed))
         return None
 
     def _finalists(self) -> tuple[Trial, ...]:
-        trials = self._study.trials()
-        return selection.finalists(trials, self._limits, self._tolerance, self._proposer.rates(trials))
+        trials = self._affordable(self._study.trials())
+        rates = self._proposer.rates(trials)
+        self._estimates = {config: RateEstimate(math.exp(mean), deviation) for config, (mean, deviation) in rates.items()}
+        return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates)
+
+    def _affordable(self, trials: Sequence[Trial]) -> Sequence[Trial]:
+        """The trials without those whose config could not be shown to be faster in the time left, if others could."""
+        budget, baseline = self._runner.budget, self._baseline
+        slow = {t.config for t in trials if not budget.allows_pairs(t.config, trials, baseline)}
+        others = selection.eligible([t for t in trials if t.config not in slow | {baseline}], self._limits)
+        if not slow or not others:
+            return trials
+        self._no_time = frozenset(slow - {baseline})
+        return [t for t in trials if t.config not in self._no_time or t.measurement.outcome is not Outcome.OK]
+
+    def _explained(self, choice: Recommendation) -> Recommendation:
+        ran, known = (*self._study.trials(), *self.runs), (self._estimates, self._reruns, self._no_time)
+        return replace(choice, grounds=grounds(choice.config, ran, self._limits, self._tolerance, *known))
 
     def _rerun_finalists(self, finalists: Sequence[Trial]) -> Trial | None:
         """Run each finalist once more and choose; None when one failed.
@@ -111,44 +112,73 @@ class Confirmation:
         reported as its rate: the highest of several noisy readings is too high.
         """
         trials = self._study.trials()
-        if len(finalists) < 2 or not self._runner.budget.allows_reruns(trials, len(finalists)):
+        if len(finalists) < 2 or not self._runner.budget.allows_reruns(finalists, trials, self._baseline):
             return finalists[-1]
-        estimates, rates = self._proposer.rates(trials), {}
         for number, finalist in enumerate(finalists, 1):
             measurement = self._rerun(finalist.config, f"comparing finalists, {number} of {len(finalists)}")
-            if measurement is None:
+            if self._was_cut_short(measurement):
+                break
+            if measurement.outcome is not Outcome.OK:
                 return None
-            rates[finalist.config] = selection.updated_rate(*estimates[finalist.config], measurement)
-        return selection.choose(finalists, self._limits, self._tolerance, rates)
+            self._reruns[finalist.config] = selection.updated(self._estimates[finalist.config], measurement)
+        known = {**self._estimates, **self._reruns}
+        rates = {finalist.config: known[finalist.config].samples_per_second for finalist in finalists}
+        return selection.choose(finalists, self._limits, self._tolerance, self._baseline, rates)
 
-    def _rerun(self, config: FitConfig, doing: str) -> Measurement | None:
-        """Measure a config once more; None if that fails, which is stored against the config."""
-        trials, activity = self._study.trials(), Activity(doing, config)
-        trial = self._run(Stage.FINALIST, config, None, lambda: self._runner.measure_again(config, trials, activity))
-        return trial.measurement if trial.measurement.outcome is Outcome.OK else None
+    def _rerun(self, config: FitConfig, doing: str) -> Measurement:
+        """Measure a config once more; a failure is stored against it."""
+        activity = Activity(doing, config)
+        return self._run(Stage.FINALIST, config, None, lambda: self._runner.measure(config, activity)).measurement
 
     def _against_baseline(self, chosen: Trial) -> Recommendation | None:
         """Run a config and the baseline in turn; None when a run of the config failed.
 
-        A baseline that is faster by more than the tolerance takes the place of the config, if it may win.
+        The baseline takes the place of the config, if it may win, unless the config is shown to be faster.
         """
-        pair, rounds = _Pair(chosen, self._baseline), self._runner.budget.rounds(chosen)
-        for number in range(rounds):
-            for config in pair.in_turn(number):
-                is_chosen = config == chosen.config
-                name = "the chosen config" if is_chosen else "the baseline"
-                activity = Activity(f"confirming {name}, run {number + 1} of {rounds}", config)
-                confirm = self._confirm_chosen if is_chosen else self._confirm
-                measurement = confirm(pair, config, activity)
-                if measurement.outcome is Outcome.OK:
-                    pair.runs.setdefault(config, []).append(measurement)
-                elif is_chosen:
-                    return None
-                else:
-                    pair.baseline_failure = measurement
-        return _recommendation(pair, self._tolerance if self._baseline_may_win else math.inf)
+        tried = [t for t in self._study.trials() if t.config == self._baseline]
+        pair = Pair(chosen, self._baseline, next((t for t in tried if t.measurement.outcome is Outcome.OK), None))
+        while configs := self._next_round(pair):
+            pair.rounds += 1
+            for config in configs:
+                self._run_of_pair(pair, config)
+                if pair.is_over:
+                    break
+        if pair.chosen_failed:
+            return None
+        choice = pair.recommendation(self._tolerance, self._limits, baseline_may_win=self._baseline_may_win)
+        if choice.challenger is not None:
+            pairs = counted(choice.challenger.speedup.pairs, "pair")
+            self._runner.emit(Notice(f"no gain shown by {pairs} of runs: the baseline keeps its place"))
+        return choice
 
-    def _confirm_chosen(self, pair: _Pair, config: FitConfig, activity: Activity) -> Measurement:
+    def _next_round(self, pair: Pair) -> tuple[FitConfig, ...]:
+        """The configs to run next, if there is time for them; one of the two if there is only time for that."""
+        if pair.is_over or pair.rounds >= pair.most_rounds(self._tolerance):
+            return ()
+        budget, ran = self._runner.budget, (*self._study.trials(), *self.runs)
+        configs = pair.next_round()
+        if budget.allows_runs(configs, ran):
+            return configs
+        single = self._baseline if self._baseline_may_win and pair.baseline_failure is None else pair.chosen.config
+        return (single,) if pair.rounds == 0 and budget.allows_runs((single,), ran) else ()
+
+    def _run_of_pair(self, pair: Pair, config: FitConfig) -> None:
+        """Run one config of a pair, and note how it ended."""
+        is_chosen = config == pair.chosen.config
+        name = "the chosen config" if is_chosen else "the baseline"
+        doing = f"confirming {name}, run {pair.rounds} of {pair.most_rounds(self._tolerance)}"
+        confirm = self._confirm_chosen if is_chosen else self._confirm
+        measurement = confirm(pair, config, Activity(doing, config))
+        if measurement.outcome is Outcome.OK:
+            pair.runs.setdefault(config, []).append(measurement)
+        elif self._was_cut_short(measurement):
+            pair.out_of_time = True
+        elif is_chosen:
+            pair.chosen_failed = True
+        else:
+            pair.baseline_failure = measurement
+
+    def _confirm_chosen(self, pair: Pair, config: FitConfig, activity: Activity) -> Measurement:
         """Run the chosen config, with ever smaller batches for validation while only that does not fit."""
         measurement = self._confirm(pair, config, activity)
         while self._only_validation_failed(config, measurement, pair.validation_batch_size):
@@ -160,7 +190,7 @@ class Confirmation:
             measurement = self._confirm(pair, config, activity)
         return measurement
 
-    def _confirm(self, pair: _Pair, config: FitConfig, activity: Activity) -> Measurement:
+    def _confirm(self, pair: Pair, config: FitConfig, activity: Activity) -> Measurement:
         measured = [t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second]
         reference = measured[0] if measured else pair.chosen.measurement
         size = pair.validation_batch_size if config == pair.chosen.config else None
@@ -170,29 +200,39 @@ class Confirmation:
     def _against_rival(self, confirmed: Recommendation) -> Recommendation:
         """Confirm a config whose rate in the search is far above the confirmed one, if a second run repeats it.
 
-        Returns the cheaper of the two within the tolerance of the faster.
+        Returns the one that is shown to be faster than the baseline; where both are, or neither, the one nearer to it
+        within the tolerance of the faster.
         """
         trials, rate = self._study.trials(), confirmed.samples_per_second
         noise = (confirmed.spread or 0.0) / 2
-        rival = selection.overlooked(trials, self._limits, confirmed.config, rate, noise)
-        if rival is None or not self._runner.budget.allows_reruns(trials, 1):
+        compared = {confirmed.config, *(run.config for run in self.runs if run.stage in (Stage.CHOSEN, Stage.BASELINE))}
+        rival = selection.overlooked(trials, self._limits, compared, rate, noise)
+        if rival is None or not self._runner.budget.allows_reruns((rival,), trials, self._baseline):
             return confirmed
         self._runner.emit(
             Notice(f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial, which runs again")
         )
         rerun = self._rerun(rival.config, "comparing again")
-        rates = [run.samples_per_second or 0.0 for run in (rerun, rival.measurement) if run is not None]
-        rival_rate = math.sqrt(math.prod(rates)) if rerun is not None else 0.0
-        second = self._against_baseline(rival) if rival_rate > (1 + self._tolerance) * rate else None
-        if second is None:
+        if rerun.outcome is not Outcome.OK:
             return confirmed
-        best = selection.cheapest({r.config: r.samples_per_second for r in (confirmed, second)}, self._tolerance)
-        return second if best == second.config else confirmed
+        known = self._estimates.get(rival.config, RateEstimate(_rate(rival.measurement), rival.measurement.rate_noise))
+        self._reruns[rival.config] = selection.updated(known, rerun)
+        repeated = math.sqrt(_rate(rerun) * _rate(rival.measurement)) > (1 + self._tolerance) * rate
+        second = self._against_baseline(rival) if repeated else None
+        if second is None or second.config == confirmed.config:
+            return confirmed
+        if confirmed.speedup.is_shown is not second.speedup.is_shown:
+            return confirmed if confirmed.speedup.is_shown else second
+        rates = {choice.config: choice.samples_per_second for choice in (confirmed, second)}
+        return second if selection.nearest(rates, self._tolerance, self._baseline) == second.config else confirmed
 
     def _run(
         self, stage: Stage, config: FitConfig, validation_batch_size: int | None, measure: Callable[[], Measurement]
     ) -> Trial:
-        """Run a trial after the search, or reuse the run of a tune that was killed; a failure counts against its config."""
+        """Run a trial after the search, or reuse the run of a tune that was killed.
+
+        A failure counts against its config; a run that `max_seconds` cut short is none, and is not kept.
+        """
         key = stage, config, validation_batch_size
         trial = next((run for run in self._reusable if (run.stage, run.config, run.validation_batch_size) == key), None)
         if trial is not None:
@@ -200,6 +240,8 @@ class Confirmation:
         else:
             measurement = require_user_code_ran(measure())
             trial = Trial(config, measurement, stage=stage, validation_batch_size=validation_batch_size)
+        if self._was_cut_short(trial.measurement):
+            return trial
         failed = trial.measurement.outcome is not Outcome.OK
         may_shrink = self._only_validation_failed(config, trial.measurement, validation_batch_size)
         if failed and stage is not Stage.BASELINE and not may_shrink:
@@ -214,52 +256,13 @@ class Confirmation:
         in_validation = measurement.outcome.is_oom and measurement.evidence.phase == Phase.VALIDATION
         return self._may_shrink and in_validation and (size or config.batch_size or 1) > 1
 
-
-def _recommendation(pair: _Pair, baseline_tolerance: float) -> Recommendation:
-    """Recommend the chosen config of a pair; the baseline if it is faster by more than the tolerance."""
-    baseline, runs = pair.baseline, pair.runs[pair.chosen.config]
-    no_speedup = Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, len(runs))
-    if pair.baseline_failure is not None:
-        return _recommend(pair.chosen, runs, Speedup(baseline, pair.baseline_failure.outcome), pair.validation_batch_size)
-    if baseline == pair.chosen.config:
-        return _recommend(pair.chosen, runs, no_speedup, pair.validation_batch_size)
-    speedup = _speedup(baseline, runs, pair.runs[baseline])
-    if speedup.ratio is not None and speedup.ratio < 1 - baseline_tolerance:
-        first = Trial(baseline, pair.runs[baseline][0])
-        return _recommend(first, pair.runs[baseline], no_speedup, pair.validation_batch_size)
-    return _recommend(pair.chosen, runs, speedup, pair.validation_batch_size)
+    def _was_cut_short(self, measurement: Measurement) -> bool:
+        """Whether a run ended with the seconds of the tune, which says nothing about its config."""
+        return measurement.outcome is Outcome.TIMEOUT and not self._runner.budget.seconds_left()
 
 
-def _speedup(baseline: FitConfig, chosen_runs: Sequence[Measurement], baseline_runs: Sequence[Measurement]) -> Speedup:
-    """The geometric mean of the ratios of neighbouring runs, with Student's 95 % interval of their logarithms."""
-    logs = [
-        math.log((chosen.samples_per_second or 0) / (base.samples_per_second or 1))
-        for chosen, base in zip(chosen_runs, baseline_runs, strict=True)
-    ]
-    mean, half_width = mean_interval(logs)
-    low, high = (math.exp(mean - half_width), math.exp(mean + half_width)) if len(logs) > 1 else (None, None)
-    return Speedup(baseline, Outcome.OK, math.exp(mean), low, high, len(logs))
-
-
-def _recommend(
-    trial: Trial, runs: Sequence[Measurement], speedup: Speedup, validation_batch_size: int | None
-) -> Recommendation:
-    rates = [m.samples_per_second or 0.0 for m in runs]
-    mean, half_width = mean_interval(rates)
-    everything = [trial.measurement, *runs]
-    return Recommendation(
-        config=trial.config,
-        samples_per_second=statistics.median(rates),
-        spread=half_width / mean if len(rates) > 1 else runs[0].spread,
-        device_peak_bytes=_peak([m.device_peak_bytes for m in everything]),
-        host_peak_bytes=_peak([m.host_peak_bytes for m in everything]),
-        speedup=speedup,
-        validation_batch_size=validation_batch_size,
-    )
-
-
-def _peak(readings: Sequence[int | None]) -> int | None:
-    return max((reading for reading in readings if reading is not None), default=None)
+def _rate(measurement: Measurement) -> float:
+    return measurement.samples_per_second or 0.0
 
 
 def _store_runs(study: TuningStudy, runs: Sequence[Trial]) -> None:

@@ -17,6 +17,8 @@ _LIFTED_HOST_SHARE = 0.95  # of the available RAM: the limit while the smallest 
 
 def no_result_error(runner: TrialRunner, trials: Sequence[Trial], earlier: int) -> NothingFitsError | NoTrialFinishedError:
     """The error for a tune without a finished trial; the first `earlier` trials are of an earlier tune."""
+    if not runner.budget.seconds_left():
+        return out_of_time_error(runner, "a trial finished")
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
         return nothing_fits_error(runner, min(ooms, key=lambda trial: cost(trial.config)))
@@ -25,6 +27,11 @@ def no_result_error(runner: TrialRunner, trials: Sequence[Trial], earlier: int) 
     last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
     kept = f"; {earlier} of them of an earlier tune, which --fresh deletes" if earlier else ""
     return NoTrialFinishedError(f"no trial finished ({counts}{kept}); the last one: {last}")
+
+
+def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:
+    """The error for a tune whose seconds are spent before something happened."""
+    return NoTrialFinishedError(f"{runner.budget.out_of_time()} before {before}. Raise max_seconds")
 
 
 def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from autofit.errors import NothingFitsError, UsageError
 from autofit.records.events import Notice
+from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, Description, FitConfig, Trial
 from autofit.records.units import counted
 from autofit.search.decision import Proposer
@@ -15,7 +16,7 @@ from autofit.search.space import SearchSpace, build_space, largest_batch
 from autofit.search.surrogate.memory import least_device_bytes
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
-from autofit.tuning.failure import nothing_fits_error
+from autofit.tuning.failure import nothing_fits_error, out_of_time_error
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 from autofit.workload import accumulation
@@ -53,6 +54,8 @@ def describe(runner: TrialRunner) -> Description:
     described = runner.describe(baseline, batch_sizes=sizes)
     if isinstance(described, Description):
         return described
+    if described.outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
+        raise out_of_time_error(runner, "the model and the data were built")
     if not described.outcome.is_oom:
         raise not_described(described)
     smallest = replace(baseline, batch_size=1, workers=1, use_multiprocessing=False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.result import Bottleneck, FailedTune, Recommendation, TuneLog, TuneRecord
-from autofit.records.trial import Description
+from autofit.records.trial import Description, Measurement
 from autofit.search import frontier
 from autofit.storage import attributes, result_files
 from autofit.storage.codec import METRIC
@@ -17,6 +19,7 @@ from autofit.workload import accumulation, fit_options
 from autofit.workload.inputs.render import render_kwargs
 
 _WAITING_SHARE = 0.05  # of a step: TensorFlow's profiler calls a step that waits less not input-bound
+_CEILING_NOISE = 0.05  # relative: ceilings are timed for half a second to a second, and read up to this much low
 _CEILING_SHARE = 0.85  # of the lower ceiling: a rate below it is limited by both sides together
 
 
@@ -36,18 +39,17 @@ def record(
     fit_kwargs = {**tuned_kwargs, **users}
     if choice.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
         fit_kwargs["validation_batch_size"] = choice.validation_batch_size
-    measured = next((trial.measurement for trial in log.trials if trial.config == config), None)
-    compute = measured.compute_samples_per_second if measured else None
-    inputs = measured.input_samples_per_second if measured else None
+    ceilings = ceilings_of(choice, [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config])
     return TuneRecord(
         **{**_fields(log), "description": description},
         choice=choice,
         fit_kwargs=fit_kwargs,
         data_kwargs=data_kwargs,
         optimizer_kwargs=accumulation.optimizer_kwargs(config.batch_size, settings.effective_batch_size),
-        bottleneck=decide_bottleneck(choice.samples_per_second, compute, inputs),
-        compute_samples_per_second=compute,
-        input_samples_per_second=inputs,
+        bottleneck=ceilings.bottleneck,
+        compute_samples_per_second=ceilings.compute_samples_per_second,
+        input_samples_per_second=ceilings.input_samples_per_second,
+        ceilings_run_samples_per_second=ceilings.samples_per_second,
         stop_reason=stop_reason,
         frontier=frontier.frontier(log.trials, request.limits),
         effective_batch_size=settings.effective_batch_size,
@@ -80,6 +82,44 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
     if isinstance(result, TuneRecord):
         chosen, rate = str(result.config), result.samples_per_second
     study.set_user_attributes({"chosen": chosen, METRIC: rate})
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The three rates of one run, and what limits the rate; a ceiling that the run contradicts is None."""
+
+    bottleneck: Bottleneck = Bottleneck.UNKNOWN
+    samples_per_second: float | None = None
+    compute_samples_per_second: float | None = None
+    input_samples_per_second: float | None = None
+
+
+def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> Ceilings:
+    """The ceilings of the choice, from the run of it whose rate is nearest to the confirmed one.
+
+    A ceiling below the rate that the whole `fit` reaches is left out: the machine was slower when it was measured. The
+    other then tells the bottleneck.
+    """
+    complete = [
+        (m.samples_per_second, m.compute_samples_per_second, m.input_samples_per_second)
+        for m in measured
+        if m.samples_per_second and m.compute_samples_per_second and m.input_samples_per_second
+    ]
+    if not complete:
+        return Ceilings()
+    confirmed = choice.samples_per_second
+    rate, compute, inputs = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
+    reached = max(rate, confirmed)
+    compute_holds, input_holds = (ceiling >= reached / (1 + _CEILING_NOISE) for ceiling in (compute, inputs))
+    if compute_holds and input_holds:
+        bottleneck = decide_bottleneck(reached, compute, inputs)
+    elif compute_holds:
+        bottleneck = Bottleneck.COMPUTE if reached >= (1 - _WAITING_SHARE) * compute else Bottleneck.INPUT
+    elif input_holds:
+        bottleneck = Bottleneck.INPUT if reached >= _CEILING_SHARE * inputs else Bottleneck.COMPUTE
+    else:
+        bottleneck = Bottleneck.UNKNOWN
+    return Ceilings(bottleneck, rate, compute if compute_holds else None, inputs if input_holds else None)
 
 
 def decide_bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -> Bottleneck:

@@ -41,15 +41,19 @@ class TrialRunner:
         spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS)
         return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
-    def search_trial(self, config: FitConfig, trials: Sequence[Trial], activity: Activity) -> Measurement:
+    def search_trial(
+        self, config: FitConfig, trials: Sequence[Trial], activity: Activity, deadline_seconds: float
+    ) -> Measurement:
         """Measure a config as long as it may beat the best of `trials`; their compute rates are not measured again."""
         best = max((t.measurement.samples_per_second or 0.0 for t in trials), default=0.0)
-        spec = replace(self._search_spec(config, trials), rate_to_beat=_PROMISING_RATIO * best)
+        same_step = [t.measurement.compute_samples_per_second for t in trials if t.config.batch_size == config.batch_size]
+        spec = replace(
+            self._spec(Role.MEASURE, config, SEARCH_SECONDS),
+            deadline_seconds=deadline_seconds,
+            rate_to_beat=_PROMISING_RATIO * best,
+            compute_samples_per_second=next((rate for rate in same_step if rate), None),
+        )
         return self._measured(spec, activity)
-
-    def measure_again(self, config: FitConfig, trials: Sequence[Trial], activity: Activity) -> Measurement:
-        """Measure a config of `trials` once more, in full."""
-        return self._measured(self._search_spec(config, trials), activity)
 
     def confirm(
         self, config: FitConfig, measured: Measurement, activity: Activity, validation_batch_size: int | None
@@ -70,13 +74,6 @@ class TrialRunner:
             validation_batch_size=validation_batch_size,
         )
         return self._measured(spec, activity)
-
-    def _search_spec(self, config: FitConfig, trials: Sequence[Trial]) -> TrialSpec:
-        same_step = [t.measurement.compute_samples_per_second for t in trials if t.config.batch_size == config.batch_size]
-        return replace(
-            self._spec(Role.MEASURE, config, SEARCH_SECONDS),
-            compute_samples_per_second=next((rate for rate in same_step if rate), None),
-        )
 
     def _spec(self, role: Role, config: FitConfig, measure_seconds: float = 0.0) -> TrialSpec:
         return TrialSpec(

@@ -140,6 +140,7 @@ class _Tuning:
                 earlier_trials,
                 settings.max_trials,
                 settings.max_seconds,
+                self._describing_seconds,
             )
         )
         for notice in notices(prepared, stale):
@@ -147,22 +148,24 @@ class _Tuning:
 
     def _search(self, study: TuningStudy, proposer: Proposer, prepared: Prepared, earlier: int) -> str:
         """Propose, run and store trials; returns the reason for stopping."""
-        settings, announced = self._request.settings, False
+        settings, budget, announced = self._request.settings, self._runner.budget, False
         while True:
             trials = study.trials()
             decision = proposer.propose(trials)
-            reason = decision.stop_reason or self._runner.budget.stop_reason(trials, earlier)
+            reason = decision.stop_reason or budget.stop_reason(trials, prepared.baseline, earlier)
             if reason is not None or decision.proposal is None:
                 return reason or "nothing more was proposed"
             if decision.fallback is not None and not announced:
                 announced = True
                 self._emit(Notice(decision.fallback))
             config, why = decision.proposal.config, str(decision.proposal)
-            activity = Activity(f"trial {len(trials) + 1} of at most {settings.max_trials}", config, why=why)
-            deadline_seconds = self._runner.budget.deadline_seconds()
-            measurement = self._runner.search_trial(config, trials, activity)
+            reserved = budget.reserved_seconds(trials, prepared.baseline)
+            doing = f"trial {len(trials) + 1} of at most {settings.max_trials}"
+            activity = Activity(doing, config, why=why, reserved_seconds=reserved)
+            deadline_seconds = budget.trial_deadline_seconds(trials, prepared.baseline)
+            measurement = self._runner.search_trial(config, trials, activity, deadline_seconds)
             if measurement.outcome is Outcome.TIMEOUT and deadline_seconds < settings.max_trial_seconds:
-                return self._runner.budget.out_of_time()  # the budget was too short, not the config too slow
+                return budget.out_of_time(reserved)  # the budget was too short, not the config too slow
             trial = study.add(Trial(config, measurement, why), prepared.space.knobs())
             self._emit(TrialEnded(trial))
             require_user_code_ran(measurement)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import optuna
 
+from autofit.records.result import RateEstimate
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search import selection
@@ -161,14 +162,18 @@ class Autofit(Peer):
     def finish(self, case, tried, draw):
         trials, again = [Trial(c, m) for c, m in tried], []
         estimates = self._last.rates(trials) if self._races else {}
-        finalists, rates = selection.finalists(trials, case.limits, self._tolerance, estimates), {}
+        baseline, rates = nearest(case.space, KERAS_DEFAULTS), {}
+        finalists = selection.finalists(trials, case.limits, self._tolerance, baseline, estimates)
         for trial in finalists if self._races and len(finalists) > 1 else ():
             again.append((trial.config, self._seen(case.run(trial.config, draw))))
             if again[-1][1].outcome is not Outcome.OK:
                 rates = {}
                 break
-            rates[trial.config] = selection.updated_rate(*estimates[trial.config], again[-1][1])
-        chosen = selection.choose(finalists if rates else trials, case.limits, self._tolerance, rates)
+            mean, deviation = estimates[trial.config]
+            rates[trial.config] = selection.updated(
+                RateEstimate(math.exp(mean), deviation), again[-1][1]
+            ).samples_per_second
+        chosen = selection.choose(finalists if rates else trials, case.limits, self._tolerance, baseline, rates)
         return (chosen.config if chosen else None), again
 
     def _seen(self, measurement):

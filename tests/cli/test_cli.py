@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 AUTOFIT = str(Path(sys.executable).parent / "autofit")
 WORKLOAD = f"build_model: {ROOT}/tests/workloads.py:build_model\ndata: {ROOT}/tests/workloads.py:"
 SMALL = (
-    "data_kwargs: {seconds: 0.02, length: 40}\nmax_trials: 3\nstorage: trials.db\n"
+    "data_kwargs: {seconds: 0.02, length: 40}\nmax_trials: 3\nmax_seconds: 100\nstorage: trials.db\n"
     "space: {batch_size: [32, 64], workers: [1, 2], max_queue_size: [4], use_multiprocessing: [false]}\n"
 )
 

@@ -77,7 +77,7 @@ def driver(
     elif not visible:
         yield warning(
             "gpu",
-            f"CUDA_VISIBLE_DEVICES={named} hides all {len(installed)} GPUs: trials run on the CPU",
+            f"CUDA_VISIBLE_DEVICES={named} hides {counted(len(installed), 'GPU')}: trials run on the CPU",
             "Run unset CUDA_VISIBLE_DEVICES.",
         )
     elif len(visible) < len(installed):

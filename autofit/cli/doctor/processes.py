@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from autofit.cli.doctor.findings import Finding, ok, warning
-from autofit.records.units import format_bytes
+from autofit.records.units import counted, format_bytes
 
 _LEAST_FILES = 1024  # Linux's default
 _LEAST_PROCESSES = 512  # threads count, and TensorFlow starts several per core
@@ -26,8 +26,8 @@ def cores(machine_cores: int, visible: int, quota: float | None) -> Finding:
         threads = max(1, math.floor(quota))
         return warning(
             "cores",
-            f"{detail}, but the cgroup's quota is {quota:.3g}: TensorFlow starts {visible} threads, and the kernel stops "
-            "all of them when they exhaust the quota",
+            f"{detail}, but the cgroup's quota is {quota:.3g}: TensorFlow starts {counted(visible, 'thread')}, and "
+            "the kernel stops all of them when the quota is exhausted",
             f"Use docker run --cpuset-cpus instead of --cpus, or export TF_NUM_INTRAOP_THREADS={threads}.",
         )
     if visible == 1:

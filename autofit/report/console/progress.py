@@ -86,7 +86,8 @@ class Progress:
             self._print(event.text)
         else:
             if event.doing != self._activity.doing and (event.config is None or event.why):
-                self._print_plain(f"{event.doing}{self._time_left()}\n    {event.why}" if event.why else event.doing)
+                left = self._time_left(event.reserved_seconds)
+                self._print_plain(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing)
             self._activity = event
         if self._view is not None:
             self._view.draw(self._draw(), at_once=isinstance(event, TrialEnded))
@@ -94,7 +95,7 @@ class Progress:
     def _described(self, event: Described) -> None:
         self._limits, self._max_trials = event.limits, event.max_trials
         if event.max_seconds is not None:
-            self._deadline = time.monotonic() + event.max_seconds
+            self._deadline = time.monotonic() + event.max_seconds - event.seconds
         self._rows = [("kept", trial) for trial in event.kept]
         d, cores = event.description, counted(event.machine.cores, "core")
         lines = [
@@ -135,7 +136,8 @@ class Progress:
         if not now.doing:
             return []
         details = ", ".join(part for part in (str(now.config or ""), now.phase) if part)
-        lines = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{self._time_left()}", style="dim")]
+        left = self._time_left(now.reserved_seconds)
+        lines = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{left}", style="dim")]
         return [*lines, Text(f"     why: {now.why}", style="dim")] if now.why else [*lines]
 
     def _last_rows(self, lines: int) -> list[RenderableType]:
@@ -149,9 +151,13 @@ class Progress:
         count = Text(f"… {counted(earlier, 'earlier trial')}", style="dim")
         return [count, trial_table(self._rows, self._limits, skip=earlier, no_wrap=True)]
 
-    def _time_left(self) -> str:
+    def _time_left(self, reserved_seconds: float = 0.0) -> str:
+        """The time left, and the part of it that is kept for confirming."""
         seconds = self._seconds_left()
-        return f" (about {format_seconds(seconds)} left)" if seconds else ""
+        if not seconds:
+            return ""
+        kept = f", {format_seconds(min(seconds, reserved_seconds))} of it kept for confirming" if reserved_seconds else ""
+        return f" (about {format_seconds(seconds)} left{kept})"
 
     def _seconds_left(self) -> float | None:
         """Seconds until max_seconds, or until max_trials at the pace so far, whichever is sooner."""

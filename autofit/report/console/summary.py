@@ -11,8 +11,9 @@ from rich.text import Text
 from autofit.records.result import TuneRecord
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report.advice import advice, updates_sentence
+from autofit.report.choice import gain_sentence, why_not_highest
 from autofit.report.console.trial_table import trial_table
-from autofit.report.snippet import baseline_gain, render
+from autofit.report.snippet import render
 
 
 def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
@@ -23,12 +24,15 @@ def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
         with_advice: whether to explain the bottleneck, the learning rate and the like in sentences.
     """
     spread = f" (±{record.spread:.0%})" if record.spread is not None else ""
+    source = "confirmed in fresh processes" if record.choice.confirmed else "read once in the search: no time to confirm it"
+    why = why_not_highest(record)
     explained = advice(record) if with_advice else {"bottleneck": record.bottleneck, "updates": updates_sentence(record)}
     searched = f"{record.stop_reason}; {counted(len(record.searched), 'trial')}, {format_seconds(record.seconds)} in all"
     figures = [
         ("chosen", str(record.config)),
-        ("rate", f"{format_rate(record.samples_per_second)} samples/s{spread}, confirmed in fresh processes"),
-        ("gain", baseline_gain(record)),
+        ("rate", f"{format_rate(record.samples_per_second)} samples/s{spread}, {source}"),
+        ("gain", gain_sentence(record)),
+        *([("why", why)] if why else []),
         *((label, text) for label, text in explained.items() if text),
         ("device", _margin(record.device_peak_bytes, record.limits.device_bytes)),
         ("host", _margin(record.host_peak_bytes, record.limits.host_bytes)),

@@ -11,6 +11,7 @@ from rich.text import Text
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import Cell, CellOutcome, SweepRecord
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
+from autofit.report.choice import gain_figure
 from autofit.report.console.summary import labelled
 from autofit.report.wording import cell_label, short_names
 
@@ -50,12 +51,11 @@ def _result(cell: Cell) -> list[RenderableType]:
     record = cell.found
     if not isinstance(record, TuneRecord):
         return [Text(cell.outcome, style=_STYLES[cell.outcome])]
-    ratio = record.speedup.ratio
     peak = record.host_peak_bytes if record.device_peak_bytes is None else record.device_peak_bytes
     return [
         str(record.config),
         format_rate(record.samples_per_second),
-        "-" if ratio is None else f"{ratio:.2f}x",
+        gain_figure(record) or "-",
         "-" if peak is None else format_bytes(peak),
         record.bottleneck,
     ]

@@ -11,8 +11,8 @@ from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.sweep import SweepRecord
 from autofit.records.trial import Description
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
-from autofit.report import snippet
-from autofit.report.advice import advice
+from autofit.report.advice import advice, bottleneck_sentence, rate_beside_ceilings
+from autofit.report.choice import gain_evidence, gain_figure, gain_sentence, why_not_highest
 from autofit.report.html import style, tradeoff_plots
 from autofit.report.html.trial_table import NONE
 from autofit.report.wording import limits_in_words
@@ -32,11 +32,12 @@ class Tile:
 def tiles(record: TuneRecord) -> list[Tile]:
     """The key figures of a result."""
     spread = f"±{record.spread:.0%}, " if record.spread is not None else ""
+    source = "confirmed in fresh processes" if record.choice.confirmed else "read once in the search: no time to confirm it"
     bottleneck = {"compute": "the model", "input": "the input", "contention": "contention"}.get(
         record.bottleneck, "unknown"
     )
     return [
-        Tile("Throughput", format_rate(record.samples_per_second), f"{spread}confirmed in fresh processes", "samples/s"),
+        Tile("Throughput", format_rate(record.samples_per_second), f"{spread}{source}", "samples/s"),
         _gain(record),
         _margin("Device memory", record.device_peak_bytes, record.limits.device_bytes),
         _margin("Host memory", record.host_peak_bytes, record.limits.host_bytes),
@@ -46,7 +47,9 @@ def tiles(record: TuneRecord) -> list[Tile]:
 
 def sentences(record: TuneRecord) -> dict[str, str]:
     """The result in sentences, by subject."""
-    return {"gain": snippet.baseline_gain(record), **advice(record), "search": record.stop_reason}
+    why = why_not_highest(record)
+    explained = {"gain": gain_sentence(record), **({"why": why} if why else {}), **advice(record)}
+    return {**explained, "search": record.stop_reason}
 
 
 def origin(record: TuneLog | SweepRecord) -> str:
@@ -135,14 +138,15 @@ def needed(record: FailedTune) -> Tile | None:
 
 def _gain(record: TuneRecord) -> Tile:
     label, speedup = "Against the baseline", record.speedup
-    if record.config == speedup.baseline:
-        return Tile(label, "the baseline itself", "is already the fastest that fits")
-    if speedup.ratio is None:
+    figure = gain_figure(record, "×")
+    if figure is None:
         return Tile(label, NONE, f"the baseline failed: {style.OUTCOMES[speedup.baseline_outcome]}")
-    interval = ""
-    if speedup.low is not None and speedup.high is not None:
-        interval = f"{speedup.low:.2f} to {speedup.high:.2f} with 95 % probability; "
-    return Tile(label, f"{speedup.ratio:.2f}×", f"{interval}baseline: {speedup.baseline}")
+    if speedup.is_shown or speedup.is_loss:
+        interval = f"{speedup.low:.2f} to {speedup.high:.2f} with 95 % probability"
+        return Tile(label, figure, f"{interval}; baseline: {speedup.baseline}")
+    if record.config == speedup.baseline and record.choice.challenger is None:
+        return Tile(label, figure, "the choice is the baseline itself")
+    return Tile(label, figure, gain_evidence(record))
 
 
 def _margin(label: str, peak: int | None, limit: int | None) -> Tile:
@@ -159,10 +163,10 @@ def _margin(label: str, peak: int | None, limit: int | None) -> Tile:
 def _ceilings(record: TuneRecord) -> str:
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None:
-        return "the rates of model and input alone were not measured"
+        return bottleneck_sentence(record)
     alone = f"alone the model takes {format_rate(compute)} samples/s, the input makes {format_rate(inputs)}"
     if record.bottleneck == "compute" and inputs < compute:
-        return f"{alone}; together they reach {format_rate(record.samples_per_second)}"
+        return f"{alone}; together they reach {format_rate(rate_beside_ceilings(record))}"
     return alone
 
 

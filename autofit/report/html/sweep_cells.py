@@ -10,6 +10,7 @@ from typing import Any
 from autofit.records.result import FailedTune, TuneRecord
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.units import format_bytes, format_rate
+from autofit.report.choice import gain_figure
 from autofit.report.html import style
 from autofit.report.html.style import BAR_LOOKS, VERMILION, Plot
 from autofit.report.html.trial_table import NONE, Field
@@ -104,11 +105,11 @@ def _result_fields(cell: Cell) -> dict[str, Field]:
     if result is not None:
         fields["seconds"] = Field(f"{result.seconds:.0f}", result.seconds)
     if isinstance(result, TuneRecord):
-        ratio = result.speedup.ratio
+        figure, speedup = gain_figure(result, "×"), result.speedup
         fields |= {
             "config": Field(str(result.config), result.config.batch_size),
             "samples/s": Field(format_rate(result.samples_per_second), result.samples_per_second),
-            "gain": Field(NONE if ratio is None else f"{ratio:.2f}×", ratio),
+            "gain": Field(figure or NONE, speedup.ratio if speedup.is_shown or speedup.is_loss else None),
             "device": _bytes(result.device_peak_bytes),
             "host": _bytes(result.host_peak_bytes),
             "limited by": Field(result.bottleneck),

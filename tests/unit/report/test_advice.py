@@ -63,15 +63,48 @@ def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
     )
     fields = {name: getattr(record, name) for name in TuneLog.__dataclass_fields__}
     log = TuneLog(**fields | {"trials": (Trial(config, reading),)})
-    chosen = Recommendation(config, confirmed, 0.01, None, None, record.speedup, True)
+    chosen = Recommendation(config, confirmed, 0.01, None, None, record.speedup)
     return records.record(make_request(tmp_path), log, record.description, chosen, "all is tried")
 
 
 def test_the_bottleneck_follows_from_the_confirmed_rate(record, tmp_path):
     faster = confirmed(record, tmp_path, searched=700.0, confirmed=1010.0, compute=3000.0, inputs=1000.0)
     assert faster.bottleneck == "input"
-    slower = confirmed(record, tmp_path, searched=1010.0, confirmed=700.0, compute=3000.0, inputs=1000.0)
-    assert slower.bottleneck == "contention"
+    contended = confirmed(record, tmp_path, searched=700.0, confirmed=720.0, compute=3000.0, inputs=1000.0)
+    assert contended.bottleneck == "contention"
+
+
+@pytest.mark.parametrize(
+    ("compute", "inputs", "bottleneck", "shown"),
+    [
+        (7.7, 100.0, "compute", ["100"]),  # the rate is 20 and far below the input's: the model is the limit
+        (7.7, 21.0, "input", ["21"]),
+        (60.0, 8.0, "input", ["60"]),
+        (20.5, 8.0, "compute", ["20"]),
+        (7.7, 8.0, "unknown", []),
+        (19.5, 100.0, "compute", ["20", "100"]),  # within the noise of a ceiling
+    ],
+)
+def test_a_ceiling_below_the_rate_is_left_out_and_the_reason_given(record, tmp_path, compute, inputs, bottleneck, shown):
+    for searched in (7.5, 20.0):
+        slow = confirmed(record, tmp_path, searched=searched, confirmed=20.0, compute=compute, inputs=inputs)
+        text = advice.bottleneck_sentence(slow)
+        assert (slow.bottleneck, numbers(text)) == (bottleneck, shown)
+        assert ("the whole fit reaches" in text) == (len(shown) < 2)
+        assert numbers(content.tiles(slow)[-1].note) == shown
+
+
+def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
+    config = FitConfig(64, 4, 10, False)
+
+    def run(rate, compute, inputs):
+        measured = {"compute_samples_per_second": compute, "input_samples_per_second": inputs}
+        return replace(record.trials[0].measurement, samples_per_second=rate, **measured)
+
+    choice = Recommendation(config, 1000.0, 0.01, None, None, record.speedup)
+    ceilings = records.ceilings_of(choice, [run(500.0, 520.0, 5000.0), run(980.0, 2000.0, 1001.0), run(990.0, None, None)])
+    assert ceilings == records.Ceilings(Bottleneck.INPUT, 980.0, 2000.0, 1001.0)
+    assert records.ceilings_of(choice, []) == records.Ceilings()
 
 
 def test_an_input_slower_than_the_model_is_named_even_when_compute_bound(record, tmp_path):

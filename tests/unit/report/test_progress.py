@@ -78,6 +78,29 @@ def test_the_time_left_ends_with_the_seconds_or_the_trials_whichever_is_sooner(r
     assert bool(left) == bool(shown)
 
 
+def test_the_time_kept_for_confirming_is_part_of_the_time_left(record):
+    progress = Progress(Console(width=80, file=io.StringIO()))
+    show_trials(progress, record, trials=11)
+    assert progress._time_left(20.0) == " (about 35 s left, 20 s of it kept for confirming)"
+    assert progress._time_left(90.0) == " (about 35 s left, 35 s of it kept for confirming)"
+    config = FitConfig(64)
+    console = Console(width=80, file=io.StringIO())
+    progress = Progress(console)
+    show_trials(progress, record, trials=1)
+    progress.show(Activity("trial 2 of at most 12", config, why="promising", reserved_seconds=24.0))
+    assert "24 s of it kept for confirming" in " ".join(console.file.getvalue().split())
+    drawn = Console(width=80, file=io.StringIO())
+    drawn.print(progress._draw())
+    assert "24 s of it kept for confirming" in " ".join(drawn.file.getvalue().split())
+
+
+def test_the_time_left_counts_from_the_begin_of_the_tune(record):
+    progress = Progress(Console(width=80, file=io.StringIO()))
+    about = (record.description, record.limits, record.machine, "CPU", (), 12, 3630.0, 1800.0)
+    progress.show(Described(*about))
+    assert "30 min" in progress._time_left()
+
+
 @pytest.mark.parametrize("width", [80, 60])
 @pytest.mark.parametrize("trials", [1, 19, 20, 21, 60])
 def test_the_live_display_fits_the_terminal_and_leaves_all_of_it_there(record, trials, width):

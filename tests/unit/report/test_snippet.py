@@ -77,13 +77,3 @@ def test_a_queue_without_effect_is_not_written_for_the_validation_either(record)
     needed = replace(single.description, validation_required=("max_queue_size",))
     assert "max_queue_size=1" in snippet.render(with_fields(single, description=needed))
     assert "max_queue_size=10" in snippet.render(with_fields(single, config=FitConfig(64, 2, 10, False)))
-
-
-def test_the_gain_names_the_baseline_and_the_interval(record):
-    line = snippet.baseline_gain(record)
-    for fact in ("2.22x", str(record.speedup.baseline), "2.17", "2.28", "3 pairs"):
-        assert fact in line
-    failed = with_fields(record, speedup=replace(record.speedup, ratio=None))
-    assert record.speedup.baseline_outcome.value in snippet.baseline_gain(failed)
-    same = with_fields(record, config=record.speedup.baseline)
-    assert "2.22" not in snippet.baseline_gain(same)

@@ -1,6 +1,7 @@
 """The proposer: what it never proposes, what it explores, when it stops, and when its predictions are no guide."""
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -203,5 +204,25 @@ def test_the_difference_of_two_configs_is_named(config, other, expected):
 def test_a_proposal_says_what_why_and_how_near_the_limit():
     proposal = Proposal(FitConfig(64), Reason.PROMISE, 0.123, 0.74, 0.2, 0.71, "larger batch")
     assert str(proposal) == "larger batch: predicted +12%, device memory 71% ± 3% of the limit"
-    assert str(Proposal(FitConfig(64), Reason.PROMISE, -0.04)) == "unsure, may be faster (predicted -4%)"
+    unsure = Proposal(FitConfig(64), Reason.PROMISE, -0.58, most_gain=0.3)
+    assert str(unsure) == "predicted -58%, but uncertain: up to +30% is within the 95 % interval"
+    assert str(replace(unsure, gain=-0.001)).startswith("predicted 0%, but uncertain")
     assert str(Proposal(FitConfig(64), Reason.PROBE)) == "to see how time and memory grow"
+
+
+@given(st.integers(0, 10_000), st.integers(2, 9))
+@settings(max_examples=10, deadline=None)
+def test_no_proposal_promises_more_where_less_is_predicted(seed, count):
+    draw = random.Random(seed)
+    configs = draw.sample(list(SPACE.configs()), count)
+    trials = [
+        Trial(
+            config,
+            Measurement(Outcome.OK, Evidence(""), 2.0, draw.uniform(100, 3000), spread=0.1, host_peak_bytes=100 * MIB),
+        )
+        for config in configs
+    ]
+    proposal = proposer().decide(trials).proposal
+    why = "" if proposal is None else str(proposal)
+    assert "may be faster" not in why
+    assert "predicted +" in why or "predicted" not in why or "uncertain: up to " in why

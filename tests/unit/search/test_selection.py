@@ -1,5 +1,8 @@
+import itertools
 import math
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,11 +10,11 @@ from autofit.records.result import FrontierPoint
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.frontier import frontier
-from autofit.search.selection import choose, finalists
-from autofit.search.space import cost
+from autofit.search.selection import choose, distance, finalists, nearest
 from autofit.tuning.record import decide_bottleneck
 
 LIMITS = Limits(device_bytes=100, host_bytes=1000)
+BASELINE = FitConfig(32, 2, 10, False)
 
 
 def trial(batch, rate=None, outcome=Outcome.OK, device=50, host=500, workers=2):
@@ -21,31 +24,57 @@ def trial(batch, rate=None, outcome=Outcome.OK, device=50, host=500, workers=2):
     return Trial(FitConfig(batch, workers, 10, False), measurement)
 
 
-def test_the_cheapest_within_the_tolerance_is_chosen():
-    trials = [trial(32, 90), trial(64, 99), trial(128, 100), trial(256, 100.5)]
-    assert choose(trials, LIMITS, 0.02).config.batch_size == 64
-    assert choose(trials, LIMITS, 0.0).config.batch_size == 256
+def test_the_nearest_to_the_baseline_within_the_tolerance_is_chosen():
+    trials = [trial(4, 99.5), trial(32, 90), trial(64, 99), trial(128, 100), trial(256, 100.5)]
+    assert choose(trials, LIMITS, 0.02, BASELINE).config.batch_size == 64
+    assert choose(trials, LIMITS, 0.02, FitConfig(200, 2, 10, False)).config.batch_size == 256
+    assert choose(trials, LIMITS, 0.0, BASELINE).config.batch_size == 256
+
+
+def test_at_equal_speed_the_users_own_config_is_taken_and_no_smaller_batch():
+    assert nearest({FitConfig(4): 100.0, FitConfig(32): 100.0, FitConfig(64): 100.0}, 0.02, FitConfig(32)) == FitConfig(32)
+    assert nearest({FitConfig(4): 100.0, FitConfig(64): 100.0}, 0.02, FitConfig(32)) == FitConfig(64)
+    tie = {FitConfig(16): 100.0, FitConfig(64): 100.0}
+    assert nearest(tie, 0.02, FitConfig(32)) == FitConfig(16)
+
+
+def test_the_distance_counts_the_batch_then_workers_then_processes_then_the_queue():
+    farther = [
+        BASELINE, FitConfig(32, 2, 4, False), FitConfig(32, 2, 10, True), FitConfig(32, 4, 10, False),
+        FitConfig(32, 8, 10, False), FitConfig(40, 2, 10, False), FitConfig(64, 2, 10, False), FitConfig(4, 2, 10, False),
+    ]  # fmt: skip  # one item a line would be longer, not clearer
+    keys = [distance(config, BASELINE) for config in farther]
+    assert all(nearer < key for nearer, key in itertools.pairwise(keys))
+    without_queue = FitConfig(32, 1, 10, False)
+    assert distance(replace(without_queue, workers=0, max_queue_size=2), without_queue) == (0, 0, 0, 0)
+    assert distance(FitConfig(32, -1, 10), BASELINE)[1] == 1.0
+
+
+@given(*[st.builds(FitConfig, st.integers(1, 9999), st.integers(-1, 64), st.integers(-1, 99), st.booleans())] * 2)
+def test_a_config_is_nearest_to_itself_and_the_distance_is_symmetric(config, other):
+    assert distance(config, config) == (0, 0, 0, 0)
+    assert distance(config, other) == pytest.approx(distance(other, config))
 
 
 def test_what_is_over_a_limit_is_not_chosen():
-    assert choose([trial(32, 90), trial(64, 200, device=101)], LIMITS, 0.02).config.batch_size == 32
-    assert choose([trial(32, 90), trial(64, 200, host=1001)], LIMITS, 0.02).config.batch_size == 32
+    assert choose([trial(32, 90), trial(64, 200, device=101)], LIMITS, 0.02, BASELINE).config.batch_size == 32
+    assert choose([trial(32, 90), trial(64, 200, host=1001)], LIMITS, 0.02, BASELINE).config.batch_size == 32
 
 
 def test_a_config_that_failed_once_is_out():
     trials = [trial(32, 90), trial(64, 200), trial(64, outcome=Outcome.DEVICE_OOM)]
-    assert choose(trials, LIMITS, 0.02).config.batch_size == 32
-    assert choose(trials[1:], LIMITS, 0.02) is None
+    assert choose(trials, LIMITS, 0.02, BASELINE).config.batch_size == 32
+    assert choose(trials[1:], LIMITS, 0.02, BASELINE) is None
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.floats(1, 1000)), min_size=1), st.floats(0, 0.5))
-def test_the_choice_is_near_the_best_and_none_near_is_cheaper(rates, tolerance):
+def test_the_choice_is_near_the_best_and_none_near_is_nearer_to_the_baseline(rates, tolerance):
     trials = [trial(batch, rate) for batch, rate in rates]
     best = max(rate for _, rate in rates)
-    chosen = choose(trials, LIMITS, tolerance)
+    chosen = choose(trials, LIMITS, tolerance, BASELINE)
     near = [t for t in trials if t.measurement.samples_per_second >= (1 - tolerance) * best]
     assert chosen in near
-    assert all(cost(chosen.config) <= cost(t.config) for t in near)
+    assert all(distance(chosen.config, BASELINE) <= distance(t.config, BASELINE) for t in near)
 
 
 def test_the_frontier_names_the_largest_that_fits_and_the_smallest_that_does_not():
@@ -69,13 +98,13 @@ def test_finalists_are_those_that_noise_leaves_open():
     trials = [trial(b, rate) for b, rate in ((8, 100), (16, 103), (32, 104), (64, 60), (128, 104.5))]
     sure = {t.config: (math.log(t.measurement.samples_per_second), 0.002) for t in trials}
     unsure = {config: (mean, 0.03) for config, (mean, _) in sure.items()}
-    assert [t.config.batch_size for t in finalists(trials, LIMITS, 0.02, sure)] == [16]
-    last = [t.config.batch_size for t in finalists(trials, LIMITS, 0.02, unsure)]
+    assert [t.config.batch_size for t in finalists(trials, LIMITS, 0.02, FitConfig(16), sure)] == [16]
+    last = [t.config.batch_size for t in finalists(trials, LIMITS, 0.02, FitConfig(16), unsure)]
     assert last == [128, 32, 16]
-    assert finalists([], LIMITS, 0.02, {}) == ()
+    assert finalists([], LIMITS, 0.02, BASELINE, {}) == ()
 
 
 def test_an_estimated_rate_replaces_a_single_reading():
     trials = [trial(8, 100), trial(16, 130)]
-    assert choose(trials, LIMITS, 0.02).config.batch_size == 16
-    assert choose(trials, LIMITS, 0.02, {trials[1].config: 101.0}).config.batch_size == 8
+    assert choose(trials, LIMITS, 0.02, FitConfig(8)).config.batch_size == 16
+    assert choose(trials, LIMITS, 0.02, FitConfig(8), {trials[1].config: 101.0}).config.batch_size == 8

@@ -15,7 +15,7 @@ from autofit.records.machine import Device
 from autofit.records.result import DataForm, Usage
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import Description, Evidence, FitConfig, Footprint, Limits, Measurement, Trial, TrialSpec
-from autofit.report import snippet
+from autofit.report import choice, snippet
 from autofit.report.console.summary import print_trials, summarise
 from autofit.report.html import content, page, timeline, tradeoff_plots, trial_table
 from autofit.search import selection
@@ -150,6 +150,66 @@ def test_a_baseline_that_fails_leaves_no_ratio_but_is_named(tmp_path):
     assert record.speedup.ratio is None
     assert record.speedup.baseline_outcome is Outcome.DEVICE_OOM
     assert record.speedup.baseline.batch_size == 1024
+
+
+class Deceptive(FakeLauncher):
+    """Configs other than the baseline read well in the search, and confirm at these multiples of the baseline's rate."""
+
+    def __init__(self, *multiples):
+        super().__init__()
+        self._multiples, self._confirmed = multiples, 0
+
+    def run(self, spec):
+        measured = yield from super().run(spec)
+        if spec.role != "confirm":
+            return measured
+        rate = 1000.0
+        if spec.config != BASELINE:
+            rate *= self._multiples[self._confirmed % len(self._multiples)]
+            self._confirmed += 1
+        return replace(measured, samples_per_second=rate)
+
+
+@pytest.mark.parametrize("multiples", [(0.58, 0.58), (1.5, 0.7), (1.2, 0.9, 1.0), (1.01,)])
+def test_the_baseline_keeps_its_place_unless_the_choice_is_shown_to_be_faster(tmp_path, multiples):
+    events, record = collect(tune, make_request(tmp_path), Deceptive(*multiples))
+    assert record.config == BASELINE
+    assert record.data_kwargs["batch_size"] == 32
+    assert (record.speedup.ratio, record.speedup.is_shown) == (1.0, False)
+    challenger = record.choice.challenger
+    assert challenger.config != BASELINE
+    assert challenger.speedup.pairs >= 3
+    assert any("no gain shown" in event.text for event in events if isinstance(event, Notice))
+    assert choice.gain_sentence(record).startswith("no gain shown: the baseline")
+    assert "the confirming runs decide" in choice.why_not_highest(record)
+
+
+def test_a_choice_that_is_shown_to_be_faster_takes_the_place_of_the_baseline(tmp_path):
+    _, record = collect(tune, make_request(tmp_path), Deceptive(1.3, 1.35, 1.32))
+    assert record.config != BASELINE
+    assert record.speedup.is_shown
+    assert record.choice.challenger is None
+
+
+def test_a_baseline_outside_the_space_leaves_the_choice_without_a_gain(tmp_path):
+    space = {"batch_size": [64, 128], "workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]}
+    _, record = collect(tune, make_request(tmp_path, space=space), Deceptive(1.5, 0.7))
+    assert record.config.batch_size in (64, 128)
+    assert not record.speedup.is_shown
+    assert choice.gain_sentence(record).startswith("no gain shown over the baseline")
+
+
+def test_at_equal_speed_the_batch_of_the_user_is_kept(tmp_path):
+    class Level(FakeLauncher):
+        """Every config is as fast as every other."""
+
+        def measure(self, spec):
+            m = super().measure(spec)
+            level = {"compute_samples_per_second": 1000.0, "input_samples_per_second": 4000.0}
+            return m if m.samples_per_second is None else replace(m, samples_per_second=1000.0, **level)
+
+    _, record = collect(tune, make_request(tmp_path, baseline={"batch_size": 64}, max_trials=12), Level())
+    assert record.config == FitConfig(64, 1, 10, False)
 
 
 def test_a_baseline_that_is_best_is_compared_with_nothing(tmp_path):
@@ -688,8 +748,9 @@ def test_a_confirmed_rate_that_noise_explains_is_left_alone():
 
     trials = [trial(32, 1000.0, 0.02), trial(64, 1130.0, 0.02), trial(128, 1400.0, 0.5)]
     chosen = trials[0].config
-    assert selection.overlooked(trials, LOOSE, chosen, 1000.0, 0.02) is None
-    assert selection.overlooked(trials, LOOSE, chosen, 700.0, 0.02) in trials[1:]
+    assert selection.overlooked(trials, LOOSE, {chosen}, 1000.0, 0.02) is None
+    assert selection.overlooked(trials, LOOSE, {chosen}, 700.0, 0.02) in trials[1:]
+    assert selection.overlooked(trials, LOOSE, {trial.config for trial in trials}, 700.0, 0.02) is None
 
 
 class Descending:
@@ -717,9 +778,3 @@ def test_another_proposer_takes_the_place_of_autofits_own(tmp_path):
     assert len(tried) == 5
     assert record.stop_reason == "nothing is left"
     assert record.config in [trial.config for trial in record.searched]
-
-
-def test_the_cheaper_of_two_confirmed_configs_is_kept_where_both_are_within_the_tolerance():
-    small, large = FitConfig(32, 1, 10, False), FitConfig(64, 1, 10, False)
-    assert selection.cheapest({small: 990.0, large: 1000.0}, 0.02) == small
-    assert selection.cheapest({small: 900.0, large: 1000.0}, 0.02) == large

@@ -1,0 +1,156 @@
+"""A gain is said to be one only where it is shown, in every output; and the choice is explained."""
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from autofit.api.result import Result, SweepResult
+from autofit.records.result import Challenger, DecidedBy, Grounds, RateEstimate, Speedup
+from autofit.records.states import Outcome, Stage
+from autofit.records.trial import FitConfig
+from autofit.report import choice
+from autofit.report.console.summary import summarise
+from autofit.report.html import page
+from autofit.storage import result_files, sweep_files
+from tests.fakes import with_fields
+from tests.unit.report.conftest import BASELINE, CHOSEN
+
+SHOWN = Speedup(BASELINE, Outcome.OK, 2.22, 2.17, 2.28, 3)
+UNSHOWN = {
+    "one pair": Speedup(BASELINE, Outcome.OK, 1.84, None, None, 1),
+    "two pairs, however alike": Speedup(BASELINE, Outcome.OK, 1.84, 1.80, 1.88, 2),
+    "an interval that holds 1.0": Speedup(BASELINE, Outcome.OK, 1.84, 0.97, 3.49, 6),
+    "no pair": Speedup(BASELINE, Outcome.OK),
+}
+
+
+def outputs(record, sweep):
+    """The text of every output that says what is gained."""
+    console = Console(width=80, file=io.StringIO())
+    summarise(record, console)
+    swept = replace(sweep, cells=(replace(sweep.cells[0], found=record), *sweep.cells[1:]))
+    texts = {
+        "summary": console.file.getvalue(),
+        "print(result)": str(Result.of(record)),
+        "page": page.render(record).partition("<script")[0],
+        "notebook": page.compact(record),
+        "table of a sweep": str(SweepResult.of(swept)),
+        "page of a sweep": page.compact(swept),
+    }
+    return {name: " ".join(text.split()) for name, text in texts.items()}
+
+
+@pytest.mark.parametrize("name", UNSHOWN)
+def test_no_output_states_a_gain_that_is_not_shown(record, sweep, name):
+    speedup = UNSHOWN[name]
+    assert not speedup.is_shown
+    texts = outputs(with_fields(record, speedup=speedup), sweep)
+    assert [output for output, text in texts.items() if "no gain shown" not in text] == []
+    assert [output for output, text in texts.items() if "1.84" in text] == []
+    assert {output for output, text in texts.items() if "0.97" in text} == (
+        {"summary", "print(result)", "page", "notebook"} if speedup.pairs == 6 else set()
+    )
+
+
+def test_every_output_states_a_gain_that_is_shown(record, sweep):
+    assert SHOWN.is_shown
+    texts = outputs(with_fields(record, speedup=SHOWN), sweep)
+    assert [output for output, text in texts.items() if "2.22" not in text or "no gain shown" in text] == []
+
+
+def test_a_loss_is_shown_by_its_ratio_and_interval(record, sweep):
+    loss = Speedup(BASELINE, Outcome.OK, 0.58, 0.51, 0.66, 3)
+    slower = with_fields(record, speedup=loss)
+    assert (loss.is_loss, loss.is_shown) == (True, False)
+    line = choice.gain_sentence(slower)
+    assert line.startswith("no gain shown over the baseline")
+    assert "is slower, 0.58x, 95 % interval 0.51 to 0.66 from 3 pairs of runs" in line
+    assert all("0.58" in text for text in outputs(slower, sweep).values())
+
+
+@pytest.mark.parametrize(
+    ("speedup", "facts"),
+    [
+        (UNSHOWN["one pair"], ("1,990 samples/s against 900 of the baseline", "1 pair of runs cannot show a gain; 3 can")),
+        (UNSHOWN["an interval that holds 1.0"], ("0.97 to 3.49 from 6 pairs of runs, contains 1.0",)),
+        (UNSHOWN["no pair"], ("no time was left for a pair of runs",)),
+        (Speedup(BASELINE, Outcome.OK, 0.58, 0.51, 0.66, 3), ("is slower, 0.58x",)),
+        (Speedup(BASELINE, Outcome.OK, 1.01, 1.005, 1.015, 3), ("faster by no more than the tolerance, 1.01x",)),
+    ],
+)
+def test_a_baseline_that_keeps_its_place_is_said_with_the_evidence(record, sweep, speedup, facts):
+    challenger = Challenger(CHOSEN, 1990.0, speedup)
+    kept = replace(record, choice=replace(record.choice, config=BASELINE, speedup=SHOWN, challenger=challenger))
+    kept = with_fields(kept, speedup=Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3))
+    line = choice.gain_sentence(kept)
+    assert line.startswith(f"no gain shown: the baseline ({BASELINE}) keeps its place; ")
+    assert all(fact in line for fact in (*facts, str(CHOSEN)))
+    assert all("no gain shown" in text for text in outputs(kept, sweep).values())
+
+
+def test_a_baseline_that_failed_or_is_the_choice_is_no_gain(record):
+    failed = with_fields(record, speedup=Speedup(BASELINE, Outcome.DEVICE_OOM))
+    assert choice.gain_sentence(failed) == f"the baseline ({BASELINE}) failed: device_oom"
+    assert choice.gain_figure(failed) is None
+    same = with_fields(record, config=BASELINE, speedup=Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3))
+    assert choice.gain_sentence(same) == f"no gain shown: the baseline ({BASELINE}) is the choice itself"
+
+
+def test_files_flag_whether_the_gain_is_shown(record, sweep, tmp_path):
+    for speedup in (SHOWN, *UNSHOWN.values()):
+        saved = with_fields(record, speedup=speedup)
+        fields = result_files.encode(saved)
+        assert fields["speedup"]["is_shown"] is speedup.is_shown
+        assert fields["speedup"]["ratio"] == speedup.ratio
+        assert result_files.decode(fields).choice == saved.choice
+        table = sweep_files.as_csv(replace(sweep, cells=(replace(sweep.cells[0], found=saved),)))
+        (row,) = csv.DictReader(io.StringIO(table))
+        assert row["speedup_is_shown"] == str(speedup.is_shown)
+        assert row["speedup"] == ("" if speedup.ratio is None else str(speedup.ratio))
+
+
+def test_a_choice_without_a_confirming_run_says_so(record, sweep, tmp_path):
+    read = replace(record, choice=replace(record.choice, confirmed=False, speedup=UNSHOWN["no pair"]))
+    for output, text in outputs(read, sweep).items():
+        if "sweep" not in output:
+            assert "read once in the search: no time to confirm it" in text
+            assert "confirmed in fresh processes" not in text
+    assert result_files.encode(read)["confirmed"] is False
+    assert result_files.decode(result_files.encode(read)).choice == read.choice
+
+
+HIGHEST = FitConfig(176, 2, 10, False)
+THERE, CHOICE = RateEstimate(2950.0, 0.02), RateEstimate(2930.0, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("stage", "decided_by", "estimates", "facts"),
+    [
+        (Stage.SEARCH, DecidedBy.ESTIMATE, (THERE, CHOICE), ("in the search; the model", "expects 2,950", "so the nearer")),
+        (Stage.SEARCH, DecidedBy.ESTIMATE, (CHOICE, THERE), ("expects 2,930 ±3% there and 2,950 ±2% of the choice",)),
+        (Stage.FINALIST, DecidedBy.RERUNS, (CHOICE, THERE), ("when finalists ran again; the repeated", "expect 2,930")),
+        (Stage.CHOSEN, DecidedBy.CONFIRMATION, (None, None), ("in one confirming run; the confirming runs decide",)),
+        (Stage.SEARCH, DecidedBy.TIME, (None, None), ("too short to confirm it in 3 pairs",)),
+        (Stage.SEARCH, DecidedBy.FAILURE, (None, None), ("another run of it failed",)),
+        (Stage.SEARCH, DecidedBy.ESTIMATE, (None, None), ("decides",)),
+    ],
+)  # fmt: skip  # the facts of a case stand together
+def test_a_choice_that_is_not_the_highest_reading_is_explained(record, stage, decided_by, estimates, facts):
+    grounds = Grounds(HIGHEST, 3120.0, stage, decided_by, 0.02, *estimates)
+    passed = replace(record, choice=replace(record.choice, grounds=grounds))
+    line = choice.why_not_highest(passed)
+    assert line.startswith(f"{HIGHEST} read 3,120 samples/s once, ")
+    assert all(fact in line for fact in facts), line
+    assert ("tolerance" in line) == (estimates == (THERE, CHOICE))
+    words = " ".join(str(Result.of(passed)).split())
+    assert f"why {line}" in words
+    assert line in page.render(passed).replace("&#39;", "'")
+    assert result_files.decode(result_files.encode(passed)).choice == passed.choice
+
+
+def test_a_choice_with_the_highest_reading_needs_no_explanation(record):
+    assert choice.why_not_highest(record) == ""
+    assert "\nwhy" not in str(Result.of(record))

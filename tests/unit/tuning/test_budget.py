@@ -1,0 +1,227 @@
+"""`max_seconds` holds for the whole tune, and leaves room for the pairs that show a gain; on a clock of the tests' own."""
+
+import contextlib
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autofit.errors import NoTrialFinishedError
+from autofit.records.events import Activity, TrialEnded
+from autofit.records.result import SHOWING_PAIRS, TuneRecord
+from autofit.records.states import Outcome, Stage
+from autofit.records.trial import Description, Evidence, FitConfig, Measurement, Trial
+from autofit.tuning import budget, tuner
+from autofit.tuning.pairs import MOST_PAIRS
+from tests.fakes import BASELINE, FakeLauncher, collect, make_request
+
+END_SECONDS = 0.3
+"""That ending a process at its deadline takes."""
+
+
+class Timed(FakeLauncher):
+    """Each process takes time on a clock of its own, and is ended at its deadline.
+
+    Args:
+        describing: seconds that describing takes.
+        start: seconds of any trial before its steps.
+        step: seconds of a step of 32 samples, in proportion to the batch.
+        jitter: durations differ by up to this share, rates by a quarter of it.
+        seed: of the jitter.
+    """
+
+    def __init__(self, describing=5.0, start=3.0, step=0.02, jitter=0.0, seed=0, **kwargs):
+        super().__init__(**kwargs)
+        self.now, self._describing, self._start, self._step = 0.0, describing, start, step
+        self._jitter, self._seed = jitter, seed
+        self.cut = []  # what was ended at its deadline
+
+    def clock(self):
+        return self.now
+
+    def run(self, spec):
+        result = yield from super().run(spec)
+        seconds = self.seconds_of(spec)
+        if seconds > spec.deadline_seconds:
+            self.cut.append(spec)
+            self.now += max(0.0, spec.deadline_seconds) + END_SECONDS
+            return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
+        self.now += seconds
+        if isinstance(result, Description) or result.outcome is not Outcome.OK:
+            return result
+        rate = (result.samples_per_second or 0.0) * (1 + self.noise() * self._jitter / 4)
+        return replace(result, seconds=seconds, step_seconds=self.step_of(spec), samples_per_second=rate, spread=0.05)
+
+    def noise(self):
+        """A number from -1 to 1 that changes from run to run."""
+        return math.sin(12.9898 * (len(self.specs) + 1) + 78.233 * self._seed)
+
+    def step_of(self, spec):
+        return self._step * (spec.config.batch_size or 32) / 32
+
+    def seconds_of(self, spec):
+        if spec.role == "describe":
+            return self._describing
+        steps = max(spec.measure_seconds, (18 if spec.role == "confirm" else 10) * self.step_of(spec))
+        return (self._start + steps) * (1 + self.noise() * self._jitter)
+
+
+def timed_tune(tmp_path, monkeypatch, launcher, **changes):
+    monkeypatch.setattr(budget, "monotonic", launcher.clock)
+    return collect(tuner.tune, make_request(tmp_path, **changes), launcher)
+
+
+def pairs_of(record):
+    """Complete pairs of runs of the config that ran against the baseline."""
+    speedup = record.choice.challenger.speedup if record.choice.challenger else record.speedup
+    return speedup.pairs
+
+
+DURATIONS = {
+    "max_seconds": st.floats(1, 900),
+    "describing": st.floats(0.5, 40),
+    "start": st.floats(0.5, 30),
+    "step": st.floats(0.001, 1.0),
+    "jitter": st.floats(0, 0.3),
+    "seed": st.integers(0, 99),
+}
+
+
+@given(**{**DURATIONS, "jitter": st.sampled_from([0.0, 0.1, 0.3])})
+@settings(max_examples=30, deadline=None)
+def test_the_whole_tune_ends_within_max_seconds(tmp_path_factory, max_seconds, describing, start, step, jitter, seed):
+    launcher, record = Timed(describing, start, step, jitter, seed), None
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(NoTrialFinishedError):
+        _, record = timed_tune(tmp_path_factory.mktemp("tune"), patch, launcher, max_seconds=max_seconds)
+    assert launcher.now <= 1.03 * max_seconds + END_SECONDS
+    assert jitter > 0 or not any(spec.role == "confirm" for spec in launcher.cut)
+    if record is None:
+        assert launcher.now >= max_seconds
+        return
+    assert record.seconds == pytest.approx(launcher.now)
+    compared = {run.config for run in record.runs if run.stage in (Stage.CHOSEN, Stage.BASELINE)}
+    assert record.choice.confirmed == (record.config in compared)
+    assert not record.speedup.is_shown or record.speedup.pairs >= SHOWING_PAIRS
+
+
+@given(**{**DURATIONS, "jitter": st.floats(0, 0.05)})
+@settings(max_examples=30, deadline=None)
+def test_three_pairs_run_whenever_two_trials_and_three_pairs_fit(
+    tmp_path_factory, max_seconds, describing, start, step, jitter, seed
+):
+    launcher = Timed(describing, start, step, jitter, seed)
+    # what two trials and three pairs take, of the largest batch that the search may reach with them, with margins
+    largest = FitConfig(8 * (BASELINE.batch_size or 1), 4, 10, False)
+    needed = describing + 8 * 1.1 * 1.3 * (start + 2.0 + 38 * step * (largest.batch_size or 1) / 32)
+    with pytest.MonkeyPatch.context() as patch:
+        path = tmp_path_factory.mktemp("tune")
+        record = timed_tune(path, patch, launcher, max_seconds=needed + max_seconds)[1]
+    assert record.choice.confirmed
+    if record.config != BASELINE or record.choice.challenger is not None:
+        assert pairs_of(record) >= SHOWING_PAIRS
+
+
+def test_pairs_are_added_while_there_is_time_and_the_interval_holds_one(tmp_path, monkeypatch):
+    class Wavering(Timed):
+        """The rates of confirming runs waver by a fifth from run to run, and of no config more than of another."""
+
+        def run(self, spec):
+            measured = yield from super().run(spec)
+            if spec.role != "confirm":
+                return measured
+            number = sum(s.role == "confirm" for s in self.specs)
+            return replace(measured, samples_per_second=1000.0 * (1.0 + 0.2 * (number % 3)))
+
+    confirming = {}
+    for max_seconds in (None, 1000.0, 120.0):
+        launcher = Wavering()
+        _, record = timed_tune(tmp_path / str(max_seconds), monkeypatch, launcher, max_seconds=max_seconds)
+        assert not record.speedup.is_shown
+        assert record.config == BASELINE
+        challenger = record.choice.challenger.speedup
+        assert challenger.low < 1.0 < challenger.high
+        confirming[max_seconds] = challenger.pairs
+    assert confirming[None] == confirming[1000.0] == MOST_PAIRS
+    assert SHOWING_PAIRS <= confirming[120.0] <= MOST_PAIRS
+
+
+def test_a_gain_that_three_pairs_show_takes_no_more(tmp_path, monkeypatch):
+    launcher = Timed()
+    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=2000.0)
+    assert record.speedup.is_shown
+    assert record.speedup.pairs == SHOWING_PAIRS
+
+
+def test_a_run_that_the_end_cuts_short_counts_neither_as_a_run_nor_against_its_config(tmp_path, monkeypatch):
+    class Stalling(Timed):
+        """The fourth confirming run hangs."""
+
+        def seconds_of(self, spec):
+            hangs = spec.role == "confirm" and sum(s.role == "confirm" for s in self.specs) == 4
+            return 1e9 if hangs else super().seconds_of(spec)
+
+    launcher = Stalling()
+    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=150.0)
+    assert launcher.now <= 150.0 + END_SECONDS
+    assert all(run.measurement.outcome is Outcome.OK for run in (*record.trials, *record.runs))
+    assert pairs_of(record) == 1
+    assert record.config == BASELINE
+
+
+def test_without_time_for_a_confirming_run_the_result_is_said_not_to_be_confirmed(tmp_path, monkeypatch):
+    launcher = Timed(describing=5.0, start=6.0)
+    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=14.0)
+    assert not record.choice.confirmed
+    assert record.runs == ()
+    assert record.speedup.ratio is None or record.config == BASELINE
+    assert not record.speedup.is_shown
+
+
+def test_seconds_that_end_before_any_trial_does_are_named(tmp_path, monkeypatch):
+    with pytest.raises(
+        NoTrialFinishedError, match=r"the 4 seconds are spent before the model and the data were built\. Raise max"
+    ):
+        timed_tune(tmp_path / "a", monkeypatch, Timed(describing=5.0), max_seconds=4)
+    with pytest.raises(NoTrialFinishedError, match=r"the one second is spent before a trial finished\. Raise max_seconds"):
+        timed_tune(tmp_path / "b", monkeypatch, Timed(describing=0.5), max_seconds=1)
+
+
+def test_the_time_kept_for_confirming_is_told_with_each_trial(tmp_path, monkeypatch):
+    launcher = Timed()
+    events, _ = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=200.0)
+    trials = [event for event in events if isinstance(event, Activity) and event.doing.startswith("trial ")]
+    first, *later = list(dict.fromkeys(event.reserved_seconds for event in trials))
+    assert first == 0.0
+    assert later
+    (one, *_), spent = later, [event.trial.measurement.seconds for event in events if isinstance(event, TrialEnded)]
+    assert 2 * SHOWING_PAIRS * spent[0] < one < 4 * SHOWING_PAIRS * spent[0]
+
+
+def test_the_search_leaves_the_time_that_is_kept(tmp_path, monkeypatch):
+    launcher = Timed()
+    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=90.0, max_trials=50, tolerance=0.0)
+    assert record.stop_reason == "the 90 seconds are spent, but for those kept for confirming"
+    assert pairs_of(record) >= SHOWING_PAIRS
+    assert 70.0 < launcher.now <= 90.0
+
+
+def test_the_seconds_of_a_confirming_run_follow_what_ran():
+    def trial(batch, seconds, stage=Stage.SEARCH, step=0.0):
+        measured = Measurement(Outcome.OK, Evidence(""), seconds, samples_per_second=1.0, step_seconds=step)
+        return Trial(FitConfig(batch), measured, stage=stage)
+
+    searched = [trial(32, 6.0), trial(256, 9.0, step=0.5)]
+    assert budget.confirming_seconds(FitConfig(32), searched) == pytest.approx(1.1 * 8.0)
+    assert budget.confirming_seconds(FitConfig(200), searched) == pytest.approx(1.1 * (11.0 + 8 * 0.5))
+    confirmed = [*searched, trial(256, 14.0, Stage.CHOSEN), trial(256, 13.0, Stage.CHOSEN)]
+    assert budget.confirming_seconds(FitConfig(256), confirmed) == 14.0
+    assert budget.confirming_seconds(FitConfig(32), []) == 0.0
+    assert budget.confirming_seconds(FitConfig(512), searched) == pytest.approx(1.1 * (11.0 + (16 + 10) * 0.5))
+
+
+def test_a_single_trial_or_second_is_not_said_as_many(tmp_path):
+    record = collect(tuner.tune, make_request(tmp_path, max_trials=1), FakeLauncher())[1]
+    assert isinstance(record, TuneRecord)
+    assert record.stop_reason == "the only trial is spent"
