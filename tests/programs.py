@@ -271,9 +271,9 @@ class Graphs(keras.utils.PyDataset):
         return {"nodes": _x(3 * self.batch_size)}, np.ones((self.batch_size, 1), "float32")
 
 
-def build_for_graphs():
+def build_for_graphs(count=-1):
     nodes = keras.Input((WIDTH,), name="nodes")
-    pooled = keras.ops.mean(keras.ops.reshape(keras.layers.Dense(4)(nodes), (-1, 3, 4)), axis=1)
+    pooled = keras.ops.mean(keras.ops.reshape(keras.layers.Dense(4)(nodes), (count, 3, 4)), axis=1)
     model = keras.Model({"nodes": nodes}, keras.layers.Dense(1)(pooled))
     model.compile("adam", "mse")
     return model

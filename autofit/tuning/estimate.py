@@ -36,8 +36,7 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
         raise not_described(described)
     if not described.footprints:
         raise NoTrialFinishedError(
-            "memory cannot be estimated: the train step could not be traced for another batch size than the data's own "
-            f"({described.estimate_problem}). Leave the batch dimension of the model open; or tune, which measures"
+            f"memory cannot be estimated before training: {described.estimate_problem}. autofit tune measures it"
         )
     on_cpu = request.device is None
     baseline, cores = request.baseline(described), request.machine.cores

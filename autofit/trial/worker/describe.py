@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,25 +18,23 @@ import keras
 import numpy as np
 
 from autofit import backends
-from autofit.backends.protocol import StepEstimator
 from autofit.records.states import Phase
 from autofit.records.trial import DATA_PART, Description, Footprint
 from autofit.trial.worker import batch_shapes, fork_safety
 from autofit.trial.worker.build import build_model, open_training, resolved
-from autofit.trial.worker.fit_call import FitCall, Run
+from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import keras_of, optimizer_variables
-from autofit.trial.worker.one_size import OneSize, of_data, of_model, of_step
-from autofit.trial.worker.step_clock import StepClock
-from autofit.workload import accumulation, fit_options
+from autofit.trial.worker.keras_versions import keras_of
+from autofit.trial.worker.one_size import of_data, of_model
+from autofit.trial.worker.traced_workload import TracedWorkload, variable_bytes
+from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
-from autofit.workload.inputs.batch import bytes_of, is_ragged, leaves, length_of
+from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.knobs import as_written, defaults_of, knobs_of, required_of
 from autofit.workload.workload import Workload
 
 _BATCHES_IN_STEP = 2  # the estimate of the step has the current and the prefetched batch in it
-_COMPILED_SIZES = 2  # estimated where XLA compiles the step: a compilation takes seconds, and two sizes give a line
 
 
 def describe(context: TrialContext, loaded: Workload) -> None:
@@ -55,10 +53,10 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     if one_size is None and "batch_size" in knobs:
         one_size = of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
-            data = open_training(_sized(context, one_size.samples), loaded)
+            data = open_training(context.sized(one_size.samples), loaded)
     shapes = _scan_shapes(context, data) if _takes_any_shape(model) else None
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
-    traced = _Traced(context, loaded, call, model, data, batch)
+    traced = TracedWorkload(context, loaded, call, model, data, batch)
     if one_size is None and "batch_size" in knobs:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
@@ -78,7 +76,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
             shapes="" if shapes is None else str(shapes),
             parameter_count=sum(math.prod(v.shape) for v in model.variables),
-            parameter_bytes=_bytes_of(model.variables),
+            parameter_bytes=variable_bytes(model.variables),
             optimizer_bytes=traced.optimizer_bytes(),
             jit_compile=bool(model.jit_compile),
             batch_parts=data.parts,
@@ -118,11 +116,6 @@ def _with_data(footprint: Footprint, data_bytes: int) -> Footprint:
     return replace(footprint, device_bytes_by_part={**footprint.device_bytes_by_part, DATA_PART: data_bytes})
 
 
-def _sized(context: TrialContext, samples: int) -> TrialContext:
-    """The context with another batch size."""
-    return replace(context, spec=replace(context.spec, config=replace(context.config, batch_size=samples)))
-
-
 def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterator[str]:
     """What the user should know of the data."""
     if shapes is not None and shapes.opens_alike and data.kind != "tf.data":
@@ -133,73 +126,6 @@ def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterato
             f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}: it counts something "
             "else than samples; rates count the samples of batch_size"
         )
-
-
-class _Traced:
-    """The train step, traced for any batch size, for that of the data alone, or run once where it cannot be traced."""
-
-    def __init__(
-        self, context: TrialContext, loaded: Workload, call: FitCall, model: Any, data: FitInput, batch: Any
-    ) -> None:
-        self._context, self._loaded, self._model = context, loaded, model
-        self._step: StepEstimator | None = None
-        self._problem: str | None = None
-        self.one_size: OneSize | None = None
-        context.enter(Phase.ESTIMATING)
-        arrays = leaves(batch)
-        lengths = {length_of(leaf) for leaf in arrays} - {0}
-        if len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
-            self._problem = "the sizes of its tensors are known only when it runs"
-            attempts = [(data.batch_samples, False)]
-        else:
-            samples = max(lengths)
-            attempts = [(1, True), (samples, True), (samples, False)]  # a model may take even or certain batches only
-        for multiple, any_size in attempts:
-            try:
-                self._step = backends.current().estimator(
-                    model,
-                    batch,
-                    context.device,
-                    context.spec.limits.device_bytes,
-                    multiple_of=multiple if any_size else None,
-                )
-            except Exception as error:
-                self._problem = self._problem or _first_line(error)
-                continue
-            if len(attempts) > 1:
-                self._problem = None
-                self.one_size = None if any_size else of_step(multiple)
-            return
-        step = Run(StepClock(data.batch_samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
-        call.run(context, model, data.fit_arguments(1), [step], phase=Phase.FIRST_STEP, ends_by_itself=data.ends_by_itself)
-
-    def footprints(self, sizes: Sequence[int]) -> tuple[tuple[Footprint, ...], str | None]:
-        """The memory for some batch sizes; only the reason if it cannot be estimated."""
-        if self._step is None or self._problem is not None:
-            return (), self._problem
-        if self._model.jit_compile and not self._context.spec.compile_all:
-            sizes = sizes[:_COMPILED_SIZES]
-        try:
-            return tuple(self._step.estimate(size) for size in sorted(sizes)), None
-        except Exception as error:  # a limitation of the estimate: the workload is tuned without one
-            return (), _first_line(error)
-
-    def optimizer_bytes(self) -> int:
-        """Bytes of the variables that the step uses beside the model's own."""
-        if self._step is not None:
-            return self._step.optimizer_bytes
-        return _bytes_of(optimizer_variables(self._model))
-
-    def accumulates_by(self) -> str:
-        """See `Description`; empty where the step does not use the optimizer that `compile` was given."""
-        place = accumulation.place_of(self._model, resolved(self._loaded.build_model))
-        used = self._step is None or self._step.uses_model_optimizer
-        return place if used or place == accumulation.BUILD_MODEL else ""
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def _defaults(data: FitInput, factory: Any, names: Mapping[str, str]) -> dict[str, int]:
@@ -231,10 +157,6 @@ def _scan_shapes(context: TrialContext, data: FitInput) -> batch_shapes.BatchSha
     if shapes is not None:
         shapes.save(context.folder)
     return shapes
-
-
-def _bytes_of(variables: Any) -> int:
-    return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
 
 
 def _model_fingerprint(model: Any, batch: Any) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofit.backends.protocol import Backend
@@ -66,6 +66,10 @@ class TrialContext:
     def config(self) -> FitConfig:
         """The setting of the knobs to try."""
         return self.spec.config
+
+    def sized(self, batch_size: int) -> TrialContext:
+        """The context with another batch size."""
+        return replace(self, spec=replace(self.spec, config=replace(self.spec.config, batch_size=batch_size)))
 
     def send(
         self,

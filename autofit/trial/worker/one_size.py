@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -33,8 +33,10 @@ def of_data(context: TrialContext, loaded: Workload, data: FitInput) -> OneSize 
     if asked is None or asked in lengths or data.kind == "arrays":
         return None
     fewer = max(1, min(asked, *lengths) // 2)
-    smaller = replace(context, spec=replace(context.spec, config=replace(context.config, batch_size=fewer)))
-    again = [length_of(leaf) for leaf in leaves(open_training(smaller, loaded).batch())]
+    try:
+        again = [length_of(leaf) for leaf in leaves(open_training(context.sized(fewer), loaded).batch())]
+    except Exception:  # data that cannot make such small batches follows the knob
+        return None
     if again != lengths or fewer in lengths:
         return None
     return OneSize(

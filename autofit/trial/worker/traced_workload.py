@@ -1,0 +1,115 @@
+"""The train step of a workload, traced for any batch size where it takes any; loads Keras."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from autofit import backends
+from autofit.backends.protocol import StepEstimator
+from autofit.records.states import Phase
+from autofit.records.trial import Footprint
+from autofit.trial.worker.build import open_training, resolved
+from autofit.trial.worker.fit_call import FitCall, Run
+from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.keras_versions import optimizer_variables
+from autofit.trial.worker.one_size import OneSize, of_step
+from autofit.trial.worker.step_clock import StepClock
+from autofit.workload import accumulation, fit_options
+from autofit.workload.inputs.batch import is_ragged, leaves, length_of
+from autofit.workload.inputs.fit_input import FitInput
+from autofit.workload.workload import Workload
+
+_COMPILED_SIZES = 2  # estimated where XLA compiles the step: a compilation takes seconds, and two sizes give a line
+_FEWEST_TO_HALVE = 2  # samples
+
+
+class TracedWorkload:
+    """The train step, traced for any batch size, for that of the data alone, or run once where it cannot be traced."""
+
+    def __init__(
+        self, context: TrialContext, loaded: Workload, call: FitCall, model: Any, data: FitInput, batch: Any
+    ) -> None:
+        self._context, self._loaded, self._model = context, loaded, model
+        self._step: StepEstimator | None = None
+        self._problem: str | None = None
+        self.one_size: OneSize | None = None
+        context.enter(Phase.ESTIMATING)
+        arrays = leaves(batch)
+        lengths = {length_of(leaf) for leaf in arrays} - {0}
+        if len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
+            self._problem = "the sizes of its tensors are known only when it runs"
+            attempts = [(data.batch_samples, False)]
+        else:
+            samples = max(lengths)
+            attempts = [(1, True), (samples, True), (samples, False)]  # a model may take even or certain batches only
+        for multiple, any_size in attempts:
+            try:
+                self._step = self._trace(batch, multiple if any_size else None)
+            except Exception as error:
+                self._problem = self._problem or _first_line(error)
+                continue
+            if len(attempts) > 1:
+                self._problem = None
+                self.one_size = None if any_size else of_step(multiple)
+            elif self._fails_for_fewer(call, data):
+                self.one_size = of_step(data.batch_samples)
+            return
+        step = Run(StepClock(data.batch_samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
+        call.run(context, model, data.fit_arguments(1), [step], phase=Phase.FIRST_STEP, ends_by_itself=data.ends_by_itself)
+
+    def _trace(self, batch: Any, multiple_of: int | None) -> StepEstimator:
+        limit_bytes = self._context.spec.limits.device_bytes
+        return backends.current().estimator(self._model, batch, self._context.device, limit_bytes, multiple_of)
+
+    def _fails_for_fewer(self, call: FitCall, data: FitInput) -> bool:
+        """Whether the step fails for a batch of half the size, of data that can make one."""
+        if data.batch_samples < _FEWEST_TO_HALVE:
+            return False
+        try:
+            fewer = open_training(self._context.sized(data.batch_samples // 2), self._loaded).batch()
+        except Exception:
+            return False
+        self._context.enter(Phase.ESTIMATING)
+        try:
+            self._trace(fit_options.with_class_weight(fewer, call.options), None)
+        except Exception:
+            return True
+        return False
+
+    def footprints(self, sizes: Sequence[int]) -> tuple[tuple[Footprint, ...], str | None]:
+        """The memory for some batch sizes; only the reason if it cannot be estimated."""
+        if self._step is None or self._problem is not None:
+            return (), self._problem
+        if self._model.jit_compile and not self._context.spec.compile_all:
+            sizes = sizes[:_COMPILED_SIZES]
+        try:
+            return tuple(self._step.estimate(size) for size in sorted(sizes)), None
+        except Exception as error:  # a limitation of the estimate: the workload is tuned without one
+            return (), _first_line(error)
+
+    def optimizer_bytes(self) -> int:
+        """Bytes of the variables that the step uses beside the model's own."""
+        if self._step is not None:
+            return self._step.optimizer_bytes
+        return variable_bytes(optimizer_variables(self._model))
+
+    def accumulates_by(self) -> str:
+        """See `Description`; empty where the step does not use the optimizer that `compile` was given."""
+        place = accumulation.place_of(self._model, resolved(self._loaded.build_model))
+        used = self._step is None or self._step.uses_model_optimizer
+        return place if used or place == accumulation.BUILD_MODEL else ""
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def variable_bytes(variables: Any) -> int:
+    """Bytes of variables of Keras."""
+    return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
