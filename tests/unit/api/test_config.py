@@ -6,6 +6,7 @@ from autofit import api
 from autofit.api.config import load
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneSettings
+from autofit.workload.reference import Reference
 from tests.unit.api.conftest import GOOD
 
 
@@ -36,6 +37,14 @@ def test_autotune_is_written_as_a_number_or_by_its_name(write):
     assert arguments["space"] == {"workers": [-1, 2], "max_queue_size": [-1, -1, 4, -1]}
     assert arguments["baseline"] == {"workers": -1, "max_queue_size": -1}
     assert TuneSettings.of(space={"workers": "auto"}).space.values() == {"workers": [-1]}
+
+
+def test_arguments_of_fit_may_name_functions_that_make_them(write):
+    options = load.load(write(GOOD + "fit_kwargs: {callbacks: 'math:sqrt', class_weight: {0: 1, 1: 5}, epochs: 3}\n"))[
+        "fit_kwargs"
+    ]
+    assert isinstance(options["callbacks"], Reference)
+    assert options["class_weight"] == {0: 1.0, 1: 5.0}
 
 
 def test_the_defaults_of_a_file_are_those_of_the_call(write):
@@ -73,6 +82,14 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         (GOOD + "baseline: {max_queue_size: 0}\n", 3, "baseline.max_queue_size", "a whole number from 1 on, or -1"),
         (GOOD + "space:\n  batch_size: [auto]\n", 4, "space.batch_size", "a list of values"),
         (GOOD + "min_updates: 0\n", 3, "min_updates", "greater than or equal to 1"),
+        (
+            GOOD + "fit_kwargs:\n  epochs: 3\n  batch_size: 8\n",
+            5,
+            "fit_kwargs.batch_size",
+            "autofit sets batch_size of fit",
+        ),
+        (GOOD + "fit_kwargs:\n  class_weights: {0: 1}\n", 4, "fit_kwargs.class_weights", "did you mean class_weight"),
+        (GOOD + "fit_kwargs: {callbacks: early}\n", 3, "fit_kwargs.callbacks", "neither path/to/file.py:function"),
         (GOOD + "baseline: {queue: 3}\n", 3, "baseline.queue", "Allowed here: batch_size, workers"),
         ("data: model.py:Photos\n", 1, "build_model", "is missing"),
         ("build_model: nowhere.py:f\ndata: model.py:Photos\n", 1, "build_model", "there is no file"),

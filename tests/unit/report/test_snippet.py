@@ -36,6 +36,29 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record):
     assert yaml.safe_load(snippet.kwargs_as_yaml(changed))["data_kwargs"] == knobs
 
 
+@pytest.mark.parametrize(
+    ("parts", "lines"),
+    [
+        (0, ["x = data", "model.fit(x, batch_size=64)"]),
+        (1, ["(x,) = data", "model.fit(x, batch_size=64)"]),
+        (2, ["x, y = data", "model.fit(x, y, batch_size=64)"]),
+        (3, ["x, y, sample_weight = data"]),
+    ],
+)
+def test_arrays_are_given_to_fit_in_the_form_that_they_came_in(record, parts, lines):
+    usage = replace(record.usage, data="data", data_form="arrays", data_kwargs={}, validation=None)
+    description = replace(record.description, input_kind="arrays", batch_parts=parts, knobs={"batch_size": "batch_size"})
+    changed = with_fields(record, usage=usage, description=description, data_kwargs={}, fit_kwargs={"batch_size": 64})
+    assert set(lines) <= set(snippet.render(changed).splitlines())
+
+
+def test_further_arguments_of_fit_are_passed_on(record):
+    usage = replace(record.usage, fit_expressions={"callbacks": "make_callbacks()"})
+    code = snippet.render(with_fields(record, usage=usage, fit_kwargs={"class_weight": {0: 1.0, 1: 5.0}}))
+    assert "class_weight={0: 1.0, 1: 5.0}" in code
+    assert "callbacks=make_callbacks()" in code
+
+
 def test_no_tensorflow_is_imported_without_autotune(record):
     assert "tensorflow" not in snippet.render(record) + snippet.kwargs_as_python(record)
 

@@ -705,3 +705,13 @@ def test_folders_beside_the_model_are_not_looked_into(tmp_path):
     assert str(tmp_path / "photos") not in listed
     (tmp_path / "layers.py").write_text("SIZE = 2\n")
     assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before
+
+
+def test_arguments_of_fit_change_the_fingerprint():
+    def of(**options):
+        return identify(Workload(build, make, fit_kwargs=options)).fingerprint
+
+    assert of() == identify(Workload(build, make)).fingerprint
+    different = [of(), of(shuffle=False), of(class_weight={0: 1.0}), of(class_weight={0: 2.0}), of(callbacks=over)]
+    assert len(set(different)) == len(different)
+    assert of(callbacks=[Maker()]) == of(callbacks=[Maker()])

@@ -43,3 +43,16 @@ def test_a_partial_whose_arguments_have_no_names_stays_one(part):
     usage = usage_of(Workload(part, part, None, {"extra": 1}, {"size": 2}))
     assert (usage.model, usage.imports) == ("build_model(extra=1)", ())
     assert (usage.data, usage.data_kwargs) == ("make_data", {"size": 2})
+
+
+def make_callbacks():
+    return []
+
+
+def test_arguments_of_fit_that_code_makes_are_written_as_code():
+    options = {"callbacks": make_callbacks, "epochs": 3, "class_weight": {0: 1.0}}
+    usage = usage_of(Workload(shape, make, fit_kwargs=options))
+    assert usage.fit_kwargs == {"epochs": 3, "class_weight": {0: 1.0}}
+    assert usage.fit_expressions == {"callbacks": "make_callbacks()"}
+    assert f"from {__name__} import make_callbacks" in usage.imports
+    assert usage_of(Workload(shape, make, fit_kwargs={"callbacks": [1]})).fit_expressions == {"callbacks": "callbacks"}

@@ -70,6 +70,8 @@ def test_a_reference_is_a_path_or_a_module(tmp_path, monkeypatch):
         Reference("no_such_module_at_all:f").resolve()
     with pytest.raises(UsageError, match="math has no function squareroot"):
         Reference("math:squareroot").resolve()
+    with pytest.raises(UsageError, match="pi is an object of type float, not a function"):
+        Reference("math:pi").resolve()
 
 
 def test_a_name_that_only_importing_can_tell_is_let_through(tmp_path):
