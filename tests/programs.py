@@ -9,6 +9,7 @@ import tensorflow as tf
 
 WIDTH, SAMPLES, BATCH = 4, 64, 8
 CLASS_WEIGHT = {0: 1.0, 1: 5.0}
+FIXED = "of fixed size "
 
 
 def structure(data):
@@ -17,7 +18,10 @@ def structure(data):
         return "{" + ", ".join(f"{key}: {structure(value)}" for key, value in sorted(data.items())) + "}"
     if isinstance(data, tuple | list):
         return f"{type(data).__name__}({', '.join(structure(part) for part in data)})"
-    return "None" if data is None else f"{type(data).__name__} {data.dtype.name}{list(data.shape[1:])}"
+    if data is None:
+        return "None"
+    size = "" if data.shape.rank == 0 or data.shape[0] is None else FIXED
+    return f"{size}{type(data).__name__} {data.dtype.name}{list(data.shape[1:])}"
 
 
 class Witness(keras.Model):
@@ -108,6 +112,10 @@ def tfdata_of_x(batch_size=BATCH):
     return tf.data.Dataset.from_tensor_slices(_x()).batch(batch_size)
 
 
+def tfdata_of_fixed_size(batch_size=BATCH):
+    return tf.data.Dataset.from_tensor_slices((_x(), _y())).batch(batch_size, drop_remainder=True)
+
+
 def tfdata_of_x_in_a_tuple(batch_size=BATCH):
     return tf.data.Dataset.from_tensor_slices((_x(),)).batch(batch_size)
 
@@ -193,6 +201,7 @@ ARRAYS = (
 )
 FACTORIES = (
     tfdata_of_x,
+    tfdata_of_fixed_size,
     tfdata_of_x_in_a_tuple,
     tfdata_of_dicts,
     tfdata_of_ragged,

@@ -135,7 +135,7 @@ def _train_on_longest(bench: _Bench) -> None:
         return
     samples = bench.context.config.batch_size or length_of(leaves(shapes.longest)[0])
     steps = max(_LONGEST_STEPS, steps_per_execution(bench.model))
-    arguments = {"x": repeated(shapes.resized(samples), steps)}
+    arguments = {"x": repeated(shapes.resized(samples), steps, of_fixed_size=bench.data.of_fixed_size)}
     bench.call.run(bench.context, bench.model, arguments, phase=Phase.LONGEST_BATCH, with_callbacks=False)
 
 
@@ -222,7 +222,7 @@ def _compute_rate(bench: _Bench) -> Rate:
     data = bench.data
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
-    arguments = {"x": repeated(batches, _MOST_STEPS, opening)}
+    arguments = {"x": repeated(batches, _MOST_STEPS, opening, of_fixed_size=data.of_fixed_size)}
     run = Run(clock, Phase.FIRST_STEP, after_first=Phase.COMPUTE_ALONE)
     bench.call.run(bench.context, bench.model, arguments, [run], phase=Phase.FIRST_STEP, ends_by_itself=False)
     return _rate_of(clock)

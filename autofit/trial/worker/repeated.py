@@ -15,18 +15,20 @@ import tensorflow as tf
 from autofit.workload.inputs.batch import mapped
 
 
-def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> Any:
+def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *, of_fixed_size: bool = False) -> Any:
     """Return a dataset of `length` batches that repeats `batches`, after those of `opening`.
 
-    Dimensions that differ between the batches, and the first one, are open, as in a dataset that ends in a partial batch:
-    a step that is traced for one size only would be another program.
+    Dimensions that differ between the batches are open. So is the first, as in a dataset that ends in a partial batch,
+    unless the data has batches of a fixed size: a step that is traced for data of another form may fail.
 
     Args:
         batches: nests in the structure that Keras hands to `train_step`.
         length: batches in all.
         opening: batches that come first, once.
+        of_fixed_size: whether the first dimension is fixed.
     """
-    first = mapped(batches[0], lambda leaf: leaf[:1]) if _has_rows(batches[0]) else batches[0]
+    is_open = not of_fixed_size and _has_rows(batches[0])
+    first = mapped(batches[0], lambda leaf: leaf[:1]) if is_open else batches[0]
     shown = [tf.data.Dataset.from_tensors(_tensors(batch)) for batch in (*opening, *batches, first)]
     joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec suits all of them
     ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()

@@ -41,6 +41,7 @@ class Arrays(FitInput):
     fit_knobs: ClassVar[tuple[str, ...]] = ("batch_size",)
     ends_by_itself: ClassVar[bool] = False
     one_fit: ClassVar[bool] = True
+    of_fixed_size = True  # of full batches alone Keras knows the size (Keras 3.15 `ArrayDataAdapter`)
 
     def __init__(
         self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None

@@ -49,6 +49,8 @@ class FitInput(ABC):
     """Whether each call of `fit` copies the data, so that a second call takes memory that the user's own run does not."""
     autotunes: ClassVar[bool] = False
     """Whether workers and queue may be AUTOTUNE."""
+    of_fixed_size: bool = False
+    """Whether all batches have the same number of samples, which a train step that is traced may rely on."""
     parts: int = 0
     """Of arrays: how many the user gives in a tuple, 1 for (x,), 2 for (x, y); 0 for one that is not in a tuple."""
     batch_samples: int

@@ -29,6 +29,7 @@ class TfData(FitInput):
         self._keep_first(lambda: first_of(iter(data), source), source, config.batch_size)
         length = int(data.cardinality())
         self._length = length if length >= 0 else None
+        self.of_fixed_size = _has_fixed_size(data)
 
     @staticmethod
     def recognises(data: Any) -> bool:
@@ -56,13 +57,19 @@ class TfData(FitInput):
         import tensorflow as tf  # heavy: must stay out of the parent
 
         first = leaves(self._batch)[0]
-        shapes = [spec.shape for spec in tf.nest.flatten(self._data.element_spec) if hasattr(spec, "shape")]
-        are_fixed = all(shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes)
-        if are_fixed or length_of(first) != self.batch_samples:  # the first axis of graphs counts no samples
+        if self.of_fixed_size or length_of(first) != self.batch_samples:  # the first axis of graphs counts no samples
             return self._data
         if self._length is not None:
             return self._data.take(max(1, self._length - 1))
         return self._data.filter(lambda *batch: tf.equal(_length_of(leaves(batch)[0]), self.batch_samples))
+
+
+def _has_fixed_size(data: Any) -> bool:
+    """Whether the first axis of every tensor of a dataset is known before it runs, as after `drop_remainder`."""
+    import tensorflow as tf  # heavy: must stay out of the parent
+
+    shapes = [spec.shape for spec in tf.nest.flatten(data.element_spec) if hasattr(spec, "shape")]
+    return all(shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes)
 
 
 def _length_of(tensor: Any) -> Any:
