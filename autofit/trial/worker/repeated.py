@@ -27,9 +27,9 @@ def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *
         opening: batches that come first, once.
         of_fixed_size: whether the first dimension is fixed.
     """
-    is_open = not of_fixed_size and _has_rows(batches[0])
-    first = mapped(batches[0], lambda leaf: leaf[:1]) if is_open else batches[0]
-    shown = [tf.data.Dataset.from_tensors(_tensors(batch)) for batch in (*opening, *batches, first)]
+    tensors = [_tensors(batch) for batch in (*opening, *batches)]
+    first = tensors[0] if of_fixed_size else mapped(tensors[0], _first_row)
+    shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]
     joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec suits all of them
     ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
     options = tf.data.Options()
@@ -37,10 +37,11 @@ def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *
     return ahead.concatenate(cycle).take(length).with_options(options)
 
 
-def _has_rows(batch: Any) -> bool:
-    """Whether every array of a batch has a first axis that can be cut."""
-    arrays = tf.nest.flatten(batch)
-    return all(leaf is None or (hasattr(leaf, "__getitem__") and len(leaf.shape) > 0) for leaf in arrays)
+def _first_row(leaf: Any) -> Any:
+    """The first row of an array; a scalar is its own."""
+    if isinstance(leaf, tf.SparseTensor):
+        return tf.sparse.slice(leaf, [0] * leaf.shape.rank, [1, *leaf.shape[1:]])
+    return leaf[:1] if len(leaf.shape) > 0 else leaf
 
 
 def _tensors(batch: Any) -> Any:
