@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from autofit.backends.tensorflow.memory import loops
-from autofit.backends.tensorflow.memory.kernels import OVERWRITES, VIEWS, onednn_takes, processor_flags, workspace_bytes
+from autofit.backends.tensorflow.memory.kernels import OF_SHAPES, OVERWRITES, UPDATES, VIEWS, onednn_takes, processor_flags, workspace_bytes
 from autofit.backends.tensorflow.memory.liveness import peak
 from autofit.backends.tensorflow.memory.program import OUTSIDE, Operation, Program, Value
 from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, batch_specs
@@ -21,7 +21,9 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _OVERHEAD_SECONDS = 5e-6  # rough rates of two cores: they decide only which operations overlap
 _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
+_UPDATE_PASSES = 3  # an update reads and writes the variable, too
 _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
+_MOST_FOLDED_BYTES = 10 * 2**20  # constant_folding.cc: larger results are computed in each step
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
@@ -53,9 +55,13 @@ class TracedStep:
         """Return the step for a batch size."""
         scale = Scale(self._prime, batch_size)
         reader = _Reader(self._model.optimizer.name, scale, on_cpu=self._on_cpu, onednn=self._onednn)
+        handles = {id(handle): inner for handle, inner in self._graph.captures}
+        for part, variables in parts_of(self._model).items():
+            for variable in variables:
+                reader.hold(_variable_bytes(variable), part, handles.get(id(variable.value.handle)))
         reader.read(self._graph, {})
         held = {
-            **held_bytes(self._model, self._batch, batch_size, on_cpu=self._on_cpu),
+            "input_batch": _input_bytes(self._batch, batch_size, on_cpu=self._on_cpu),
             "temporaries": tuple(reader.constants),
         }
         results = frozenset(reader.inside(self._graph.outputs))
@@ -64,13 +70,21 @@ class TracedStep:
 
 def held_bytes(model: Any, batch: Any, batch_size: int, *, on_cpu: bool) -> dict[str, tuple[int, ...]]:
     """Return the sizes of the buffers that outlive a step, bytes: variables of model and optimizer, and the batches."""
+    return {
+        **{part: tuple(_variable_bytes(v) for v in variables) for part, variables in parts_of(model).items()},
+        "input_batch": _input_bytes(batch, batch_size, on_cpu=on_cpu),
+    }
+
+
+def parts_of(model: Any) -> dict[str, list[Any]]:
+    """Return the variables of model and optimizer, each once."""
     weights = {id(v): v for v in model.variables}
     others = {id(v): v for v in model.optimizer.variables if id(v) not in weights}
-    return {
-        "weights": tuple(_variable_bytes(v) for v in weights.values()),
-        "optimizer": tuple(_variable_bytes(v) for v in others.values()),
-        "input_batch": batch_bytes(batch, batch_size) * (_BATCHES_ON_CPU if on_cpu else 1),
-    }
+    return {"weights": list(weights.values()), "optimizer": list(others.values())}
+
+
+def _input_bytes(batch: Any, batch_size: int, *, on_cpu: bool) -> tuple[int, ...]:
+    return batch_bytes(batch, batch_size) * (_BATCHES_ON_CPU if on_cpu else 1)
 
 
 def _variable_bytes(variable: Any) -> int:
@@ -87,12 +101,20 @@ class _Reader:
         self.operations: list[Operation] = []
         self.constants: list[int] = []
         self._index: dict[int, int] = {}  # the value of a tensor, by the tensor's id
+        self._folded: dict[int, int] = {}  # by the id of a constant tensor: its bytes, 0 once it is held
+        self._variable: dict[int, int] = {}  # the value of a variable, by the id of a tensor that is its handle
         self._number: dict[int, tuple[int, ...]] = {}  # the operations that represent a graph's operation, by its id
         self._keep: list[Any] = []  # keeps the objects alive whose ids are keys
 
     def inside(self, tensors: Sequence[Any]) -> tuple[int, ...]:
         """Return the values of the tensors that the step itself holds."""
         return tuple(v for v in (self._index[id(t)] for t in tensors) if v != OUTSIDE)
+
+    def hold(self, size_bytes: int, part: str, handle: Any) -> None:
+        """Add a variable; `handle` is the graph's tensor that stands for it, None where the graph does not use it."""
+        self.values.append(Value(size_bytes, part, is_variable=True))
+        if handle is not None:
+            self._variable[id(handle)] = len(self.values) - 1
 
     def read(self, graph: Any, given: dict[int, int], prefix: str = "") -> None:
         """Append the graph's operations; `given` maps the ids of its input tensors to existing values."""
@@ -103,10 +125,15 @@ class _Reader:
             if op.type in _CALLS:
                 self._number[id(op)] = self._call(op, prefix)
                 continue
+            if self._folds(op):
+                self._folded.update((id(t), self._scale.tensor_bytes(t)) for t in op.outputs)
+                self._index.update((id(t), OUTSIDE) for t in op.outputs)
+                continue
+            self._keep_folded(op.inputs)
             for tensor in op.outputs:
                 if id(tensor) not in self._index:
                     self._index[id(tensor)] = self._value(op, tensor, prefix)
-            if op.type in ("Placeholder", "Const", "NoOp") and not op.control_inputs:
+            if op.type in ("Placeholder", "NoOp") and not op.control_inputs:
                 continue
             self._number[id(op)] = (len(self.operations),)
             self.operations.append(
@@ -118,24 +145,54 @@ class _Reader:
                     workspace_bytes=self._workspace(op),
                     may_overwrite=self._may_overwrite(op),
                     seconds=self._seconds(op),
+                    updates=self._variable.get(id(op.inputs[0]), OUTSIDE) if op.type in UPDATES else OUTSIDE,
+                    assigned=self._index[id(op.inputs[1])] if op.type == "AssignVariableOp" else OUTSIDE,
                 )
             )
 
     def _call(self, op: Any, prefix: str) -> tuple[int, ...]:
         body = op.graph._get_function(op.get_attr("f").name).graph
         given = {id(inner): self._index[id(outer)] for inner, outer in zip(body.inputs, op.inputs, strict=True)}
+        for inner, outer in zip(body.inputs, op.inputs, strict=True):
+            if id(outer) in self._variable:
+                self._variable[id(inner)] = self._variable[id(outer)]
+            if id(outer) in self._folded:
+                self._folded[id(inner)] = self._folded[id(outer)]
         first = len(self.operations)
         self.read(body, given, f"{prefix}{op.name}/")
         for outer, inner in zip(op.outputs, body.outputs, strict=True):
             self._index[id(outer)] = self._index[id(inner)]
         return tuple(range(first, len(self.operations)))
 
+    def _keep_folded(self, tensors: Sequence[Any]) -> None:
+        """Hold the constants that an operation reads, each once."""
+        for tensor in tensors:
+            size = self._folded.get(id(tensor), 0)
+            if size:
+                self.constants.append(size)
+                self._folded[id(tensor)] = 0
+
+    def _folds(self, op: Any) -> bool:
+        """Return whether TensorFlow computes an operation once, when it compiles the step, and keeps the results."""
+        if op.type == "Const":
+            return True
+        return (
+            bool(op.inputs)
+            and not op.op_def.is_stateful
+            and op.type not in (*loops.LOOPS, *_BRANCHES)
+            and (op.type in OF_SHAPES or all(id(t) in self._folded for t in op.inputs))
+            and all(self._scale.is_fixed(t) for t in (*op.inputs, *op.outputs))
+            and all(self._scale.tensor_bytes(t) <= _MOST_FOLDED_BYTES for t in op.outputs)
+            and not any(reader.type in loops.LOOPS for t in op.outputs for reader in t.consumers())
+        )
+
     def _value(self, op: Any, tensor: Any, prefix: str) -> int:
         """Return a new value for a tensor, or `OUTSIDE` where the step does not hold it itself."""
         alias, size = None, self._scale.tensor_bytes(tensor)
-        if op.type == "Const":
-            self.constants.append(size)
-        if op.type in ("Const", "Placeholder", *loops.BORROWED) or (op.type in VIEWS and not op.inputs):
+        if op.type == "ReadVariableOp" and id(op.inputs[0]) in self._variable:
+            self.values.append(Value(size, "weights", self._variable[id(op.inputs[0])]))
+            return len(self.values) - 1
+        if op.type in ("Placeholder", *loops.BORROWED) or (op.type in VIEWS and not op.inputs):
             return OUTSIDE
         if op.type in VIEWS:
             index = tensor.value_index if len(op.inputs) == len(op.outputs) else 0
@@ -182,6 +239,8 @@ class _Reader:
     def _seconds(self, op: Any) -> float:
         """Return a rough duration on two cores."""
         moved = sum(self._scale.tensor_bytes(t) for t in (*op.inputs, *op.outputs))
+        if op.type in UPDATES:
+            moved *= _UPDATE_PASSES
         return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + self._arithmetic(op) / _OPERATIONS_PER_SECOND
 
     def _arithmetic(self, op: Any) -> float:

@@ -37,6 +37,15 @@ VIEWS = frozenset(
 )
 """Kernels whose output shares the buffer of their input."""
 
+OF_SHAPES = frozenset({"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"})
+"""Kernels whose result depends on the shapes of their inputs alone."""
+
+UPDATES = frozenset(
+    """AssignAddVariableOp AssignSubVariableOp AssignVariableOp ResourceScatterAdd ResourceScatterNdAdd ResourceScatterSub
+    ResourceScatterUpdate ResourceStridedSliceAssign""".split()  # noqa: SIM905  # as above
+)
+"""Kernels that change the variable that is their first input."""
+
 
 def onednn_takes(dtype: str, flags: Collection[str], *, onednn: bool) -> bool:
     """Return whether oneDNN's kernels run the convolutions, poolings and matrix products of a dtype.

@@ -27,6 +27,12 @@ class Scale:
             d // self.traced * self.batch_size if d and d % self.traced == 0 else d for d in tensor.shape.as_list()
         )
 
+    def is_fixed(self, tensor: Any) -> bool:
+        """Return whether the shape of a tensor is known and does not depend on the number of samples."""
+        if tensor.dtype.name in _UNSIZED:
+            return False
+        return tensor.shape.is_fully_defined() and not any(d and d % self.traced == 0 for d in tensor.shape.as_list())
+
     def tensor_bytes(self, tensor: Any) -> int:
         """Return the bytes of a tensor; 0 for handles, lists, and shapes that are not known before the step runs."""
         shape = self.shape(tensor)

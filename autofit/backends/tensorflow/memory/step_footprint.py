@@ -47,7 +47,7 @@ class StepFootprint:
         if program is None:
             program, method = self._read(batch_size), LIVENESS
         peak = liveness.peak(program, workers=self._workers, region_bytes=self._region_bytes)
-        return Footprint(batch_size, _with_building(peak, program), method, self._relative_error(method))
+        return Footprint(batch_size, peak.bytes_by_part, method, self._relative_error(method))
 
     def _relative_error(self, method: str) -> float:
         if method == LIVENESS and self._model.jit_compile:
@@ -71,9 +71,3 @@ class StepFootprint:
         held = held_bytes(self._model, self._batch, batch_size, on_cpu=self._on_cpu)
         return Program((), (Operation("step", (), (), workspace_bytes=(temporaries,)),), frozenset(), held)
 
-
-def _with_building(peak: Peak, program: Program) -> dict[str, int]:
-    """Return the step's peak by part, raised to that of building the model, which holds an initial value two more times."""
-    weights = program.held_bytes["weights"]
-    more = max(0, sum(weights) + 2 * max(weights, default=0) - peak.total_bytes)
-    return {**peak.bytes_by_part, "temporaries": peak.bytes_by_part["temporaries"] + more}
