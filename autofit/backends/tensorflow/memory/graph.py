@@ -12,7 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from autofit.backends.tensorflow.memory import loops
-from autofit.backends.tensorflow.memory.kernels import OF_SHAPES, OVERWRITES, UPDATES, VIEWS, onednn_takes, processor_flags, workspace_bytes
+from autofit.backends.tensorflow.memory.kernels import (
+    OF_SHAPES,
+    OVERWRITES,
+    UPDATES,
+    VIEWS,
+    onednn_takes,
+    processor_flags,
+    workspace_bytes,
+)
 from autofit.backends.tensorflow.memory.liveness import peak
 from autofit.backends.tensorflow.memory.program import OUTSIDE, Operation, Program, Value
 from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, batch_specs
@@ -24,6 +32,7 @@ _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
 _UPDATE_PASSES = 3  # an update reads and writes the variable, too
 _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
 _MOST_FOLDED_BYTES = 10 * 2**20  # constant_folding.cc: larger results are computed in each step
+_ITERATIONS_AHEAD = 8
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
@@ -38,13 +47,14 @@ class TracedStep:
         batch: arrays, (x, y) or (x, y, sample_weight), first axis the samples.
         on_cpu: whether the step runs on the CPU.
         onednn: whether TensorFlow uses oneDNN's kernels.
+        least_bytes: the smallest buffer that the allocator counts.
 
     Raises:
         Exception: the model's own code fails while it is traced.
     """
 
-    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool) -> None:
-        self._model, self._on_cpu, self._onednn = model, on_cpu, onednn
+    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool, least_bytes: int = 1) -> None:
+        self._model, self._on_cpu, self._onednn, self._least_bytes = model, on_cpu, onednn, least_bytes
         sizes = [leaf.shape[1:] for leaf in keras.tree.flatten(batch)] + [v.shape for v in model.variables]
         dimensions = {d for shape in sizes for d in shape if d}
         self._prime = next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
@@ -53,7 +63,7 @@ class TracedStep:
 
     def program(self, batch_size: int) -> Program:
         """Return the step for a batch size."""
-        scale = Scale(self._prime, batch_size)
+        scale = Scale(self._prime, batch_size, self._least_bytes)
         reader = _Reader(self._model.optimizer.name, scale, on_cpu=self._on_cpu, onednn=self._onednn)
         handles = {id(handle): inner for handle, inner in self._graph.captures}
         for part, variables in parts_of(self._model).items():
@@ -115,6 +125,16 @@ class _Reader:
         self.values.append(Value(size_bytes, part, is_variable=True))
         if handle is not None:
             self._variable[id(handle)] = len(self.values) - 1
+
+    def value_of(self, tensor: Any) -> int:
+        """Return the value of a tensor that was read."""
+        return self._index[id(tensor)]
+
+    def forget(self) -> None:
+        """Forget the tensors that were read, so that their graph can be read once more."""
+        self._index.clear()
+        self._number.clear()
+        self._folded.clear()
 
     def read(self, graph: Any, given: dict[int, int], prefix: str = "") -> None:
         """Append the graph's operations; `given` maps the ids of its input tensors to existing values."""
@@ -211,7 +231,7 @@ class _Reader:
 
     def _workspace(self, op: Any) -> tuple[int, ...]:
         if op.type in loops.LOOPS:
-            return (self._body_bytes(loops.body_of(op)), loops.waiting_bytes(op, self._scale))
+            return (self._body_bytes(loops.body_of(op), min(loops.iterations(op), _ITERATIONS_AHEAD)),)
         if op.type in _BRANCHES:
             return (max(self._body_bytes(branch) for branch in loops.branches_of(op)),)
         inputs, outputs = ([self._scale.shape(t) for t in side] for side in (op.inputs, op.outputs))
@@ -222,11 +242,21 @@ class _Reader:
         onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._onednn)
         return workspace_bytes(op.type, shapes[: len(inputs)], shapes[len(inputs) :], dtype.size, onednn=onednn)
 
-    def _body_bytes(self, body: Any) -> int:
+    def _body_bytes(self, body: Any, iterations: int = 1) -> int:
+        """Return the peak of consecutive iterations, which overlap where one does not need the other's results."""
         reader = _Reader(self._optimizer_name, self._scale, on_cpu=self._on_cpu, onednn=self._onednn)
-        reader.read(body, {id(t): OUTSIDE for t in body.inputs})
-        results = frozenset(reader.inside(body.outputs))
-        return peak(Program(tuple(reader.values), tuple(reader.operations), results)).total_bytes
+        carried = [OUTSIDE for _ in body.inputs]
+        for _ in range(iterations):
+            reader.forget()
+            reader.read(body, {id(t): value for t, value in zip(body.inputs, carried, strict=False)})
+            carried = [reader.value_of(t) for t in body.outputs]
+        results = frozenset(value for value in carried if value != OUTSIDE)
+        return peak(
+            Program(tuple(reader.values), tuple(reader.operations), results),
+            least_bytes=self._scale.least_bytes,
+            runs=1,
+            steps=1,
+        ).total_bytes
 
     def _may_overwrite(self, op: Any) -> tuple[int, ...]:
         if op.type not in OVERWRITES or not op.outputs:

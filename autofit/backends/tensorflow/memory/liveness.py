@@ -30,7 +30,13 @@ class Peak:
 
 
 def peak(
-    program: Program, *, workers: int = 2, region_bytes: int = FIRST_REGION_BYTES, least_bytes: int = 1
+    program: Program,
+    *,
+    workers: int = 2,
+    region_bytes: int = FIRST_REGION_BYTES,
+    least_bytes: int = 1,
+    runs: int = _RUNS,
+    steps: int = _STEPS,
 ) -> Peak:
     """Return the largest peak of several walks through a program.
 
@@ -39,17 +45,19 @@ def peak(
         workers: operations that may run at the same time.
         region_bytes: the allocator's first region.
         least_bytes: the smallest buffer that the allocator counts.
+        runs: how often training starts anew.
+        steps: steps of each run; the first gives the optimizer's variables buffers of their own.
     """
     schedule, chance = _Schedule(program), random.Random(0)
-    highest = Peak(0, {})
-    for _ in range(_RUNS):
+    peaks = []
+    for _ in range(runs):
         memory = _Memory(program, BestFitAllocator(region_bytes), least_bytes)
-        for _ in range(_STEPS):
+        for _ in range(steps):
             memory.begin_step()
             schedule.run(workers, memory.start, memory.end, lambda: chance.lognormvariate(0, _DEVIATION))
             memory.end_step()
-        highest = max(highest, memory.peak, key=lambda peak: peak.total_bytes)
-    return highest
+        peaks.append(memory.peak)
+    return max(peaks, key=lambda peak: peak.total_bytes)
 
 
 class _Schedule:
@@ -120,7 +128,7 @@ class _Memory:
                     self._left[address] = self._left.get(address, 0) + 1
 
     def _make(self, size: int, part: str) -> int:
-        """Allocate a buffer that outlives the step; a weight's initial value is drawn, scaled and shifted, each time anew."""
+        """Allocate a buffer that outlives the step; a weight is drawn, scaled and shifted, each into a new buffer."""
         drafts = [self._take(size, "temporaries") for _ in range(_DRAFTS if part == "weights" else 0)]
         address = self._take(size, part)
         self._record()

@@ -7,13 +7,13 @@ from typing import Any
 from autofit.backends.tensorflow.memory import liveness, xla
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
 from autofit.backends.tensorflow.memory.graph import TracedStep, held_bytes
-from autofit.backends.tensorflow.memory.liveness import Peak
 from autofit.backends.tensorflow.memory.program import Operation, Program
 from autofit.records.trial import Footprint
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
 _ERRORS = {LIVENESS: 0.2, XLA: 0.13}  # 95 % are within (measured: tests/benchmarks/memory.py, with and without --onednn)
+_ABSOLUTE_ERROR_BYTES = 2 * 2**20  # a region of the allocator; 95 % of small programs are within (measured: ditto)
 _FUSED_ERROR = 1.05  # the walk keeps apart what XLA fuses (measured: the walk over the XLA cases of the same)
 _GPU_ERROR = 0.35  # a GPU's kernels choose their workspaces when they run; not measured
 
@@ -28,16 +28,25 @@ class StepFootprint:
         onednn: whether TensorFlow uses oneDNN's kernels there.
         workers: operations that TensorFlow runs at the same time.
         limit_bytes: the device's limit, which a GPU's allocator reserves at once.
+        least_bytes: the smallest buffer that the allocator counts.
 
     Raises:
         Exception: the model's own code fails while it is traced.
     """
 
     def __init__(
-        self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool, workers: int, limit_bytes: int | None
+        self,
+        model: Any,
+        batch: Any,
+        *,
+        on_cpu: bool,
+        onednn: bool,
+        workers: int,
+        limit_bytes: int | None,
+        least_bytes: int = 1,
     ) -> None:
         self._model, self._batch, self._on_cpu, self._workers = model, batch, on_cpu, workers
-        self._onednn = on_cpu and onednn
+        self._onednn, self._least_bytes = on_cpu and onednn, least_bytes
         self._region_bytes = FIRST_REGION_BYTES if on_cpu or limit_bytes is None else limit_bytes
         self._traced: TracedStep | None = None
 
@@ -46,8 +55,8 @@ class StepFootprint:
         program, method = self._compiled(batch_size) if self._model.jit_compile else None, XLA
         if program is None:
             program, method = self._read(batch_size), LIVENESS
-        peak = liveness.peak(program, workers=self._workers, region_bytes=self._region_bytes)
-        return Footprint(batch_size, peak.bytes_by_part, method, self._relative_error(method))
+        peak = liveness.peak(program, workers=self._workers, region_bytes=self._region_bytes, least_bytes=self._least_bytes)
+        return Footprint(batch_size, peak.bytes_by_part, method, self._relative_error(method), _ABSOLUTE_ERROR_BYTES)
 
     def _relative_error(self, method: str) -> float:
         if method == LIVENESS and self._model.jit_compile:
@@ -58,7 +67,9 @@ class StepFootprint:
 
     def _read(self, batch_size: int) -> Program:
         if self._traced is None:
-            self._traced = TracedStep(self._model, self._batch, on_cpu=self._on_cpu, onednn=self._onednn)
+            self._traced = TracedStep(
+                self._model, self._batch, on_cpu=self._on_cpu, onednn=self._onednn, least_bytes=self._least_bytes
+            )
         return self._traced.program(batch_size)
 
     def _compiled(self, batch_size: int) -> Program | None:
@@ -70,4 +81,3 @@ class StepFootprint:
         temporaries = max(0, total - sum(sum(sizes) for sizes in once.values()))
         held = held_bytes(self._model, self._batch, batch_size, on_cpu=self._on_cpu)
         return Program((), (Operation("step", (), (), workspace_bytes=(temporaries,)),), frozenset(), held)
-
