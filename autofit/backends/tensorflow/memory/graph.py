@@ -240,7 +240,9 @@ class _Reader:
             return ()
         dtype = op.outputs[0].dtype
         onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._onednn)
-        return workspace_bytes(op.type, shapes[: len(inputs)], shapes[len(inputs) :], dtype.size, onednn=onednn)
+        sides = shapes[: len(inputs)], shapes[len(inputs) :]
+        equation = op.get_attr("equation").decode() if op.type == "Einsum" else ""
+        return workspace_bytes(op.type, *sides, dtype.size, onednn=onednn, equation=equation)
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
         """Return the peak of consecutive iterations, which overlap where one does not need the other's results."""
