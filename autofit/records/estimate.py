@@ -56,5 +56,10 @@ class Estimate:
 
     @property
     def relative_error(self) -> float:
-        """95 % of such estimates of device memory are within this share of the measured peak."""
+        """95 % of such estimates of device memory are within this share of the measured peak, or `absolute_error_bytes`."""
         return self.description.footprints[0].relative_error
+
+    @property
+    def absolute_error_bytes(self) -> int:
+        """What the error of such estimates is at least, of however small a program."""
+        return self.description.footprints[0].absolute_error_bytes

@@ -191,14 +191,15 @@ class Footprint:
     """Estimated device memory of a train step, nothing trained.
 
     `device_bytes_by_part` are the parts of the peak, `DATA_PART` that of data which outlives the steps; `method` is the way
-    of estimating; 95 % of such estimates are within `relative_error` of the measured peak (measured: see
-    tests/benchmarks/memory.py).
+    of estimating; 95 % of such estimates are within `relative_error` or `absolute_error_bytes` of the measured peak,
+    whichever is more (measured: see tests/benchmarks/memory.py).
     """
 
     batch_size: int
     device_bytes_by_part: Mapping[str, int]
     method: str
     relative_error: float
+    absolute_error_bytes: int = 0
 
     @property
     def device_bytes(self) -> int:
@@ -209,6 +210,10 @@ class Footprint:
     def step_bytes(self) -> int:
         """The peak without the data."""
         return self.device_bytes - self.device_bytes_by_part.get(DATA_PART, 0)
+
+    def error_bytes(self, estimated_bytes: float) -> float:
+        """How far such an estimate of `estimated_bytes` may be off."""
+        return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
     if stale:
         yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run, with less memory or time than there is now")
     if prepared.description.fixed_batch_size is not None:
-        yield Notice(f"batch_size is not tuned: {prepared.description.fixed_batch_size_reason}")
+        yield one_size_notice(prepared.description)
     for text in (*prepared.description.notices, prepared.few_updates):
         if text is not None:
             yield Notice(text)
@@ -142,6 +142,21 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
     if description.processes_hang and space.use_multiprocessing is not None:
         space = replace(space, use_multiprocessing=(False,))
     return space if description.fixed_batch_size is None else _of_one_size(space, description)
+
+
+def of_one_size(prepared: Prepared, failed: Trial) -> Description:
+    """The description of a workload whose code failed with another batch size than its own."""
+    size, error = prepared.baseline.batch_size, failed.measurement.evidence.reason
+    reason = (
+        f"your code fails with batches of {failed.config.batch_size} and runs with {size} ({error}). "
+        f"Let model and data take any batch size, or fix batch_size: {size} in data_kwargs"
+    )
+    return replace(prepared.description, fixed_batch_size=size, fixed_batch_size_reason=reason, footprints=())
+
+
+def one_size_notice(description: Description) -> Notice:
+    """That the batch size is not tuned, and why."""
+    return Notice(f"batch_size is not tuned: {description.fixed_batch_size_reason}")
 
 
 def _of_one_size(space: SearchSpace, description: Description) -> SearchSpace:

@@ -20,7 +20,7 @@ from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneErr
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, Trial
+from autofit.records.trial import Description, FitConfig, Trial
 from autofit.search.decision import Proposer
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
@@ -28,7 +28,17 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning import record as tune_records
 from autofit.tuning.confirm import Confirmation
 from autofit.tuning.failure import no_result_error
-from autofit.tuning.prepare import MakeProposer, Prepared, describe, frontier_proposer, notices, prepare, warm_start
+from autofit.tuning.prepare import (
+    MakeProposer,
+    Prepared,
+    describe,
+    frontier_proposer,
+    notices,
+    of_one_size,
+    one_size_notice,
+    prepare,
+    warm_start,
+)
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
 
@@ -78,24 +88,35 @@ class _Tuning:
         study = self._study = self._open_study()
         description = self._description = describe(self._runner)
         self._describing_seconds = self._runner.budget.seconds()
-        prepared = prepare(request, description)
         self._forget_another_model(study, description)
-        space, baseline = prepared.space, prepared.baseline
-        study.restrict(lambda config: config in space or config == baseline)
-        prepared = replace(prepared, warm_start=warm_start(request, study, description))
-        proposer, earlier_trials = self._make_proposer(request, prepared), study.trials()
+        prepared, proposer = self._prepare(study, description)
+        earlier_trials = study.trials()
         self._announce(prepared, earlier_trials, study.stale)
-        knobs = space.knobs()
-        confirmation = self._confirmation = Confirmation(
-            self._runner, study, proposer, knobs, description, baseline, baseline_may_win=baseline in space
-        )
         reason = self._search(study, proposer, prepared, len(earlier_trials))
+        if isinstance(reason, Description):
+            description = self._description = reason
+            self._emit(one_size_notice(description))
+            prepared, proposer = self._prepare(study, description)
+            again = self._search(study, proposer, prepared, len(earlier_trials))
+            reason = again if isinstance(again, str) else "no other batch size runs"
+        space, baseline = prepared.space, prepared.baseline
+        confirmation = self._confirmation = Confirmation(
+            self._runner, study, proposer, space.knobs(), description, baseline, baseline_may_win=baseline in space
+        )
         recommendation = confirmation.run()
         if recommendation is None:
             raise no_result_error(self._runner, study.trials(), len(earlier_trials))
         record = tune_records.record(request, self._log(), description, recommendation, reason)
         tune_records.store(study, request, record)
         return record
+
+    def _prepare(self, study: TuningStudy, description: Description) -> tuple[Prepared, Proposer]:
+        """Prepare a search with what is stored."""
+        prepared = prepare(self._request, description)
+        space, baseline = prepared.space, prepared.baseline
+        study.restrict(lambda config: config in space or config == baseline)
+        prepared = replace(prepared, warm_start=warm_start(self._request, study, description))
+        return prepared, self._make_proposer(self._request, prepared)
 
     def fail(self, error: AutofitError) -> None:
         """Add the log to an error; store it as the result if nothing fits, and remove an empty study."""
@@ -146,8 +167,11 @@ class _Tuning:
         for notice in notices(prepared, stale):
             self._emit(notice)
 
-    def _search(self, study: TuningStudy, proposer: Proposer, prepared: Prepared, earlier: int) -> str:
-        """Propose, run and store trials; returns the reason for stopping."""
+    def _search(self, study: TuningStudy, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
+        """Propose, run and store trials; returns the reason for stopping.
+
+        Returns a description instead if a trial shows that the workload takes batches of one size only.
+        """
         settings, budget, announced = self._request.settings, self._runner.budget, False
         while True:
             trials = study.trials()
@@ -166,9 +190,27 @@ class _Tuning:
             measurement = self._runner.search_trial(config, trials, activity, deadline_seconds)
             if measurement.outcome is Outcome.TIMEOUT and deadline_seconds < settings.max_trial_seconds:
                 return budget.out_of_time(reserved)  # the budget was too short, not the config too slow
+            if measurement.outcome is Outcome.ERROR and self._runs_with_its_own_size(config, study, prepared):
+                return of_one_size(prepared, Trial(config, measurement, why))
             trial = study.add(Trial(config, measurement, why), prepared.space.knobs())
             self._emit(TrialEnded(trial))
             require_user_code_ran(measurement)
+
+    def _runs_with_its_own_size(self, failed: FitConfig, study: TuningStudy, prepared: Prepared) -> bool:
+        """Whether the batch size of a config is why the user's code failed: the baseline's, which is another, runs."""
+        own = prepared.baseline
+        if own.batch_size in (None, failed.batch_size):
+            return False
+        trials = study.trials()
+        if any(t.measurement.outcome is Outcome.OK and t.config.batch_size != own.batch_size for t in trials):
+            return False
+        if any(t.measurement.outcome is Outcome.OK for t in trials):
+            return True
+        activity = Activity("your code failed; trying its own batch size", own)
+        measurement = self._runner.search_trial(own, trials, activity, self._runner.budget.deadline_seconds())
+        if measurement.outcome is Outcome.OK:
+            self._emit(TrialEnded(study.add(Trial(own, measurement, activity.doing), prepared.space.knobs())))
+        return measurement.outcome is Outcome.OK
 
     def _log(self) -> TuneLog:
         """Everything that has run so far."""

@@ -86,7 +86,8 @@ def test_the_bodies_of_loops_are_entered(estimated):
     assert kept > 5 * 24 * state
 
 
-def test_a_model_for_one_batch_size_is_described_without_an_estimate_and_it_is_said_why(start, play):
+def test_a_model_for_one_batch_size_is_estimated_for_that_size_alone_and_it_is_said_why(start, play):
     described = play(start(build_model=w.build_for_one_size), role="describe", batch_sizes=SIZES)
-    assert described.footprints == ()
-    assert "Error: " in described.estimate_problem
+    assert [footprint.batch_size for footprint in described.footprints] == [8]
+    assert described.fixed_batch_size == 8
+    assert "takes batches of 8 only" in described.fixed_batch_size_reason

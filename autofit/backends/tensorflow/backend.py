@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends.protocol import StepEstimator
+from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device
@@ -19,6 +20,7 @@ from autofit.records.machine import Device
 _MIB = 2**20
 # Keras's own defaults, which it writes into its file when it is first imported
 _KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
+_BFC_SWITCH = "TF_CPU_ALLOCATOR_USE_BFC"
 _SWITCHES = (
     "KERAS_BACKEND",
     "KERAS_MAX_STEPS_PER_EPOCH",
@@ -73,7 +75,7 @@ class TensorFlow:
         if limit_bytes is None:
             return
         if device is None:
-            os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+            os.environ[_BFC_SWITCH] = "1"
             os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // _MIB))
             os.environ["TF_MKL_ALLOC_MAX_BYTES"] = str(limit_bytes)
             return
@@ -119,6 +121,7 @@ class TensorFlow:
             workers=workers,
             limit_bytes=limit_bytes,
             multiple_of=multiple_of,
+            least_bytes=ONEDNN_LEAST_BYTES if device is None and onednn and not _uses_bfc(os.environ) else 1,
         )
 
     def is_oom(self, error: BaseException) -> bool:
@@ -153,6 +156,11 @@ class TensorFlow:
             "numpy": np.__version__,
             "oneDNN": {True: "on", False: "off", None: "unknown"}[uses_onednn()],
         }
+
+
+def _uses_bfc(environment: Mapping[str, str]) -> bool:
+    """Return whether the CPU's memory comes from the BFC allocator alone; oneDNN's own uses it for large buffers."""
+    return environment.get(_BFC_SWITCH, "").lower() in ("1", "true")
 
 
 def uses_onednn() -> bool | None:

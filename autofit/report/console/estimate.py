@@ -47,6 +47,7 @@ def as_json(estimate: Estimate) -> str:
     document = {
         "method": estimate.method,
         "relative_error": estimate.relative_error,
+        "absolute_error_bytes": estimate.absolute_error_bytes,
         "device": estimate.device,
         "limits": asdict(estimate.limits),
         "config": estimate.config.values(),

@@ -144,7 +144,9 @@ class MemorySurrogate:
             if not self._footprints:
                 return None
             estimated = self._estimated(configs.batch)
-            return estimated, estimated * (1 + deviations / 2 * self._footprints[0].relative_error)
+            first = self._footprints[0]
+            errors = np.maximum(first.relative_error * estimated, first.absolute_error_bytes)
+            return estimated, estimated + deviations / 2 * errors
         expected, upper = self._bounded(self._device.model, self._device_features(configs), configs, deviations)
         if self._footprints:
             return expected, upper
@@ -186,8 +188,8 @@ class MemorySurrogate:
             first, last = self._footprints[0], self._footprints[-1]
             error = first.relative_error / 2  # 95 % lie within two standard deviations
             rise = (last.device_bytes - first.device_bytes) / max(1, last.batch_size - first.batch_size)
-            scales = (1.0, first.device_bytes, max(rise, 0.0) + 1.0)
-            deviations = [error * share * scale for share, scale in zip(_ERROR_SPLIT, scales, strict=True)]
+            errors = (error, max(1.0, first.error_bytes(first.device_bytes) / 2), error * (max(rise, 0.0) + 1.0))
+            deviations = [share * one for share, one in zip(_ERROR_SPLIT, errors, strict=True)]
             noise = max(_LEAST_ESTIMATE_NOISE, _NOISE_PER_ERROR * first.relative_error)
             means = (self._correction(points), 0.0, 0.0)
             return _DeviceFit(LinearModel(means, deviations, points, noise, (0.0, _NO_FLOOR, 0.0)), tuple(peaks), jumps)
@@ -202,9 +204,11 @@ class MemorySurrogate:
 
         The larger the excess, the more of it counts (positive-part James-Stein shrinkage).
         """
-        errors = [p.value / p.features[0] - 1 for p in points if not p.at_least or p.value > p.features[0]]
+        first = self._footprints[0]
+        far = [p for p in points if abs(p.value - p.features[0]) > first.absolute_error_bytes and p.features[0]]
+        errors = [p.value / p.features[0] - 1 for p in far if not p.at_least or p.value > p.features[0]]
         median = statistics.median(errors) if errors else 0.0
-        allowed = max(_IMPLAUSIBLE_ERROR, self._footprints[0].relative_error)
+        allowed = max(_IMPLAUSIBLE_ERROR, first.relative_error)
         return 1 + median * (1 - (allowed / median) ** 2) if abs(median) > allowed else 1.0
 
     def _device_features(self, configs: ConfigArrays) -> Matrix:
@@ -288,8 +292,8 @@ def least_device_bytes(description: Description, batch_size: int) -> int:
     variables = description.parameter_bytes + description.optimizer_bytes
     if not description.footprints:
         return variables
-    error = description.footprints[0].relative_error
-    return max(variables, round((1 - 2 * error) * estimated_bytes(description.footprints, batch_size)))
+    estimated = estimated_bytes(description.footprints, batch_size)
+    return max(variables, round(estimated - 2 * description.footprints[0].error_bytes(estimated)))
 
 
 def estimated_bytes(footprints: Sequence[Footprint], batch_size: int) -> float:

@@ -45,10 +45,10 @@ def test_what_is_kept_for_the_backward_pass_is_live_at_the_turn():
         Operation("y", (0,), (1,)),
         Operation("dx", (0, 1), (2,), workspace_bytes=(10 * KIB,)),
     )
-    found = peak(Program(values, operations, frozenset({2}), {"weights": (30 * KIB,)}), workers=1, region_bytes=REGION)
+    found = peak(Program(values, operations, frozenset({2}), {"optimizer": (30 * KIB,)}), workers=1, region_bytes=REGION)
     assert found.total_bytes == 290 * KIB
     parts = {part: size for part, size in found.bytes_by_part.items() if size}
-    assert parts == {"weights": 30 * KIB, "activations": 150 * KIB, "gradients": 100 * KIB, "temporaries": 10 * KIB}
+    assert parts == {"optimizer": 30 * KIB, "activations": 150 * KIB, "gradients": 100 * KIB, "temporaries": 10 * KIB}
 
 
 def test_a_view_takes_nothing_and_keeps_what_it_looks_at():
@@ -67,6 +67,54 @@ def test_two_workers_hold_two_workspaces_at_once():
     program = Program((), operations, frozenset())
     assert peak(program, workers=1, region_bytes=REGION).total_bytes == 500 * KIB
     assert peak(program, workers=2, region_bytes=REGION).total_bytes == 1000 * KIB
+
+
+WEIGHT = Value(100 * KIB, "weights", is_variable=True)
+
+
+def test_a_weight_is_made_from_two_more_buffers():
+    assert peak(Program((WEIGHT,), (), frozenset()), region_bytes=REGION).total_bytes == 300 * KIB
+
+
+@pytest.mark.parametrize(("use_after", "update_after", "expected"), [((), (2,), 500 * KIB), ((3,), (), 600 * KIB)])
+def test_a_variable_is_updated_in_place_unless_it_is_still_read(use_after, update_after, expected):
+    operations = (
+        Operation("read", (), (1,)),
+        Operation("gradient", (), (2,)),
+        Operation("use", (1,), (), after=use_after),
+        Operation("update", (2,), (), after=(0, *update_after), updates=0),
+    )
+    program = Program((WEIGHT, Value(100 * KIB, alias_of=0), Value(400 * KIB)), operations, frozenset())
+    assert peak(program, workers=1, region_bytes=REGION, steps=1).total_bytes == expected
+
+
+def test_a_variable_takes_over_the_buffer_that_it_is_assigned():
+    values = (WEIGHT, Value(100 * KIB), Value(150 * KIB))
+    operations = (
+        Operation("new", (), (1,)),
+        Operation("assign", (1,), (), updates=0, assigned=1),
+        Operation("more", (), (2,), after=(1,)),
+    )
+    assert peak(Program(values, operations, frozenset()), workers=1, region_bytes=REGION).total_bytes == 300 * KIB
+    found = peak(Program((WEIGHT, values[1], Value(350 * KIB)), operations, frozenset()), workers=1, region_bytes=REGION)
+    assert found.total_bytes == 450 * KIB
+    assert found.bytes_by_part["weights"] == 100 * KIB
+
+
+def test_zeros_of_the_optimizer_are_one_buffer_until_they_are_updated():
+    slot = Value(100 * KIB, "optimizer", is_variable=True)
+    program = Program((slot, slot), (), frozenset())
+    assert peak(program, workers=1, region_bytes=REGION).total_bytes == 100 * KIB
+    updates = (Operation("first", (), (), updates=0), Operation("second", (), (), after=(0,), updates=1))
+    assert peak(Program((slot, slot), updates, frozenset()), workers=1, region_bytes=REGION).total_bytes == 200 * KIB
+
+
+def test_an_allocator_that_counts_large_buffers_alone():
+    values = (Value(100 * KIB), Value(300 * KIB), Value(100 * KIB, "weights", is_variable=True))
+    operations = (Operation("a", (), (0,)), Operation("b", (0,), (1,), workspace_bytes=(200 * KIB, 256 * KIB)))
+    program = Program(values, operations, frozenset(), {"input_batch": (255 * KIB, 400 * KIB)})
+    assert peak(program, workers=1, region_bytes=REGION, least_bytes=256 * KIB).total_bytes == 956 * KIB
+    assert peak(program, workers=1, region_bytes=REGION).total_bytes == 1611 * KIB
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))

@@ -432,10 +432,10 @@ def test_fresh_forgets(tmp_path):
 
 
 def test_an_error_of_the_users_stops_everything_and_is_tried_again_next_time(tmp_path):
-    launcher = FakeLauncher({FIRST: Outcome.ERROR})
+    launcher = FakeLauncher({FIRST: Outcome.ERROR, BASELINE: Outcome.ERROR})
     with pytest.raises(UserCodeError, match="boom"):
         collect(tune, make_request(tmp_path), launcher)
-    assert [spec.role for spec in launcher.specs] == ["describe", "measure"]
+    assert [spec.config for spec in launcher.specs[1:]] == [FIRST, BASELINE]  # its own batch size is tried before giving up
     mended = FakeLauncher()
     collect(tune, make_request(tmp_path), mended)
     assert mended.specs[1].config == FIRST
@@ -778,3 +778,41 @@ def test_another_proposer_takes_the_place_of_autofits_own(tmp_path):
     assert len(tried) == 5
     assert record.stop_reason == "nothing is left"
     assert record.config in [trial.config for trial in record.searched]
+
+
+class OfOneSize(FakeLauncher):
+    """User code that fails with every batch size but one."""
+
+    def __init__(self, size, **knobs):
+        super().__init__()
+        self.size, self.knobs = size, knobs
+
+    def run(self, spec):
+        result = yield from super().run(spec)
+        return replace(result, knobs=self.knobs) if self.knobs and isinstance(result, Description) else result
+
+    def measure(self, spec):
+        if spec.config.batch_size == self.size:
+            return super().measure(spec)
+        return Measurement(Outcome.ERROR, Evidence("ValueError: incompatible shapes"), 1.0, traceback="Traceback: boom")
+
+
+def test_code_that_runs_with_its_own_batch_size_only_is_tuned_with_that_size(tmp_path):
+    events, record = collect(tune, make_request(tmp_path), OfOneSize(32))
+    assert {trial.config.batch_size for trial in (*record.trials, *record.runs)} == {32}
+    assert record.config.workers > 1
+    assert record.description.fixed_batch_size == 32
+    said = [event.text for event in events if isinstance(event, Notice) and "batch_size is not tuned" in event.text]
+    assert len(said) == 1
+    assert "runs with 32 (ValueError: incompatible shapes)" in said[0]
+
+
+def test_code_that_fails_with_its_own_batch_size_is_the_users_error(tmp_path):
+    with pytest.raises(UserCodeError):
+        collect(tune, make_request(tmp_path), OfOneSize(7))
+
+
+def test_with_no_other_knob_there_is_nothing_to_tune_and_the_reason_is_given(tmp_path):
+    launcher = OfOneSize(32, batch_size="batch_size")
+    with pytest.raises(UsageError, match=r"nothing to tune: your code fails with batches of .* and runs with 32"):
+        collect(tune, make_request(tmp_path), launcher)

@@ -37,6 +37,15 @@ VIEWS = frozenset(
 )
 """Kernels whose output shares the buffer of their input."""
 
+OF_SHAPES = frozenset({"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"})
+"""Kernels whose result depends on the shapes of their inputs alone."""
+
+UPDATES = frozenset(
+    """AssignAddVariableOp AssignSubVariableOp AssignVariableOp ResourceScatterAdd ResourceScatterNdAdd ResourceScatterSub
+    ResourceScatterUpdate ResourceStridedSliceAssign""".split()  # noqa: SIM905  # as above
+)
+"""Kernels that change the variable that is their first input."""
+
 
 def onednn_takes(dtype: str, flags: Collection[str], *, onednn: bool) -> bool:
     """Return whether oneDNN's kernels run the convolutions, poolings and matrix products of a dtype.
@@ -69,7 +78,13 @@ def _cpuinfo() -> str:
 
 
 def workspace_bytes(
-    kind: str, inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int, *, onednn: bool = False
+    kind: str,
+    inputs: Sequence[Shape],
+    outputs: Sequence[Shape],
+    item_bytes: int,
+    *,
+    onednn: bool = False,
+    equation: str = "",
 ) -> tuple[int, ...]:
     """Return the sizes of the buffers that a kernel allocates and frees while it runs on a CPU, in bytes.
 
@@ -79,7 +94,10 @@ def workspace_bytes(
         outputs: shapes of the outputs.
         item_bytes: bytes of one element of the output.
         onednn: whether the kernel is oneDNN's.
+        equation: of an Einsum.
     """
+    if kind == "Einsum":
+        return _transposed(equation, inputs, outputs, item_bytes)
     rule = None if onednn else _RULES.get(kind)
     return rule(inputs, outputs, item_bytes) if rule else ()
 
@@ -133,6 +151,35 @@ def _pool_gradient(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes
 
 def _filter_gradient_of_depthwise(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
     return (inputs[2][0] * math.prod(outputs[0]) * item_bytes,)
+
+
+def _transposed(equation: str, inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
+    """Return the sizes of the copies that an Einsum makes to multiply matrices, oneDNN's kernel alike (einsum_op_impl.h).
+
+    It transposes a factor whose labels are not in the order (batch, free, contracted) or (batch, contracted, free), and the
+    product where its order is not that of the output.
+    """
+    if "." in equation:
+        return ()
+    sides, _, result = equation.partition("->")
+    factors = sides.split(",")
+    number = {label: index for index, label in enumerate(dict.fromkeys("".join((*factors, result))))}
+
+    def order(label: str, *, free_last: bool = False) -> tuple[int, int]:
+        is_free = sum(label in factor for factor in factors) == 1
+        group = 0 if label in result and not is_free else 1 + (is_free is free_last)
+        return group, number[label]
+
+    copied = []
+    for factor, shape in zip(factors, inputs, strict=True):
+        sorted_ways = [sorted(factor, key=functools.partial(order, free_last=last)) for last in (False, True)]
+        if list(factor) not in sorted_ways:
+            copied.append(math.prod(shape) * item_bytes)
+    shared = [label for label in number if all(label in factor for factor in factors) and label in result]
+    free = [label for factor in factors for label in sorted(factor, key=number.__getitem__) if label not in shared]
+    if [*shared, *(label for label in free if label in result)] != list(result):
+        copied.append(math.prod(outputs[0]) * item_bytes)
+    return tuple(copied)
 
 
 def _product(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES, BestFitAllocator
 from autofit.backends.tensorflow.memory.program import OUTSIDE, PARTS, Operation, Program
 
-_STEPS = 8  # one step underestimates by 5 % in the mean (measured: tests/benchmarks/memory-parts.txt)
+_RUNS, _STEPS = 3, 3  # one step underestimates by 5 % in the mean (measured: tests/benchmarks/memory-parts.txt)
+_DRAFTS = 2  # buffers beside a weight's own while its initial value is made
 _DEVIATION = 0.5  # of the logarithm of a duration: on busy cores an operation takes half or twice as long
 
 
@@ -28,20 +29,35 @@ class Peak:
     bytes_by_part: Mapping[str, int]
 
 
-def peak(program: Program, *, workers: int = 2, region_bytes: int = FIRST_REGION_BYTES) -> Peak:
+def peak(
+    program: Program,
+    *,
+    workers: int = 2,
+    region_bytes: int = FIRST_REGION_BYTES,
+    least_bytes: int = 1,
+    runs: int = _RUNS,
+    steps: int = _STEPS,
+) -> Peak:
     """Return the largest peak of several walks through a program.
 
     Args:
         program: the traced step.
         workers: operations that may run at the same time.
         region_bytes: the allocator's first region.
+        least_bytes: the smallest buffer that the allocator counts.
+        runs: how often training starts anew.
+        steps: steps of each run; the first gives the optimizer's variables buffers of their own.
     """
-    memory, schedule, chance = _Memory(program, BestFitAllocator(region_bytes)), _Schedule(program), random.Random(0)
-    for _ in range(_STEPS):
-        memory.begin_step()
-        schedule.run(workers, memory.start, memory.end, lambda: chance.lognormvariate(0, _DEVIATION))
-        memory.end_step()
-    return memory.peak
+    schedule, chance = _Schedule(program), random.Random(0)
+    peaks = []
+    for _ in range(runs):
+        memory = _Memory(program, BestFitAllocator(region_bytes), least_bytes)
+        for _ in range(steps):
+            memory.begin_step()
+            schedule.run(workers, memory.start, memory.end, lambda: chance.lognormvariate(0, _DEVIATION))
+            memory.end_step()
+        peaks.append(memory.peak)
+    return max(peaks, key=lambda peak: peak.total_bytes)
 
 
 class _Schedule:
@@ -82,25 +98,48 @@ class _Schedule:
 class _Memory:
     """The buffers of one step after another, on an allocator that also holds what outlives the steps."""
 
-    def __init__(self, program: Program, allocator: BestFitAllocator) -> None:
-        self._program, self._allocator = program, allocator
+    def __init__(self, program: Program, allocator: BestFitAllocator, least_bytes: int) -> None:
+        self._program, self._allocator, self._least_bytes = program, allocator, least_bytes
         self._in_use = dict.fromkeys(PARTS, 0)
-        for part, sizes in program.held_bytes.items():
-            for size in sizes:
-                self._in_use[part] += allocator.size_of(allocator.allocate(size))
+        self.peak = Peak(0, dict(self._in_use))
+        self._left: dict[int, int] = {}  # by address: pending reads, plus one for each variable there and each writer
+        self._part: dict[int, str] = {}
+        self._workspaces: dict[Operation, list[int]] = {}
+        self._replaced: dict[Operation, int] = {}
         self._readers = [0] * len(program.values)
         for value in (*(value for op in program.operations for value in op.inputs), *program.results):
             self._readers[value] += 1
-        self.peak = Peak(0, dict(self._in_use))
-        self.begin_step()
+        self._address = [OUTSIDE] * len(program.values)
+        self._hold_variables()
+        for part, sizes in program.held_bytes.items():
+            for size in sizes:
+                self._make(size, part)
         self._record()
 
+    def _hold_variables(self) -> None:
+        """Place the variables. TensorFlow makes equal zeros once, for all of the optimizer's variables of a size."""
+        zeros: dict[int, int] = {}
+        for number, value in enumerate(self._program.values):
+            if value.is_variable:
+                shared = zeros.get(value.size_bytes) if value.part == "optimizer" else None
+                address = self._make(value.size_bytes, value.part) if shared is None else shared
+                self._address[number] = zeros[value.size_bytes] = address
+                if address != OUTSIDE:
+                    self._left[address] = self._left.get(address, 0) + 1
+
+    def _make(self, size: int, part: str) -> int:
+        """Allocate a buffer that outlives the step; a weight is drawn, scaled and shifted, each into a new buffer."""
+        drafts = [self._take(size, "temporaries") for _ in range(_DRAFTS if part == "weights" else 0)]
+        address = self._take(size, part)
+        self._record()
+        for draft in drafts:
+            self._drop(draft)
+        return address
+
     def begin_step(self) -> None:
-        """Forget the previous step."""
-        self._address = [OUTSIDE] * len(self._readers)
-        self._left: dict[int, int] = {}  # by address: pending reads, plus one for each operation that is writing it
-        self._part: dict[int, str] = {}
-        self._workspaces: dict[Operation, list[int]] = {}
+        """Forget the previous step's values."""
+        values = zip(self._program.values, self._address, strict=True)
+        self._address = [address if value.is_variable else OUTSIDE for value, address in values]
 
     def start(self, op: Operation) -> None:
         """Allocate an operation's outputs and workspace."""
@@ -111,22 +150,38 @@ class _Memory:
                 self._left[address] = self._left.get(address, 0) + 1 + self._readers[output]
         if op.workspace_bytes:
             self._workspaces[op] = [self._take(size, "temporaries") for size in op.workspace_bytes]
+        if op.updates != OUTSIDE:
+            self._update(op)
         self._record()
+
+    def _update(self, op: Operation) -> None:
+        """Give the variable that an operation changes another buffer where the present one has other readers."""
+        old, variable = self._address[op.updates], self._program.values[op.updates]
+        if old == OUTSIDE:
+            return
+        new = self._address[op.assigned] if op.assigned != OUTSIDE else OUTSIDE
+        if new == OUTSIDE:
+            if op.assigned != OUTSIDE or self._left[old] == 1:
+                return
+            new = self._take(variable.size_bytes, variable.part)
+        self._left[new] = self._left.get(new, 0) + 1
+        self._attribute(new, variable.part)
+        self._address[op.updates], self._replaced[op] = new, old
 
     def end(self, op: Operation) -> None:
         """Free the workspace and every buffer without pending reads."""
         for address in self._workspaces.pop(op, ()):
             self._drop(address)
+        self._read(self._replaced.pop(op, OUTSIDE))
         for value in (*op.inputs, *op.outputs):
-            self._read(value)
+            self._read(self._address[value])
 
     def end_step(self) -> None:
         """Free the results."""
         for value in self._program.results:
-            self._read(value)
+            self._read(self._address[value])
 
-    def _read(self, value: int) -> None:
-        address = self._address[value]
+    def _read(self, address: int) -> None:
         if address != OUTSIDE:
             self._left[address] -= 1
             if self._left[address] == 0:
@@ -141,8 +196,6 @@ class _Memory:
         value = self._program.values[output]
         if value.alias_of is not None:
             return self._address[value.alias_of]
-        if value.size_bytes == 0:
-            return OUTSIDE
         for candidate in op.may_overwrite if first else ():
             address = self._address[candidate]
             if address != OUTSIDE and self._left[address] == 1:
@@ -150,11 +203,20 @@ class _Memory:
         return self._take(value.size_bytes, value.part)
 
     def _take(self, size: int, part: str) -> int:
+        if size < self._least_bytes:
+            return OUTSIDE
         address = self._allocator.allocate(size)
         self._part[address] = part
         self._in_use[part] += self._allocator.size_of(address)
         return address
 
+    def _attribute(self, address: int, part: str) -> None:
+        size = self._allocator.size_of(address)
+        self._in_use[self._part[address]] -= size
+        self._in_use[part] += size
+        self._part[address] = part
+
     def _drop(self, address: int) -> None:
-        self._in_use[self._part.pop(address)] -= self._allocator.size_of(address)
-        self._allocator.release(address)
+        if address != OUTSIDE:
+            self._in_use[self._part.pop(address)] -= self._allocator.size_of(address)
+            self._allocator.release(address)

@@ -37,19 +37,8 @@ def list_bytes(listed: Any, scale: Scale) -> int:
     if op.type in LOOPS:
         return _filled_bytes(op, scale, shared=False)[listed.value_index]
     if op.type == "TensorListFromTensor":
-        return scale.tensor_bytes(op.inputs[0])
+        return scale.counted_bytes(op.inputs[0], op.inputs[0].shape[0] or 1)
     return _whole_bytes(op.inputs[0], scale) if op.type == "ZerosLike" else 0
-
-
-def waiting_bytes(loop: Any, scale: Scale) -> int:
-    """Return the bytes that iterations have produced ahead of a sum over all of them, such as a weight's gradient."""
-    body = body_of(loop)
-    sums = [t for t, carried in zip(body.outputs, body.inputs, strict=True) if _adds(_behind(t).op, carried)]
-    return min(_iterations(loop), _ITERATIONS_AHEAD) * sum(scale.tensor_bytes(t) for t in sums)
-
-
-def _adds(op: Any, carried: Any) -> bool:
-    return op.type in ("Add", "AddV2", "AddN") and any(_behind(t) is carried for t in op.inputs)
 
 
 def _whole_bytes(listed: Any, scale: Scale) -> int:
@@ -84,9 +73,9 @@ def _filled_bytes(loop: Any, scale: Scale, *, shared: bool) -> dict[int, int]:
             held_elsewhere = element.op.type in ("Placeholder", *BORROWED)
             if not held_elsewhere and (shared or id(element) not in counted):
                 counted.add(id(element))
-                size += scale.tensor_bytes(element)
+                size += scale.counted_bytes(element)
             op = _behind(op.inputs[0]).op
-        filled[index] = size * _iterations(loop)
+        filled[index] = size * iterations(loop)
     return filled
 
 
@@ -96,7 +85,7 @@ def _behind(tensor: Any) -> Any:
     return tensor
 
 
-def _iterations(loop: Any) -> int:
+def iterations(loop: Any) -> int:
     """Return how often a loop runs: the length of its longest list of tensors, or that of the loop it is the gradient of.
 
     The result is 1 where neither is known before the step runs.
@@ -105,7 +94,7 @@ def _iterations(loop: Any) -> int:
     for tensor in loop.inputs:
         source = _behind(tensor)
         if source.op.type in LOOPS:
-            count = max(count, _iterations(source.op))
+            count = max(count, iterations(source.op))
         elif source.op.type == "TensorListReserve":
             count = max(count, int(tensor_util.constant_value(source.op.inputs[1]) or 1))
         elif source.op.type == "TensorListFromTensor":

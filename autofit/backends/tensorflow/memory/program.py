@@ -13,23 +13,25 @@ OUTSIDE = -1
 
 @dataclass(frozen=True)
 class Value:
-    """One tensor.
+    """One tensor, or a variable.
 
     `part` is one of `PARTS`. `alias_of` is the index of the value whose buffer it shares; None for a buffer of its own.
-    Tensors that live outside the step, such as variables and constants, have the index `OUTSIDE` instead.
+    Tensors that live outside the step, such as constants, have the index `OUTSIDE` instead. A variable outlives the step.
     """
 
     size_bytes: int
     part: str = "temporaries"
     alias_of: int | None = None
+    is_variable: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Operation:
     """One operation: it starts when `inputs` and `after` are done, and holds `workspace_bytes` while it runs.
 
-    The first output takes over the buffer of an input in `may_overwrite` that has no other reader left. `seconds` is a
-    rough duration, which decides only which operations overlap.
+    The first output takes over the buffer of an input in `may_overwrite` that has no other reader left. `updates` is the
+    variable that the operation changes: it gets a buffer of its own where its present one has other readers, or the buffer
+    of the value `assigned`. `seconds` is a rough duration, which decides only which operations overlap.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Operation:
     workspace_bytes: tuple[int, ...] = ()
     may_overwrite: tuple[int, ...] = ()
     seconds: float = 0.0
+    updates: int = OUTSIDE
+    assigned: int = OUTSIDE
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,14 @@ _UNSIZED = ("resource", "variant", "string")
 
 @dataclass(frozen=True)
 class Scale:
-    """Replaces the `traced` number of samples by `batch_size`, in every dimension that `traced` divides."""
+    """Replaces the `traced` number of samples by `batch_size`, in every dimension that `traced` divides.
+
+    `least_bytes` is the smallest buffer that the allocator counts.
+    """
 
     traced: int
     batch_size: int
+    least_bytes: int = 1
 
     def shape(self, tensor: Any) -> tuple[int, ...] | None:
         """Return the shape of a tensor or TensorSpec; None when it is not known before the step runs."""
@@ -27,10 +31,21 @@ class Scale:
             d // self.traced * self.batch_size if d and d % self.traced == 0 else d for d in tensor.shape.as_list()
         )
 
+    def is_fixed(self, tensor: Any) -> bool:
+        """Return whether the shape of a tensor is known and does not depend on the number of samples."""
+        if tensor.dtype.name in _UNSIZED:
+            return False
+        return tensor.shape.is_fully_defined() and not any(d and d % self.traced == 0 for d in tensor.shape.as_list())
+
     def tensor_bytes(self, tensor: Any) -> int:
         """Return the bytes of a tensor; 0 for handles, lists, and shapes that are not known before the step runs."""
         shape = self.shape(tensor)
         return 0 if shape is None or tensor.dtype.name in _UNSIZED else math.prod(shape) * int(tensor.dtype.size)
+
+    def counted_bytes(self, tensor: Any, entries: int = 1) -> int:
+        """Return the bytes that the allocator counts of a tensor, or of one that is split into `entries` equal ones."""
+        size = self.tensor_bytes(tensor)
+        return size if size >= entries * self.least_bytes else 0
 
 
 def batch_bytes(batch: Any, batch_size: int) -> tuple[int, ...]:

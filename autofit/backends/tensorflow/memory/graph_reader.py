@@ -1,126 +1,38 @@
-"""Read the traced train step of a Keras model as a `Program` (loads TensorFlow, runs no operation)."""
+"""Read graphs as operations on buffers, for any batch size (loads TensorFlow, runs no operation)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 from autofit.backends.tensorflow.memory import loops
-from autofit.backends.tensorflow.memory.kernels import OVERWRITES, VIEWS, onednn_takes, processor_flags, workspace_bytes
+from autofit.backends.tensorflow.memory.kernels import (
+    OF_SHAPES,
+    OVERWRITES,
+    UPDATES,
+    VIEWS,
+    onednn_takes,
+    processor_flags,
+    workspace_bytes,
+)
 from autofit.backends.tensorflow.memory.liveness import peak
 from autofit.backends.tensorflow.memory.program import OUTSIDE, Operation, Program, Value
-from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, batch_specs
+from autofit.backends.tensorflow.memory.shapes import Scale
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _OVERHEAD_SECONDS = 5e-6  # rough rates of two cores: they decide only which operations overlap
 _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
-_BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
-_PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+_UPDATE_PASSES = 3  # an update reads and writes the variable, too
+_MOST_FOLDED_BYTES = 10 * 2**20  # constant_folding.cc: larger results are computed in each step
+_ITERATIONS_AHEAD = 8
 
 
-@dataclass(frozen=True)
-class StepVariables:
-    """The bytes of each variable that a traced step uses, and whether those of `model.optimizer` are among them."""
-
-    model: tuple[int, ...]
-    optimizer: tuple[int, ...]
-    uses_model_optimizer: bool
-
-
-class TracedStep:
-    """A model's train step, traced once and read as a `Program` for any batch size.
-
-    The traced batch size is a multiple of a prime number that divides no dimension of a sample or a weight, so that every
-    dimension which it divides counts samples.
-
-    Args:
-        model: compiled; it is built if it is not yet.
-        batch: arrays in the structure that Keras hands to `train_step`.
-        on_cpu: whether the step runs on the CPU.
-        onednn: whether TensorFlow uses oneDNN's kernels.
-        multiple_of: the traced batch size is a multiple of this; None to trace for the batch's own size.
-
-    Raises:
-        Exception: the model's own code fails while it is traced.
-    """
-
-    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, onednn: bool, multiple_of: int | None = 1) -> None:
-        self._model, self._on_cpu, self._onednn = model, on_cpu, onednn
-        self._batch = batch
-        self._samples, self._graph = self._trace(multiple_of)
-        if multiple_of is not None and self._samples != multiple_of * self._prime():  # building brought more dimensions
-            self._samples, self._graph = self._trace(multiple_of)
-        self.variables = self._variables()
-
-    def _trace(self, multiple_of: int | None) -> tuple[int, Any]:
-        """Trace the step; returns the traced batch size and the graph."""
-        arrays = [leaf for leaf in keras.tree.flatten(self._batch) if leaf is not None and len(leaf.shape) > 0]
-        samples = None if multiple_of is None else multiple_of * self._prime()
-        graph = tf.function(self._model.train_step).get_concrete_function(batch_specs(self._batch, samples)).graph
-        return samples or int(arrays[0].shape[0]), graph
-
-    def program(self, batch_size: int) -> Program:
-        """Return the step for a batch size."""
-        scale = Scale(self._samples, batch_size)
-        reader = _Reader(self._optimizer_names(), scale, on_cpu=self._on_cpu, onednn=self._onednn)
-        reader.read(self._graph, {})
-        held = {**self.held_bytes(batch_size, on_cpu=self._on_cpu), "temporaries": tuple(reader.constants)}
-        results = frozenset(reader.inside(self._graph.outputs))
-        return Program(tuple(reader.values), tuple(reader.operations), results, held)
-
-    def held_bytes(self, batch_size: int, *, on_cpu: bool) -> dict[str, tuple[int, ...]]:
-        """Return the bytes of each buffer that outlives a step: variables of model and optimizers, and the batches."""
-        return {
-            "weights": self.variables.model,
-            "optimizer": self.variables.optimizer,
-            "input_batch": batch_bytes(self._batch, batch_size) * (_BATCHES_ON_CPU if on_cpu else 1),
-        }
-
-    def _dimensions(self) -> set[int]:
-        shapes = [leaf.shape[1:] for leaf in keras.tree.flatten(self._batch) if leaf is not None]
-        return {int(d) for shape in (*shapes, *(v.shape for v in self._model.variables)) for d in shape if d}
-
-    def _prime(self) -> int:
-        dimensions = self._dimensions()
-        return next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
-
-    def _variables(self) -> StepVariables:
-        """Split the variables that the step uses; those of the model count whether it uses them or not."""
-        of_model = {id(_handle(v)): v for v in self._model.variables}
-        used = {id(v): v for v in self._graph.variables}
-        optimizer = getattr(self._model, "optimizer", None)
-        of_optimizer = {id(_handle(v)) for v in (optimizer.variables if optimizer is not None else ())}
-        return StepVariables(
-            tuple(_variable_bytes(v) for v in of_model.values()),
-            tuple(_variable_bytes(v) for key, v in used.items() if key not in of_model),
-            bool(of_optimizer & set(used)),
-        )
-
-    def _optimizer_names(self) -> tuple[str, ...]:
-        """Names under which optimizers write their operations into the graph."""
-        named = [value for value in vars(self._model).values() if hasattr(value, "apply_gradients")]
-        return tuple({optimizer.name for optimizer in (getattr(self._model, "optimizer", None), *named) if optimizer})
-
-
-def _handle(variable: Any) -> Any:
-    """The variable of TensorFlow behind one of Keras."""
-    return getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
-
-
-def _variable_bytes(variable: Any) -> int:
-    item_bytes = np.dtype(keras.backend.standardize_dtype(variable.dtype)).itemsize
-    return int(math.prod(variable.shape) * item_bytes)
-
-
-class _Reader:
+class GraphReader:
     """Reads graphs: inlines function calls, and turns loops and branches into one operation with their body's peak."""
 
     def __init__(self, optimizer_names: tuple[str, ...], scale: Scale, *, on_cpu: bool, onednn: bool) -> None:
@@ -129,12 +41,30 @@ class _Reader:
         self.operations: list[Operation] = []
         self.constants: list[int] = []
         self._index: dict[int, int] = {}  # the value of a tensor, by the tensor's id
+        self._folded: dict[int, int] = {}  # by the id of a constant tensor: its bytes, 0 once it is held
+        self._variable: dict[int, int] = {}  # the value of a variable, by the id of a tensor that is its handle
         self._number: dict[int, tuple[int, ...]] = {}  # the operations that represent a graph's operation, by its id
         self._keep: list[Any] = []  # keeps the objects alive whose ids are keys
 
     def inside(self, tensors: Sequence[Any]) -> tuple[int, ...]:
         """Return the values of the tensors that the step itself holds."""
         return tuple(v for v in (self._index[id(t)] for t in tensors) if v != OUTSIDE)
+
+    def hold(self, size_bytes: int, part: str, handle: Any) -> None:
+        """Add a variable; `handle` is the graph's tensor that stands for it, None where the graph does not use it."""
+        self.values.append(Value(size_bytes, part, is_variable=True))
+        if handle is not None:
+            self._variable[id(handle)] = len(self.values) - 1
+
+    def value_of(self, tensor: Any) -> int:
+        """Return the value of a tensor that was read."""
+        return self._index[id(tensor)]
+
+    def forget(self) -> None:
+        """Forget the tensors that were read, so that their graph can be read once more."""
+        self._index.clear()
+        self._number.clear()
+        self._folded.clear()
 
     def read(self, graph: Any, given: dict[int, int], prefix: str = "") -> None:
         """Append the graph's operations; `given` maps the ids of its input tensors to existing values."""
@@ -145,10 +75,15 @@ class _Reader:
             if op.type in _CALLS:
                 self._number[id(op)] = self._call(op, prefix)
                 continue
+            if self._folds(op):
+                self._folded.update((id(t), self._scale.tensor_bytes(t)) for t in op.outputs)
+                self._index.update((id(t), OUTSIDE) for t in op.outputs)
+                continue
+            self._keep_folded(op.inputs)
             for tensor in op.outputs:
                 if id(tensor) not in self._index:
                     self._index[id(tensor)] = self._value(op, tensor, prefix)
-            if op.type in ("Placeholder", "Const", "NoOp") and not op.control_inputs:
+            if op.type in ("Placeholder", "NoOp") and not op.control_inputs:
                 continue
             self._number[id(op)] = (len(self.operations),)
             self.operations.append(
@@ -160,24 +95,54 @@ class _Reader:
                     workspace_bytes=self._workspace(op),
                     may_overwrite=self._may_overwrite(op),
                     seconds=self._seconds(op),
+                    updates=self._variable.get(id(op.inputs[0]), OUTSIDE) if op.type in UPDATES else OUTSIDE,
+                    assigned=self._index[id(op.inputs[1])] if op.type == "AssignVariableOp" else OUTSIDE,
                 )
             )
 
     def _call(self, op: Any, prefix: str) -> tuple[int, ...]:
         body = op.graph._get_function(op.get_attr("f").name).graph
         given = {id(inner): self._index[id(outer)] for inner, outer in zip(body.inputs, op.inputs, strict=True)}
+        for inner, outer in zip(body.inputs, op.inputs, strict=True):
+            if id(outer) in self._variable:
+                self._variable[id(inner)] = self._variable[id(outer)]
+            if id(outer) in self._folded:
+                self._folded[id(inner)] = self._folded[id(outer)]
         first = len(self.operations)
         self.read(body, given, f"{prefix}{op.name}/")
         for outer, inner in zip(op.outputs, body.outputs, strict=True):
             self._index[id(outer)] = self._index[id(inner)]
         return tuple(range(first, len(self.operations)))
 
+    def _keep_folded(self, tensors: Sequence[Any]) -> None:
+        """Hold the constants that an operation reads, each once."""
+        for tensor in tensors:
+            size = self._folded.get(id(tensor), 0)
+            if size:
+                self.constants.append(size)
+                self._folded[id(tensor)] = 0
+
+    def _folds(self, op: Any) -> bool:
+        """Return whether TensorFlow computes an operation once, when it compiles the step, and keeps the results."""
+        if op.type == "Const":
+            return True
+        return (
+            bool(op.inputs)
+            and not op.op_def.is_stateful
+            and op.type not in (*loops.LOOPS, *_BRANCHES)
+            and (op.type in OF_SHAPES or all(id(t) in self._folded for t in op.inputs))
+            and all(self._scale.is_fixed(t) for t in (*op.inputs, *op.outputs))
+            and all(self._scale.tensor_bytes(t) <= _MOST_FOLDED_BYTES for t in op.outputs)
+            and not any(reader.type in loops.LOOPS for t in op.outputs for reader in t.consumers())
+        )
+
     def _value(self, op: Any, tensor: Any, prefix: str) -> int:
         """Return a new value for a tensor, or `OUTSIDE` where the step does not hold it itself."""
         alias, size = None, self._scale.tensor_bytes(tensor)
-        if op.type == "Const":
-            self.constants.append(size)
-        if op.type in ("Const", "Placeholder", *loops.BORROWED) or (op.type in VIEWS and not op.inputs):
+        if op.type == "ReadVariableOp" and id(op.inputs[0]) in self._variable:
+            self.values.append(Value(size, "weights", self._variable[id(op.inputs[0])]))
+            return len(self.values) - 1
+        if op.type in ("Placeholder", *loops.BORROWED) or (op.type in VIEWS and not op.inputs):
             return OUTSIDE
         if op.type in VIEWS:
             index = tensor.value_index if len(op.inputs) == len(op.outputs) else 0
@@ -196,7 +161,7 @@ class _Reader:
 
     def _workspace(self, op: Any) -> tuple[int, ...]:
         if op.type in loops.LOOPS:
-            return (self._body_bytes(loops.body_of(op)), loops.waiting_bytes(op, self._scale))
+            return (self._body_bytes(loops.body_of(op), min(loops.iterations(op), _ITERATIONS_AHEAD)),)
         if op.type in _BRANCHES:
             return (max(self._body_bytes(branch) for branch in loops.branches_of(op)),)
         inputs, outputs = ([self._scale.shape(t) for t in side] for side in (op.inputs, op.outputs))
@@ -205,13 +170,25 @@ class _Reader:
             return ()
         dtype = op.outputs[0].dtype
         onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._onednn)
-        return workspace_bytes(op.type, shapes[: len(inputs)], shapes[len(inputs) :], dtype.size, onednn=onednn)
+        sides = shapes[: len(inputs)], shapes[len(inputs) :]
+        equation = op.get_attr("equation").decode() if op.type == "Einsum" else ""
+        return workspace_bytes(op.type, *sides, dtype.size, onednn=onednn, equation=equation)
 
-    def _body_bytes(self, body: Any) -> int:
-        reader = _Reader(self._optimizer_names, self._scale, on_cpu=self._on_cpu, onednn=self._onednn)
-        reader.read(body, {id(t): OUTSIDE for t in body.inputs})
-        results = frozenset(reader.inside(body.outputs))
-        return peak(Program(tuple(reader.values), tuple(reader.operations), results)).total_bytes
+    def _body_bytes(self, body: Any, iterations: int = 1) -> int:
+        """Return the peak of consecutive iterations, which overlap where one does not need the other's results."""
+        reader = GraphReader(self._optimizer_names, self._scale, on_cpu=self._on_cpu, onednn=self._onednn)
+        carried = [OUTSIDE for _ in body.inputs]
+        for _ in range(iterations):
+            reader.forget()
+            reader.read(body, {id(t): value for t, value in zip(body.inputs, carried, strict=False)})
+            carried = [reader.value_of(t) for t in body.outputs]
+        results = frozenset(value for value in carried if value != OUTSIDE)
+        return peak(
+            Program(tuple(reader.values), tuple(reader.operations), results),
+            least_bytes=self._scale.least_bytes,
+            runs=1,
+            steps=1,
+        ).total_bytes
 
     def _may_overwrite(self, op: Any) -> tuple[int, ...]:
         if op.type not in OVERWRITES or not op.outputs:
@@ -224,6 +201,8 @@ class _Reader:
     def _seconds(self, op: Any) -> float:
         """Return a rough duration on two cores."""
         moved = sum(self._scale.tensor_bytes(t) for t in (*op.inputs, *op.outputs))
+        if op.type in UPDATES:
+            moved *= _UPDATE_PASSES
         return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + self._arithmetic(op) / _OPERATIONS_PER_SECOND
 
     def _arithmetic(self, op: Any) -> float:
