@@ -58,7 +58,7 @@ def gain_evidence(record: TuneRecord) -> str:
     reached = f"{config} reached {format_rate(rate)} samples/s{_beside(record, speedup.baseline)}"
     if speedup.pairs < SHOWING_PAIRS or speedup.low is None:
         return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {SHOWING_PAIRS} can"
-    return f"{reached}, but the {_interval(speedup)}, contains 1.0"
+    return f"{reached}, but the {_interval(speedup)} contains 1.0"
 
 
 def why_not_highest(record: TuneRecord) -> str:
@@ -80,7 +80,9 @@ def why_not_highest(record: TuneRecord) -> str:
     if grounds.estimate is None or grounds.chosen_estimate is None:
         return f"{reading}; {basis} decide{'s' if grounds.decided_by is DecidedBy.ESTIMATE else ''}"
     verb = "expect" if grounds.decided_by is DecidedBy.RERUNS else "expects"
-    estimates = f"{_estimate(grounds.estimate)} there and {_estimate(grounds.chosen_estimate)} of the choice"
+    challenger = record.choice.challenger
+    chosen = "of the choice" if challenger is None else f"of {challenger.config}, which ran against the baseline"
+    estimates = f"{_estimate(grounds.estimate)} there and {_estimate(grounds.chosen_estimate)} {chosen}"
     return f"{reading}; {basis} {verb} {estimates}{_tie(grounds)}"
 
 
@@ -88,6 +90,8 @@ def _tie(grounds: Grounds) -> str:
     """What decides where the estimate of the choice is the lower one."""
     estimate, chosen = grounds.estimate, grounds.chosen_estimate
     if estimate is None or chosen is None or chosen.samples_per_second >= estimate.samples_per_second:
+        return ""
+    if chosen.samples_per_second < (1 - grounds.tolerance) * estimate.samples_per_second:
         return ""
     return f": within the tolerance of {100 * grounds.tolerance:.3g}%, so the nearer to the baseline is taken"
 

@@ -103,7 +103,8 @@ class Confirmation:
 
     def _explained(self, choice: Recommendation) -> Recommendation:
         ran, known = (*self._study.trials(), *self.runs), (self._estimates, self._reruns, self._no_time)
-        return replace(choice, grounds=grounds(choice.config, ran, self._limits, self._tolerance, *known))
+        tried = choice.config if choice.challenger is None else choice.challenger.config  # the best of the search
+        return replace(choice, grounds=grounds(tried, ran, self._limits, self._tolerance, *known))
 
     def _rerun_finalists(self, finalists: Sequence[Trial]) -> Trial | None:
         """Run each finalist once more and choose; None when one failed.

@@ -75,7 +75,7 @@ def test_a_loss_is_shown_by_its_ratio_and_interval(record, sweep):
     ("speedup", "facts"),
     [
         (UNSHOWN["one pair"], ("1,990 samples/s against 900 of the baseline", "1 pair of runs cannot show a gain; 3 can")),
-        (UNSHOWN["an interval that holds 1.0"], ("0.97 to 3.49 from 6 pairs of runs, contains 1.0",)),
+        (UNSHOWN["an interval that holds 1.0"], ("0.97 to 3.49 from 6 pairs of runs contains 1.0",)),
         (UNSHOWN["no pair"], ("no time was left for a pair of runs",)),
         (Speedup(BASELINE, Outcome.OK, 0.58, 0.51, 0.66, 3), ("is slower, 0.58x",)),
         (Speedup(BASELINE, Outcome.OK, 1.01, 1.005, 1.015, 3), ("faster by no more than the tolerance, 1.01x",)),
@@ -149,6 +149,16 @@ def test_a_choice_that_is_not_the_highest_reading_is_explained(record, stage, de
     assert f"why {line}" in words
     assert line in page.render(passed).replace("&#39;", "'")
     assert result_files.decode(result_files.encode(passed)).choice == passed.choice
+
+
+def test_the_estimates_are_those_of_what_ran_against_a_baseline_that_keeps_its_place(record):
+    grounds = Grounds(
+        HIGHEST, 3120.0, Stage.SEARCH, DecidedBy.ESTIMATE, 0.02, RateEstimate(2000.0, 0.05), RateEstimate(1500.0, 0.05)
+    )
+    kept = replace(record.choice, config=BASELINE, grounds=grounds, challenger=Challenger(CHOSEN, 1500.0, SHOWN))
+    line = choice.why_not_highest(replace(record, choice=kept))
+    assert f"1,500 ±5% of {CHOSEN}, which ran against the baseline" in line
+    assert "tolerance" not in line  # 1,500 is not within 2 % of 2,000
 
 
 def test_a_choice_with_the_highest_reading_needs_no_explanation(record):
