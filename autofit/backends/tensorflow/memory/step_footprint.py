@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autofit.backends.tensorflow.memory import liveness, xla
-from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
+from autofit.backends.tensorflow.memory.allocator import USED_REGION_BYTES
 from autofit.backends.tensorflow.memory.graph import TracedStep, held_bytes
 from autofit.backends.tensorflow.memory.program import Operation, Program
 from autofit.records.trial import Footprint
@@ -45,9 +45,9 @@ class StepFootprint:
         limit_bytes: int | None,
         least_bytes: int = 1,
     ) -> None:
-        self._model, self._batch, self._on_cpu, self._workers = model, batch, on_cpu, workers
+        self._model, self._batch, self._on_cpu, self._workers = (model, batch, on_cpu, 1 if model.run_eagerly else workers)
         self._onednn, self._least_bytes = on_cpu and onednn, least_bytes
-        self._region_bytes = FIRST_REGION_BYTES if on_cpu or limit_bytes is None else limit_bytes
+        self._region_bytes = USED_REGION_BYTES if on_cpu or limit_bytes is None else limit_bytes
         self._traced: TracedStep | None = None
 
     def estimate(self, batch_size: int) -> Footprint:

@@ -1,0 +1,248 @@
+"""Read the graph of a traced train step as values and operations (loads TensorFlow, runs no operation)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import Any
+
+import tensorflow as tf
+
+from autofit.backends.tensorflow.memory import loops
+from autofit.backends.tensorflow.memory.kernels import (
+    OF_SHAPES,
+    OVERWRITES,
+    OVERWRITING_OUTPUTS,
+    UPDATES,
+    VIEWS,
+    onednn_takes,
+    processor_flags,
+    workspace_bytes,
+)
+from autofit.backends.tensorflow.memory.liveness import peak
+from autofit.backends.tensorflow.memory.program import OUTSIDE, Operation, Program, Value
+from autofit.backends.tensorflow.memory.shapes import Scale
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+_OVERHEAD_SECONDS = 5e-6  # rough rates of two cores: they decide only which operations overlap
+_BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
+_UPDATE_PASSES = 3  # an update reads and writes the variable, too
+_MOST_FOLDED_BYTES = 10 * 2**20  # constant_folding.cc: larger results are computed in each step
+_ITERATIONS_AHEAD = 8  # of a loop, that are walked together (measured: tests/benchmarks/memory.py)
+
+
+@dataclass(frozen=True)
+class ReaderSettings:
+    """How the step runs; operations of an eager step do not overwrite their inputs, which the caller holds."""
+
+    optimizer_name: str
+    scale: Scale
+    on_cpu: bool
+    onednn: bool
+    is_eager: bool
+
+
+class GraphReader:
+    """Reads graphs: inlines function calls, and turns loops and branches into one operation with their body's peak."""
+
+    def __init__(self, settings: ReaderSettings) -> None:
+        self._of, self._scale = settings, settings.scale
+        self.values: list[Value] = []
+        self.operations: list[Operation] = []
+        self.constants: list[int] = []
+        self._index: dict[int, int] = {}  # the value of a tensor, by the tensor's id
+        self._folded: dict[int, int] = {}  # by the id of a constant tensor: its bytes, 0 once it is held
+        self._variable: dict[int, int] = {}  # the value of a variable, by the id of a tensor that is its handle
+        self._number: dict[int, tuple[int, ...]] = {}  # the operations that represent a graph's operation, by its id
+        self._keep: list[Any] = []  # keeps the objects alive whose ids are keys
+
+    def inside(self, tensors: Sequence[Any]) -> tuple[int, ...]:
+        """Return the values of the tensors that the step itself holds."""
+        return tuple(v for v in (self._index[id(t)] for t in tensors) if v != OUTSIDE)
+
+    def hold(self, size_bytes: int, part: str, handle: Any) -> None:
+        """Add a variable; `handle` is the graph's tensor that stands for it, None where the graph does not use it."""
+        self.values.append(Value(size_bytes, part, is_variable=True))
+        if handle is not None:
+            self._variable[id(handle)] = len(self.values) - 1
+
+    def value_of(self, tensor: Any) -> int:
+        """Return the value of a tensor that was read."""
+        return self._index[id(tensor)]
+
+    def read(self, graph: Any, prefix: str = "", given: Sequence[int] = ()) -> None:
+        """Append the graph's operations; `given` are the values of its inputs, where they are known."""
+        self._keep.append(graph)
+        self._index.update((id(tensor), value) for tensor, value in zip(graph.inputs, given, strict=False))
+        for op in _in_order(graph):
+            after = tuple(n for control in op.control_inputs for n in self._number.get(id(control), ()))
+            if op.type in _CALLS:
+                self._number[id(op)] = self._call(op, prefix)
+                continue
+            if op.type == "IdentityN":  # TensorFlow takes it apart, so that no output waits for the other inputs
+                for outer, inner in zip(op.outputs, op.inputs, strict=True):
+                    self._stand_for(outer, inner)
+                continue
+            if self._folds(op):
+                self._folded.update((id(t), self._scale.tensor_bytes(t)) for t in op.outputs)
+                self._index.update((id(t), OUTSIDE) for t in op.outputs)
+                continue
+            self._keep_folded(op.inputs)
+            for tensor in op.outputs:
+                if op.type != "Placeholder" or id(tensor) not in self._index:
+                    self._index[id(tensor)] = self._value(op, tensor, prefix)
+            if op.type in ("Placeholder", "NoOp") and not op.control_inputs:
+                continue
+            self._number[id(op)] = (len(self.operations),)
+            self.operations.append(
+                Operation(
+                    name=prefix + op.name,
+                    inputs=self.inside(op.inputs),
+                    outputs=self.inside(op.outputs),
+                    after=after,
+                    workspace_bytes=self._workspace(op),
+                    may_overwrite=self._may_overwrite(op),
+                    overwriting=OVERWRITING_OUTPUTS.get(op.type, 0),
+                    seconds=self._seconds(op),
+                    updates=self._variable.get(id(op.inputs[0]), OUTSIDE) if op.type in UPDATES else OUTSIDE,
+                    assigned=self._index[id(op.inputs[1])] if op.type == "AssignVariableOp" else OUTSIDE,
+                )
+            )
+
+    def _call(self, op: Any, prefix: str) -> tuple[int, ...]:
+        body = op.graph._get_function(op.get_attr("f").name).graph
+        for inner, outer in zip(body.inputs, op.inputs, strict=True):
+            self._stand_for(inner, outer)
+        first = len(self.operations)
+        self.read(body, f"{prefix}{op.name}/")
+        for outer, inner in zip(op.outputs, body.outputs, strict=True):
+            self._stand_for(outer, inner)
+        return tuple(range(first, len(self.operations)))
+
+    def _stand_for(self, tensor: Any, other: Any) -> None:
+        """Let a tensor be another one."""
+        for known in (self._index, self._variable, self._folded):
+            known.pop(id(tensor), None)
+            if id(other) in known:
+                known[id(tensor)] = known[id(other)]
+
+    def _keep_folded(self, tensors: Sequence[Any]) -> None:
+        """Hold the constants that an operation reads, each once."""
+        for tensor in tensors:
+            size = self._folded.get(id(tensor), 0)
+            if size:
+                self.constants.append(size)
+                self._folded[id(tensor)] = 0
+
+    def _folds(self, op: Any) -> bool:
+        """Return whether TensorFlow computes an operation once, when it compiles the step, and keeps the results."""
+        if op.type == "Const":
+            return True
+        return (
+            bool(op.inputs)
+            and not op.op_def.is_stateful
+            and op.type not in (*loops.LOOPS, *_BRANCHES)
+            and (op.type in OF_SHAPES or all(id(t) in self._folded for t in op.inputs))
+            and all(self._scale.is_fixed(t) for t in (*op.inputs, *op.outputs))
+            and all(self._scale.tensor_bytes(t) <= _MOST_FOLDED_BYTES for t in op.outputs)
+            and not any(reader.type in loops.LOOPS for t in op.outputs for reader in t.consumers())
+        )
+
+    def _value(self, op: Any, tensor: Any, prefix: str) -> int:
+        """Return a new value for a tensor, or `OUTSIDE` where the step does not hold it itself."""
+        alias, size = None, self._scale.tensor_bytes(tensor)
+        if op.type == "ReadVariableOp" and id(op.inputs[0]) in self._variable:
+            self.values.append(Value(size, "weights", self._variable[id(op.inputs[0])]))
+            return len(self.values) - 1
+        if op.type in ("Placeholder", *loops.BORROWED) or (op.type in VIEWS and not op.inputs):
+            return OUTSIDE
+        if op.type in VIEWS:
+            index = tensor.value_index if len(op.inputs) == len(op.outputs) else 0
+            alias = self._index[id(op.inputs[index])]
+            if alias == OUTSIDE:
+                return OUTSIDE
+        elif tensor.dtype == tf.variant:
+            size = loops.list_bytes(tensor, self._scale)
+        self.values.append(Value(size, self._part(prefix + op.name), alias))
+        return len(self.values) - 1
+
+    def _part(self, name: str) -> str:
+        if f"{self._of.optimizer_name}/" in name:
+            return "temporaries"
+        return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
+
+    def _workspace(self, op: Any) -> tuple[int, ...]:
+        if op.type in loops.LOOPS:
+            return (self._body_bytes(loops.body_of(op), min(loops.iterations(op), _ITERATIONS_AHEAD)),)
+        if op.type in _BRANCHES:
+            return (max(self._body_bytes(branch) for branch in loops.branches_of(op)),)
+        inputs, outputs = ([self._scale.shape(t) for t in side] for side in (op.inputs, op.outputs))
+        shapes = [shape for shape in (*inputs, *outputs) if shape is not None]
+        if not self._of.on_cpu or not outputs or len(shapes) < len(inputs) + len(outputs):
+            return ()
+        dtype = op.outputs[0].dtype
+        onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._of.onednn)
+        sides = shapes[: len(inputs)], shapes[len(inputs) :]
+        equation = op.get_attr("equation").decode() if op.type == "Einsum" else ""
+        return workspace_bytes(op.type, *sides, dtype.size, onednn=onednn, equation=equation)
+
+    def _body_bytes(self, body: Any, iterations: int = 1) -> int:
+        """Return the peak of consecutive iterations, which overlap where one does not need the other's results."""
+        reader = GraphReader(self._of)
+        carried = [OUTSIDE for _ in body.inputs]
+        for _ in range(iterations):
+            reader.read(body, given=carried)
+            carried = [reader.value_of(t) for t in body.outputs]
+        results = frozenset(value for value in carried if value != OUTSIDE)
+        return peak(
+            Program(tuple(reader.values), tuple(reader.operations), results),
+            least_bytes=self._scale.least_bytes,
+            runs=1,
+            steps=1,
+        ).total_bytes
+
+    def _may_overwrite(self, op: Any) -> tuple[int, ...]:
+        if self._of.is_eager or not (op.type in OVERWRITES or op.type in OVERWRITING_OUTPUTS) or not op.outputs:
+            return ()
+        output = op.outputs[OVERWRITING_OUTPUTS.get(op.type, 0)]
+        size = self._scale.tensor_bytes(output)
+        same = [t for t in op.inputs if t.dtype.size == output.dtype.size and self._scale.tensor_bytes(t) == size]
+        return self.inside(same)
+
+    def _seconds(self, op: Any) -> float:
+        """Return a rough duration on two cores."""
+        moved = sum(self._scale.tensor_bytes(t) for t in (*op.inputs, *op.outputs))
+        if op.type in UPDATES:
+            moved *= _UPDATE_PASSES
+        return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + self._arithmetic(op) / _OPERATIONS_PER_SECOND
+
+    def _arithmetic(self, op: Any) -> float:
+        """Return the floating-point operations of convolutions and matrix products; 0 for kernels that only move bytes."""
+        shapes = [self._scale.shape(t) or () for t in (*op.inputs, *op.outputs)]
+        if op.type.startswith(("Conv2D", "Conv3D")):
+            images = [shape for shape in shapes if len(shape) > 3]
+            return 2.0 * max(math.prod(s[:-1]) for s in images) * min(math.prod(s) for s in images) if images else 0.0
+        if "MatMul" in op.type and len(shapes) > 2:
+            return 2.0 * math.sqrt(math.prod(math.prod(shape) for shape in shapes[:3]))
+        return 0.0
+
+
+def _in_order(graph: Any) -> list[Any]:
+    """Return the operations that a result or a side effect depends on, in topological order.
+
+    TensorFlow prunes the others, such as the gradient of the data. A loop may have inputs that were added to the graph
+    after it, so the graph's own order is not topological.
+    """
+    needed: dict[Any, set[Any]] = {}
+    wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]
+    while wanted:
+        op = wanted.pop()
+        if op not in needed:
+            needed[op] = {*(t.op for t in op.inputs), *op.control_inputs}
+            wanted += needed[op]
+    index = {op: number for number, op in enumerate(graph.get_operations())}
+    ordered = {op: needed[op] for op in sorted(needed, key=index.__getitem__)}
+    return list(TopologicalSorter(ordered).static_order())
