@@ -1,9 +1,10 @@
-"""Read graphs as operations on buffers, for any batch size (loads TensorFlow, runs no operation)."""
+"""Read the graph of a traced train step as values and operations (loads TensorFlow, runs no operation)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -13,6 +14,7 @@ from autofit.backends.tensorflow.memory import loops
 from autofit.backends.tensorflow.memory.kernels import (
     OF_SHAPES,
     OVERWRITES,
+    OVERWRITING_OUTPUTS,
     UPDATES,
     VIEWS,
     onednn_takes,
@@ -29,14 +31,25 @@ _OVERHEAD_SECONDS = 5e-6  # rough rates of two cores: they decide only which ope
 _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
 _UPDATE_PASSES = 3  # an update reads and writes the variable, too
 _MOST_FOLDED_BYTES = 10 * 2**20  # constant_folding.cc: larger results are computed in each step
-_ITERATIONS_AHEAD = 8
+_ITERATIONS_AHEAD = 8  # of a loop, that are walked together (measured: tests/benchmarks/memory.py)
+
+
+@dataclass(frozen=True)
+class ReaderSettings:
+    """How the step runs; operations of an eager step do not overwrite their inputs, which the caller holds."""
+
+    optimizer_names: tuple[str, ...]
+    scale: Scale
+    on_cpu: bool
+    onednn: bool
+    is_eager: bool
 
 
 class GraphReader:
     """Reads graphs: inlines function calls, and turns loops and branches into one operation with their body's peak."""
 
-    def __init__(self, optimizer_names: tuple[str, ...], scale: Scale, *, on_cpu: bool, onednn: bool) -> None:
-        self._optimizer_names, self._scale, self._on_cpu, self._onednn = optimizer_names, scale, on_cpu, onednn
+    def __init__(self, settings: ReaderSettings) -> None:
+        self._of, self._scale = settings, settings.scale
         self.values: list[Value] = []
         self.operations: list[Operation] = []
         self.constants: list[int] = []
@@ -60,20 +73,18 @@ class GraphReader:
         """Return the value of a tensor that was read."""
         return self._index[id(tensor)]
 
-    def forget(self) -> None:
-        """Forget the tensors that were read, so that their graph can be read once more."""
-        self._index.clear()
-        self._number.clear()
-        self._folded.clear()
-
-    def read(self, graph: Any, given: dict[int, int], prefix: str = "") -> None:
-        """Append the graph's operations; `given` maps the ids of its input tensors to existing values."""
+    def read(self, graph: Any, prefix: str = "", given: Sequence[int] = ()) -> None:
+        """Append the graph's operations; `given` are the values of its inputs, where they are known."""
         self._keep.append(graph)
-        self._index.update(given)
+        self._index.update((id(tensor), value) for tensor, value in zip(graph.inputs, given, strict=False))
         for op in _in_order(graph):
             after = tuple(n for control in op.control_inputs for n in self._number.get(id(control), ()))
             if op.type in _CALLS:
                 self._number[id(op)] = self._call(op, prefix)
+                continue
+            if op.type == "IdentityN":  # TensorFlow takes it apart, so that no output waits for the other inputs
+                for outer, inner in zip(op.outputs, op.inputs, strict=True):
+                    self._stand_for(outer, inner)
                 continue
             if self._folds(op):
                 self._folded.update((id(t), self._scale.tensor_bytes(t)) for t in op.outputs)
@@ -81,7 +92,7 @@ class GraphReader:
                 continue
             self._keep_folded(op.inputs)
             for tensor in op.outputs:
-                if id(tensor) not in self._index:
+                if op.type != "Placeholder" or id(tensor) not in self._index:
                     self._index[id(tensor)] = self._value(op, tensor, prefix)
             if op.type in ("Placeholder", "NoOp") and not op.control_inputs:
                 continue
@@ -94,6 +105,7 @@ class GraphReader:
                     after=after,
                     workspace_bytes=self._workspace(op),
                     may_overwrite=self._may_overwrite(op),
+                    overwriting=OVERWRITING_OUTPUTS.get(op.type, 0),
                     seconds=self._seconds(op),
                     updates=self._variable.get(id(op.inputs[0]), OUTSIDE) if op.type in UPDATES else OUTSIDE,
                     assigned=self._index[id(op.inputs[1])] if op.type == "AssignVariableOp" else OUTSIDE,
@@ -102,17 +114,20 @@ class GraphReader:
 
     def _call(self, op: Any, prefix: str) -> tuple[int, ...]:
         body = op.graph._get_function(op.get_attr("f").name).graph
-        given = {id(inner): self._index[id(outer)] for inner, outer in zip(body.inputs, op.inputs, strict=True)}
         for inner, outer in zip(body.inputs, op.inputs, strict=True):
-            if id(outer) in self._variable:
-                self._variable[id(inner)] = self._variable[id(outer)]
-            if id(outer) in self._folded:
-                self._folded[id(inner)] = self._folded[id(outer)]
+            self._stand_for(inner, outer)
         first = len(self.operations)
-        self.read(body, given, f"{prefix}{op.name}/")
+        self.read(body, f"{prefix}{op.name}/")
         for outer, inner in zip(op.outputs, body.outputs, strict=True):
-            self._index[id(outer)] = self._index[id(inner)]
+            self._stand_for(outer, inner)
         return tuple(range(first, len(self.operations)))
+
+    def _stand_for(self, tensor: Any, other: Any) -> None:
+        """Let a tensor be another one."""
+        for known in (self._index, self._variable, self._folded):
+            known.pop(id(tensor), None)
+            if id(other) in known:
+                known[id(tensor)] = known[id(other)]
 
     def _keep_folded(self, tensors: Sequence[Any]) -> None:
         """Hold the constants that an operation reads, each once."""
@@ -155,7 +170,7 @@ class GraphReader:
         return len(self.values) - 1
 
     def _part(self, name: str) -> str:
-        if any(f"{optimizer}/" in name for optimizer in self._optimizer_names):
+        if any(f"{optimizer}/" in name for optimizer in self._of.optimizer_names):
             return "temporaries"
         return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
 
@@ -166,21 +181,20 @@ class GraphReader:
             return (max(self._body_bytes(branch) for branch in loops.branches_of(op)),)
         inputs, outputs = ([self._scale.shape(t) for t in side] for side in (op.inputs, op.outputs))
         shapes = [shape for shape in (*inputs, *outputs) if shape is not None]
-        if not self._on_cpu or not outputs or len(shapes) < len(inputs) + len(outputs):
+        if not self._of.on_cpu or not outputs or len(shapes) < len(inputs) + len(outputs):
             return ()
         dtype = op.outputs[0].dtype
-        onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._onednn)
+        onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._of.onednn)
         sides = shapes[: len(inputs)], shapes[len(inputs) :]
         equation = op.get_attr("equation").decode() if op.type == "Einsum" else ""
         return workspace_bytes(op.type, *sides, dtype.size, onednn=onednn, equation=equation)
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
         """Return the peak of consecutive iterations, which overlap where one does not need the other's results."""
-        reader = GraphReader(self._optimizer_names, self._scale, on_cpu=self._on_cpu, onednn=self._onednn)
+        reader = GraphReader(self._of)
         carried = [OUTSIDE for _ in body.inputs]
         for _ in range(iterations):
-            reader.forget()
-            reader.read(body, {id(t): value for t, value in zip(body.inputs, carried, strict=False)})
+            reader.read(body, given=carried)
             carried = [reader.value_of(t) for t in body.outputs]
         results = frozenset(value for value in carried if value != OUTSIDE)
         return peak(
@@ -191,9 +205,9 @@ class GraphReader:
         ).total_bytes
 
     def _may_overwrite(self, op: Any) -> tuple[int, ...]:
-        if op.type not in OVERWRITES or not op.outputs:
+        if self._of.is_eager or not (op.type in OVERWRITES or op.type in OVERWRITING_OUTPUTS) or not op.outputs:
             return ()
-        output = op.outputs[0]
+        output = op.outputs[OVERWRITING_OUTPUTS.get(op.type, 0)]
         size = self._scale.tensor_bytes(output)
         same = [t for t in op.inputs if t.dtype.size == output.dtype.size and self._scale.tensor_bytes(t) == size]
         return self.inside(same)

@@ -24,15 +24,19 @@ _INDEX_BYTES = 8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and kee
 _SINGLE_BYTES = 4
 
 OVERWRITES = frozenset(
-    """Abs Add AddN AddV2 BiasAdd ClipByValue DivNoNan Elu EluGrad Erf Erfc Exp Expm1 Floor FusedBatchNormV3 LeakyRelu
-    LeakyReluGrad Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul MulNoNan Neg Pow RealDiv
-    Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rsqrt RsqrtGrad Selu SeluGrad Sigmoid SigmoidGrad Softmax
-    Softplus SoftplusGrad Sqrt SqrtGrad Square SquaredDifference Sub Tanh TanhGrad""".split()  # noqa: SIM905  # a literal would take a line for each name
+    """Abs Add AddN AddV2 BiasAdd Ceil ClipByValue Cos DivNoNan Elu EluGrad Erf Erfc Exp Expm1 Floor FloorMod
+    FusedBatchNormV3 LeakyRelu LeakyReluGrad Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr Maximum Minimum
+    Mul MulNoNan Neg Pow RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Round Rsqrt RsqrtGrad
+    SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Softmax Softplus SoftplusGrad Sqrt SqrtGrad Square
+    SquaredDifference Sub Tanh TanhGrad Xdivy Xlogy""".split()  # noqa: SIM905  # a literal would take a line for each name
 )
 """Kernels that write their output into the buffer of an input of the same size without other readers."""
 
+OVERWRITING_OUTPUTS = {"SoftmaxCrossEntropyWithLogits": 1, "SparseSoftmaxCrossEntropyWithLogits": 1}
+"""The output that overwrites an input, where it is not the first: the gradient of a loss takes the place of the logits."""
+
 VIEWS = frozenset(
-    """CheckNumerics EnsureShape Enter Exit ExpandDims Identity IdentityN PreventGradient ReadVariableOp Reshape Snapshot
+    """CheckNumerics EnsureShape Enter Exit ExpandDims Identity PreventGradient ReadVariableOp Reshape Snapshot
     Squeeze StopGradient""".split()  # noqa: SIM905  # as above
 )
 """Kernels whose output shares the buffer of their input."""

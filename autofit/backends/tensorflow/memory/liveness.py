@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES, BestFitAllocator
+from autofit.backends.tensorflow.memory.allocator import USED_REGION_BYTES, BestFitAllocator
 from autofit.backends.tensorflow.memory.program import OUTSIDE, PARTS, Operation, Program
 
 _RUNS, _STEPS = 3, 3  # one step underestimates by 5 % in the mean (measured: tests/benchmarks/memory-parts.txt)
@@ -33,7 +33,7 @@ def peak(
     program: Program,
     *,
     workers: int = 2,
-    region_bytes: int = FIRST_REGION_BYTES,
+    region_bytes: int = USED_REGION_BYTES,
     least_bytes: int = 1,
     runs: int = _RUNS,
     steps: int = _STEPS,
@@ -144,7 +144,7 @@ class _Memory:
     def start(self, op: Operation) -> None:
         """Allocate an operation's outputs and workspace."""
         for index, output in enumerate(op.outputs):
-            address = self._place(op, output, first=index == 0)
+            address = self._place(op, output, overwrites=index == op.overwriting)
             self._address[output] = address
             if address != OUTSIDE:
                 self._left[address] = self._left.get(address, 0) + 1 + self._readers[output]
@@ -192,11 +192,11 @@ class _Memory:
         if self._allocator.in_use_bytes > self.peak.total_bytes:
             self.peak = Peak(self._allocator.in_use_bytes, dict(self._in_use))
 
-    def _place(self, op: Operation, output: int, *, first: bool) -> int:
+    def _place(self, op: Operation, output: int, *, overwrites: bool) -> int:
         value = self._program.values[output]
         if value.alias_of is not None:
             return self._address[value.alias_of]
-        for candidate in op.may_overwrite if first else ():
+        for candidate in op.may_overwrite if overwrites else ():
             address = self._address[candidate]
             if address != OUTSIDE and self._left[address] == 1:
                 return address

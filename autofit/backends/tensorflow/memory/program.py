@@ -29,9 +29,9 @@ class Value:
 class Operation:
     """One operation: it starts when `inputs` and `after` are done, and holds `workspace_bytes` while it runs.
 
-    The first output takes over the buffer of an input in `may_overwrite` that has no other reader left. `updates` is the
-    variable that the operation changes: it gets a buffer of its own where its present one has other readers, or the buffer
-    of the value `assigned`. `seconds` is a rough duration, which decides only which operations overlap.
+    The output `overwriting` takes over the buffer of an input in `may_overwrite` that has no other reader left. `updates`
+    is the variable that the operation changes: it gets a buffer of its own where its present one has other readers, or the
+    buffer of the value `assigned`. `seconds` is a rough duration, which decides only which operations overlap.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Operation:
     after: tuple[int, ...] = ()
     workspace_bytes: tuple[int, ...] = ()
     may_overwrite: tuple[int, ...] = ()
+    overwriting: int = 0
     seconds: float = 0.0
     updates: int = OUTSIDE
     assigned: int = OUTSIDE

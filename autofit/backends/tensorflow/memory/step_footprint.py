@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autofit.backends.tensorflow.memory import liveness, xla
-from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
+from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES, USED_REGION_BYTES
 from autofit.backends.tensorflow.memory.program import Operation, Program
 from autofit.backends.tensorflow.memory.traced_step import TracedStep
 from autofit.records.trial import Footprint
@@ -47,9 +47,9 @@ class StepFootprint:
         multiple_of: int | None = 1,
         least_bytes: int = 1,
     ) -> None:
-        self._model, self._batch, self._on_cpu, self._workers = model, batch, on_cpu, workers
+        self._model, self._batch, self._on_cpu, self._workers = (model, batch, on_cpu, 1 if model.run_eagerly else workers)
         self._onednn, self._least_bytes = on_cpu and onednn, least_bytes
-        self._region_bytes = FIRST_REGION_BYTES if on_cpu or limit_bytes is None else limit_bytes
+        self._limit_bytes = None if on_cpu else limit_bytes
         self._traced = TracedStep(
             model, batch, on_cpu=on_cpu, onednn=self._onednn, multiple_of=multiple_of, least_bytes=least_bytes
         )
@@ -61,7 +61,10 @@ class StepFootprint:
         program, method = self._compiled(batch_size) if self._model.jit_compile else None, XLA
         if program is None:
             program, method = self._traced.program(batch_size), LIVENESS
-        peak = liveness.peak(program, workers=self._workers, region_bytes=self._region_bytes, least_bytes=self._least_bytes)
+        # XLA takes its workspace in one piece, which fills the region that is made for it
+        used_bytes = FIRST_REGION_BYTES if method == XLA else USED_REGION_BYTES
+        region_bytes = self._limit_bytes or used_bytes
+        peak = liveness.peak(program, workers=self._workers, region_bytes=region_bytes, least_bytes=self._least_bytes)
         return Footprint(batch_size, peak.bytes_by_part, method, self._relative_error(method), _ABSOLUTE_ERROR_BYTES)
 
     def _relative_error(self, method: str) -> float:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from autofit.backends.tensorflow.memory.graph_reader import GraphReader
+from autofit.backends.tensorflow.memory.graph_reader import GraphReader, ReaderSettings
 from autofit.backends.tensorflow.memory.program import Program
 from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, batch_specs
 
@@ -80,12 +80,14 @@ class TracedStep:
     def program(self, batch_size: int) -> Program:
         """Return the step for a batch size."""
         scale = Scale(self._samples, batch_size, self._least_bytes)
-        reader = GraphReader(self._optimizer_names(), scale, on_cpu=self._on_cpu, onednn=self._onednn)
+        is_eager = bool(self._model.run_eagerly)
+        settings = ReaderSettings(self._optimizer_names(), scale, self._on_cpu, self._onednn, is_eager=is_eager)
+        reader = GraphReader(settings)
         handles = {id(handle): inner for handle, inner in self._graph.captures}
         for part, variables in self.variables.by_part.items():
             for variable in variables:
                 reader.hold(_variable_bytes(variable), part, handles.get(id(_tensorflow_variable(variable).handle)))
-        reader.read(self._graph, {})
+        reader.read(self._graph)
         held = {
             "input_batch": _input_bytes(self._batch, batch_size, on_cpu=self._on_cpu),
             "temporaries": tuple(reader.constants),
