@@ -197,9 +197,12 @@ class _Tuning:
             require_user_code_ran(measurement)
 
     def _runs_with_its_own_size(self, failed: FitConfig, study: TuningStudy, prepared: Prepared) -> bool:
-        """Whether the batch size of a config is why the user's code failed: the baseline's, which is another, runs."""
+        """Whether the batch size of a config is why the user's code failed: the baseline's, which is another, runs.
+
+        Where the user's space does not have the baseline's, only those count that he asks for.
+        """
         own = prepared.baseline
-        if own.batch_size in (None, failed.batch_size):
+        if own.batch_size in (None, failed.batch_size) or own not in prepared.space:
             return False
         trials = study.trials()
         if any(t.measurement.outcome is Outcome.OK and t.config.batch_size != own.batch_size for t in trials):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,10 +32,21 @@ def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *
     first = tensors[0] if of_fixed_size else mapped(tensors[0], _first_row)
     shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]
     joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec suits all of them
-    ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
+    if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator yields no None
+        ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
+        return ahead.concatenate(cycle).take(length).with_options(_without_copies())
+    spec = joined.element_spec
+    del joined, shown  # a dataset would hold all batches on the device, a generator makes tensors of one at a time
+    return tf.data.Dataset.from_generator(
+        lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])), output_signature=spec
+    ).take(length)
+
+
+def _without_copies() -> Any:
+    """Options without optimizations that copy the batches into a graph."""
     options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False  # they copy the batches into a graph
-    return ahead.concatenate(cycle).take(length).with_options(options)
+    options.experimental_optimization.apply_default_optimizations = False
+    return options
 
 
 def _first_row(leaf: Any) -> Any:
