@@ -50,7 +50,13 @@ class Backend(Protocol):
         """Reset the peak to what is in use now; call it only where `peak_bytes` is not None."""
 
     def estimator(
-        self, model: Any, batch: Any, device: Device | None, limit_bytes: int | None, multiple_of: int | None = 1
+        self,
+        model: Any,
+        batch: Any,
+        device: Device | None,
+        limit_bytes: int | None,
+        multiple_of: int | None = 1,
+        data_bytes: int = 0,
     ) -> StepEstimator:
         """Trace a train step without running it, which builds what is not built yet; returns an estimator of its memory.
 
@@ -61,6 +67,7 @@ class Backend(Protocol):
             limit_bytes: the device's limit; None without one.
             multiple_of: trace for some multiple of this batch size, from which any other is estimated; None to trace for
                 the batch's own size.
+            data_bytes: of tensors of the data that the device holds beside the step; they are not part of the estimate.
 
         Raises:
             Exception: the model's code fails when it is traced for such a batch.

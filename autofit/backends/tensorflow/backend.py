@@ -102,7 +102,13 @@ class TensorFlow:
         _tensorflow().config.experimental.reset_memory_stats(_device_name(device))
 
     def estimator(
-        self, model: Any, batch: Any, device: Device | None, limit_bytes: int | None, multiple_of: int | None = 1
+        self,
+        model: Any,
+        batch: Any,
+        device: Device | None,
+        limit_bytes: int | None,
+        multiple_of: int | None = 1,
+        data_bytes: int = 0,
     ) -> StepEstimator:
         """See `Backend.estimator`: by XLA's buffer assignment where XLA compiles the step, else by a liveness walk."""
         from autofit.backends.tensorflow.memory.step_footprint import (
@@ -121,6 +127,7 @@ class TensorFlow:
             workers=workers,
             limit_bytes=limit_bytes,
             multiple_of=multiple_of,
+            data_bytes=data_bytes,
             least_bytes=ONEDNN_LEAST_BYTES if device is None and onednn and not _uses_bfc(os.environ) else 1,
         )
 

@@ -35,6 +35,7 @@ class TracedWorkload:
         self, context: TrialContext, loaded: Workload, call: FitCall, model: Any, data: FitInput, batch: Any
     ) -> None:
         self._context, self._loaded, self._model = context, loaded, model
+        self._data_bytes = data.array_bytes().tensors
         self._step: StepEstimator | None = None
         self._problem: str | None = None
         self.one_size: OneSize | None = None
@@ -64,7 +65,9 @@ class TracedWorkload:
 
     def _trace(self, batch: Any, multiple_of: int | None) -> StepEstimator:
         limit_bytes = self._context.spec.limits.device_bytes
-        return backends.current().estimator(self._model, batch, self._context.device, limit_bytes, multiple_of)
+        return backends.current().estimator(
+            self._model, batch, self._context.device, limit_bytes, multiple_of, self._data_bytes
+        )
 
     def _fails_for_fewer(self, call: FitCall, data: FitInput) -> bool:
         """Whether the step fails for a batch of half the size, of data that can make one."""

@@ -12,11 +12,6 @@ from dataclasses import dataclass
 
 _ALIGNMENT_BYTES = 256
 FIRST_REGION_BYTES = 2 * 2**20
-USED_REGION_BYTES = 64 * 2**20
-"""The first region of a walk: the data that went through the allocator before has made its regions grow.
-
-The error hardly depends on it (measured: tests/benchmarks/memory.py).
-"""
 ONEDNN_LEAST_BYTES = 256 * 2**10
 """The smallest buffer that oneDNN's CPU allocator takes from BFC and counts (mkl_cpu_allocator.h)."""
 _MOST_WASTE_BYTES = 128 * 2**20
