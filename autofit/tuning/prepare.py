@@ -146,7 +146,7 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
 
 def of_one_size(prepared: Prepared, failed: Trial) -> Description:
     """The description of a workload whose code failed with another batch size than its own."""
-    size, error = prepared.baseline.batch_size, failed.measurement.evidence.reason
+    size, error = prepared.baseline.batch_size, failed.measurement.evidence.reason.strip()
     reason = (
         f"your code fails with batches of {failed.config.batch_size} and runs with {size} ({error}). "
         f"Let model and data take any batch size, or fix batch_size: {size} in data_kwargs"
