@@ -61,5 +61,5 @@ class Estimate:
 
     @property
     def absolute_error_bytes(self) -> int:
-        """What the error of such estimates is at least, of however small a program."""
+        """Bytes that such an estimate may be off in any case: what decides for small programs."""
         return self.description.footprints[0].absolute_error_bytes

@@ -40,9 +40,6 @@ _WORTHWHILE_SHARE = 0.5  # of the tolerance: the least expected gain that is wor
 _TIE_RATIO = 0.1  # expected improvements within it are ties: the cheaper config is taken
 _DETOUR_RATIO = 1.3  # expected improvement of a goal out of reach, relative to the best candidate's, that is worth a step
 _LEAST_PROGRESS_OCTAVES = 0.5  # by which a step must be nearer to the goal than any finished trial
-_PROCESS_OCTAVES = 4.0  # distance from threads to processes
-_AUTO_OCTAVES = 1.0  # distance from a number to AUTOTUNE: of the workers, and of the queue before its weight
-_QUEUE_WEIGHT = 0.3  # of an octave of the queue, relative to one of batch or workers
 _MISLEADING_ERROR = 0.15  # of a log rate: predictions that are off by more are no guide ...
 _MISLEADING_TRIALS = 6  # ... once there are as many trials
 
@@ -82,7 +79,7 @@ class FrontierSearch:
         self.feasible = FeasibleSet(
             space, description, limits, on_cpu=on_cpu, risk=risk, max_oom=max_oom, warm_start=warm_start, cores=cores
         )
-        self._points = _log_points(self.feasible.arrays)
+        self._points = self.feasible.arrays.log_points()
         self._baseline, self._description, self._limits = baseline, description, limits
         self._cores, self._on_cpu, self._tolerance = cores, on_cpu, tolerance
         self._errors: dict[_Readings, float] = {}
@@ -168,7 +165,7 @@ class FrontierSearch:
             batch = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
         workers = AUTOTUNE if self._baseline.workers == AUTOTUNE else 1
         queue = AUTOTUNE if self._baseline.max_queue_size == AUTOTUNE else None
-        target = _log_points(ConfigArrays.of([FitConfig(batch, workers, queue, False)], self._cores))
+        target = ConfigArrays.of([FitConfig(batch, workers, queue, False)], self._cores).log_points()
         distance = np.abs(self._points - target).sum(1)
         nearest = int(np.argmin(np.where(feasibility.candidates, distance, np.inf)))
         return self._propose(nearest, Reason.PROBE, feasibility)
@@ -291,11 +288,3 @@ def _readings(ran: Sequence[Trial]) -> _Readings:
 
 def _ran(trials: Sequence[Trial]) -> list[Trial]:
     return [t for t in trials if t.measurement.outcome is Outcome.OK and t.measurement.samples_per_second]
-
-
-def _log_points(arrays: ConfigArrays) -> Vector:
-    """Configs as points with coordinates in octaves: batch, workers, queue, threads against processes, and AUTOTUNE."""
-    kind = _PROCESS_OCTAVES * arrays.processes
-    queue = _QUEUE_WEIGHT * np.log2(arrays.queue + 2)
-    automatic = _AUTO_OCTAVES * arrays.auto_workers, _QUEUE_WEIGHT * _AUTO_OCTAVES * arrays.auto_queue
-    return np.stack([np.log2(arrays.batch), np.log2(arrays.workers), queue, kind, *automatic], axis=1)

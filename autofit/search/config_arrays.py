@@ -14,6 +14,10 @@ Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
+_PROCESS_OCTAVES = 4.0  # distance from threads to processes
+_AUTO_OCTAVES = 1.0  # distance from a number to AUTOTUNE: of the workers, and of the queue before its weight
+_QUEUE_WEIGHT = 0.3  # of an octave of the queue, relative to one of batch or workers
+
 
 @dataclass(frozen=True)
 class ConfigArrays:
@@ -52,6 +56,13 @@ class ConfigArrays:
     def queued(self) -> Mask:
         """Which configs have a queue."""
         return (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
+
+    def log_points(self) -> Matrix:
+        """Points with coordinates in octaves: batch, workers, queue, threads against processes, and AUTOTUNE of the two."""
+        kind = _PROCESS_OCTAVES * self.processes
+        queue = _QUEUE_WEIGHT * np.log2(self.queue + 2)
+        automatic = _AUTO_OCTAVES * self.auto_workers, _QUEUE_WEIGHT * _AUTO_OCTAVES * self.auto_queue
+        return np.stack([np.log2(self.batch), np.log2(self.workers), queue, kind, *automatic], axis=1)
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -13,7 +13,7 @@ from autofit.records.units import counted
 from autofit.search.decision import Proposer
 from autofit.search.sampler import FrontierSampler
 from autofit.search.space import SearchSpace, build_space, largest_batch
-from autofit.search.surrogate.memory import least_device_bytes
+from autofit.search.surrogate.device_estimate import least_device_bytes
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.tuning.failure import nothing_fits_error, out_of_time_error

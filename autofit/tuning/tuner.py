@@ -89,34 +89,31 @@ class _Tuning:
         description = self._description = describe(self._runner)
         self._describing_seconds = self._runner.budget.seconds()
         self._forget_another_model(study, description)
-        prepared, proposer = self._prepare(study, description)
+        prepared, proposer, confirmation = self._prepare(study, description)
         earlier_trials = study.trials()
         self._announce(prepared, earlier_trials, study.stale)
-        reason = self._search(study, proposer, prepared, len(earlier_trials))
-        if isinstance(reason, Description):
-            description = self._description = reason
+        while isinstance(ended := self._search(study, proposer, prepared, len(earlier_trials)), Description):
+            description = self._description = ended  # of a workload that takes batches of one size only
             self._emit(one_size_notice(description))
-            prepared, proposer = self._prepare(study, description)
-            again = self._search(study, proposer, prepared, len(earlier_trials))
-            reason = again if isinstance(again, str) else "no other batch size runs"
-        space, baseline = prepared.space, prepared.baseline
-        confirmation = self._confirmation = Confirmation(
-            self._runner, study, proposer, space.knobs(), description, baseline, baseline_may_win=baseline in space
-        )
+            prepared, proposer, confirmation = self._prepare(study, description)
         recommendation = confirmation.run()
         if recommendation is None:
             raise no_result_error(self._runner, study.trials(), len(earlier_trials))
-        record = tune_records.record(request, self._log(), description, recommendation, reason)
+        record = tune_records.record(request, self._log(), description, recommendation, ended)
         tune_records.store(study, request, record)
         return record
 
-    def _prepare(self, study: TuningStudy, description: Description) -> tuple[Prepared, Proposer]:
-        """Prepare a search with what is stored."""
+    def _prepare(self, study: TuningStudy, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
+        """Prepare a search and its confirmation with what is stored."""
         prepared = prepare(self._request, description)
         space, baseline = prepared.space, prepared.baseline
         study.restrict(lambda config: config in space or config == baseline)
         prepared = replace(prepared, warm_start=warm_start(self._request, study, description))
-        return prepared, self._make_proposer(self._request, prepared)
+        proposer = self._make_proposer(self._request, prepared)
+        confirmation = self._confirmation = Confirmation(
+            self._runner, study, proposer, space.knobs(), description, baseline, baseline_may_win=baseline in space
+        )
+        return prepared, proposer, confirmation
 
     def fail(self, error: AutofitError) -> None:
         """Add the log to an error; store it as the result if nothing fits, and remove an empty study."""

@@ -1,7 +1,9 @@
 """Arguments of `fit` beside data and knobs: which the user may give, and how trials and the rendered call use them.
 
-given by the user ──> validate ──┬──> trials: class_weight, shuffle, callbacks, validation_*    (`of_training`, …)
-└──> the call that trains: all of them, steps scaled to the chosen batch (`rendered`)
+    given by the user ──> validated ──┬──> trials: class_weight, shuffle, callbacks, validation_…
+                                      └──> the call that trains: all of them, steps scaled to the chosen batch
+
+A function may stand for callbacks and class weights; each process that needs them calls it.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ _REFUSED = {
 MADE = (CALLBACKS, CLASS_WEIGHT)
 """Arguments for which a function may stand that makes them."""
 
+_WITH_TARGETS = 2  # parts of (x, y)
 _COUNTS = (STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE)
 
 
@@ -160,6 +163,6 @@ def with_class_weight(batch: Any, options: Mapping[str, Any]) -> Any:
         batch: in the structure that Keras hands to `train_step`.
         options: the user's arguments.
     """
-    if CLASS_WEIGHT not in options or not isinstance(batch, tuple) or len(batch) != len(("x", "y")):
+    if CLASS_WEIGHT not in options or not isinstance(batch, tuple) or len(batch) != _WITH_TARGETS:
         return batch
     return (*batch, np.ones(length_of(leaves(batch)[0]), np.float32))

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, FitConfig, Footprint, Limits, Measurement, Trial
+from autofit.records.trial import Description, FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
+from autofit.search.surrogate.device_estimate import estimated_bytes
 
 _BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4 % of a normal distribution lie below
 _SEQUENTIAL_NOISE = 0.01  # relative, of a device peak from run to run where operations run one after the other
@@ -285,24 +286,3 @@ def _highest_affine(peaks: Sequence[tuple[int, float]], batch: Vector) -> Vector
     """
     bounds = [peak * np.maximum(1.0, batch / size) for size, peak in peaks]
     return np.asarray(np.min(bounds, axis=0)) if bounds else np.full(len(batch), np.inf)
-
-
-def least_device_bytes(description: Description, batch_size: int) -> int:
-    """A lower bound of a batch's device memory, bytes: the estimate less twice its error, or the variables."""
-    variables = description.parameter_bytes + description.optimizer_bytes
-    if not description.footprints:
-        return variables
-    estimated = estimated_bytes(description.footprints, batch_size)
-    return max(variables, round(estimated - 2 * description.footprints[0].error_bytes(estimated)))
-
-
-def estimated_bytes(footprints: Sequence[Footprint], batch_size: int) -> float:
-    """Estimate device memory for any batch size, bytes: piecewise linear through the footprints, and never falling."""
-    ascending = sorted(footprints, key=lambda footprint: footprint.batch_size)
-    sizes = [footprint.batch_size for footprint in ascending]
-    values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in ascending]).tolist()
-    if len(sizes) == 1:
-        return float(values[0] * max(1.0, batch_size / sizes[0]))
-    index = next((i for i, size in enumerate(sizes[1:-1]) if batch_size <= size), len(sizes) - 2)
-    slope = (values[index + 1] - values[index]) / (sizes[index + 1] - sizes[index])
-    return float(max(values[0] * min(1.0, batch_size / sizes[0]), values[index] + slope * (batch_size - sizes[index])))

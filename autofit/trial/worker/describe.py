@@ -79,7 +79,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             parameter_bytes=variable_bytes(model.variables),
             optimizer_bytes=traced.optimizer_bytes(),
             jit_compile=bool(model.jit_compile),
-            batch_parts=data.parts,
+            batch_parts=data.part_count,
             keras=keras_of(model).__name__,
             validation_knobs=validation_knobs,
             validation_required=required_of(validation, validation_knobs.values()),

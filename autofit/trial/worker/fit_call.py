@@ -59,16 +59,16 @@ class FitCall:
         """What the user should know of his callbacks."""
         if self._left_out:
             names = ", ".join(sorted({type(callback).__name__ for callback in self._left_out}))
-            yield f"not run in trials: {names} (they write files or end a training); what they cost is not measured"
+            why = "they write files, end a training or wait for whole epochs"
+            yield f"not run in trials: {names} ({why}); what they cost is not measured"
 
     def run(
         self,
         context: TrialContext,
         model: Any,
         arguments: Mapping[str, Any],
-        runs: Sequence[Run] = (),
+        runs: Sequence[Run],
         *,
-        phase: Phase,
         ends_by_itself: bool = True,
         with_callbacks: bool = True,
     ) -> None:
@@ -79,14 +79,13 @@ class FitCall:
             model: what to train.
             arguments: data and epochs.
             runs: what to time, in turn; the first begins with the call.
-            phase: of the call until the first run begins.
             ends_by_itself: whether the data ends with the last clock, so that the run need not be interrupted, which leaves
                 workers behind.
             with_callbacks: whether the user's callbacks belong to it.
         """
-        context.enter(phase)
-        drivers = [self._driver(context, runs, ends_by_itself=ends_by_itself)] if runs else []
-        callbacks = [*(self._callbacks if with_callbacks else []), *drivers]
+        context.enter(runs[0].phase)
+        driver = self._driver(context, runs, ends_by_itself=ends_by_itself)
+        callbacks = [*(self._callbacks if with_callbacks else []), driver]
         model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
 
     def _driver(self, context: TrialContext, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:

@@ -48,14 +48,6 @@ def steps_per_execution(model: Any) -> int:
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
-def optimizer_variables(model: Any) -> list[Any]:
-    """The variables of all optimizers that are attributes of a model, each once."""
-    found = [value for value in vars(model).values() if hasattr(value, "apply_gradients")]
-    if getattr(model, "optimizer", None) is not None:
-        found.append(model.optimizer)
-    return list({id(v): v for optimizer in found for v in optimizer.variables}.values())
-
-
 def idle_model(flavour: Any) -> Any:
     """Make a compiled model whose train step does nothing."""
     import tensorflow as tf  # heavy: must stay out of the parent

@@ -84,9 +84,8 @@ def measure(context: TrialContext, loaded: Workload) -> None:
         to_beat=context.spec.rate_to_beat,
     )
     storage = _StorageMeter()
-    run = Run(clock, Phase.TRAINING, begin=storage.start)
-    arguments = bench.data.fit_arguments(_MOST_STEPS)
-    bench.call.run(context, bench.model, arguments, [run], phase=Phase.TRAINING, ends_by_itself=False)
+    timed = Run(clock, Phase.TRAINING, begin=storage.start)
+    bench.call.run(context, bench.model, bench.data.fit_arguments(_MOST_STEPS), [timed], ends_by_itself=False)
     storage_rate = storage.bytes_per_second()
     if bench.data.one_fit:
         input_rate = _input_rate(bench).samples_per_second
@@ -109,22 +108,19 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     first_steps = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     first = Run(first_steps, Phase.FIRST_EPOCH)
     storage = _StorageMeter()
-    if bench.data.one_fit:
-        clock = _fit_clock(bench, drain=context.spec.input_bound, enough_spread=0.0)
-        timed = Run(clock, Phase.TRAINING, begin=storage.start)
-        arguments = {**bench.data.fit_arguments(_MOST_STEPS), **validation}
-        if validation:
-            arguments["validation_freq"] = [1]  # after the first epoch only
-        bench.call.run(context, bench.model, arguments, [first, timed], phase=Phase.FIRST_EPOCH, ends_by_itself=False)
-    else:
+    if not bench.data.one_fit:
         short = bench.data.fit_arguments(_FIRST_EPOCH_STEPS * steps_per_execution(bench.model))
-        bench.call.run(context, bench.model, {**short, **validation}, [first], phase=Phase.FIRST_EPOCH)
+        bench.call.run(context, bench.model, {**short, **validation}, [first])
         del short
         gc.collect()  # else the batches that it holds count for the timed run
-        clock = _fit_clock(bench, drain=context.spec.input_bound, enough_spread=0.0)
-        timed = Run(clock, Phase.TRAINING, begin=storage.start)
-        arguments = bench.data.fit_arguments(_MOST_STEPS)
-        bench.call.run(context, bench.model, arguments, [timed], phase=Phase.TRAINING, ends_by_itself=False)
+    clock = _fit_clock(bench, drain=context.spec.input_bound, enough_spread=0.0)
+    timed = Run(clock, Phase.TRAINING, begin=storage.start)
+    arguments, runs = bench.data.fit_arguments(_MOST_STEPS), [timed]
+    if bench.data.one_fit:
+        arguments, runs = {**arguments, **validation}, [first, timed]
+        if validation:
+            arguments["validation_freq"] = [1]  # after the first epoch only
+    bench.call.run(context, bench.model, arguments, runs, ends_by_itself=False)
     _send_readings(context, clock, None, None, storage.bytes_per_second())
 
 
@@ -136,7 +132,8 @@ def _train_on_longest(bench: _Bench) -> None:
     samples = bench.context.config.batch_size or length_of(leaves(shapes.longest)[0])
     steps = max(_LONGEST_STEPS, steps_per_execution(bench.model))
     arguments = {"x": repeated(shapes.resized(samples), steps, of_fixed_size=bench.data.of_fixed_size)}
-    bench.call.run(bench.context, bench.model, arguments, phase=Phase.LONGEST_BATCH, with_callbacks=False)
+    run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH)
+    bench.call.run(bench.context, bench.model, arguments, [run], with_callbacks=False)
 
 
 class _StorageMeter:
@@ -224,7 +221,7 @@ def _compute_rate(bench: _Bench) -> Rate:
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
     arguments = {"x": repeated(batches, _MOST_STEPS, opening, of_fixed_size=data.of_fixed_size)}
     run = Run(clock, Phase.FIRST_STEP, after_first=Phase.COMPUTE_ALONE)
-    bench.call.run(bench.context, bench.model, arguments, [run], phase=Phase.FIRST_STEP, ends_by_itself=False)
+    bench.call.run(bench.context, bench.model, arguments, [run], ends_by_itself=False)
     return _rate_of(clock)
 
 
@@ -243,7 +240,6 @@ def _input_rate(bench: _Bench) -> Rate:
         idle,
         data.pipeline_arguments(warm_up + steps),
         [Run(clock, Phase.INPUT_ALONE)],
-        phase=Phase.INPUT_ALONE,
         ends_by_itself=data.ends_by_itself,
         with_callbacks=False,
     )

@@ -10,13 +10,13 @@ import keras
 import numpy as np
 
 from autofit import backends
+from autofit.backends.optimizers import optimizers_of
 from autofit.backends.protocol import StepEstimator
 from autofit.records.states import Phase
 from autofit.records.trial import Footprint
 from autofit.trial.worker.build import open_training, resolved
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import optimizer_variables
 from autofit.trial.worker.one_size import OneSize, of_step
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import accumulation, fit_options
@@ -61,7 +61,7 @@ class TracedWorkload:
                 self.one_size = of_step(data.batch_samples)
             return
         step = Run(StepClock(data.batch_samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
-        call.run(context, model, data.fit_arguments(1), [step], phase=Phase.FIRST_STEP, ends_by_itself=data.ends_by_itself)
+        call.run(context, model, data.fit_arguments(1), [step], ends_by_itself=data.ends_by_itself)
 
     def _trace(self, batch: Any, multiple_of: int | None) -> StepEstimator:
         limit_bytes = self._context.spec.limits.device_bytes
@@ -99,7 +99,7 @@ class TracedWorkload:
         """Bytes of the variables that the step uses beside the model's own."""
         if self._step is not None:
             return self._step.optimizer_bytes
-        return variable_bytes(optimizer_variables(self._model))
+        return variable_bytes([v for optimizer in optimizers_of(self._model) for v in optimizer.variables])
 
     def accumulates_by(self) -> str:
         """See `Description`; empty where the step does not use the optimizer that `compile` was given."""

@@ -52,7 +52,7 @@ class Arrays(FitInput):
                 f"the arrays do not have the same number of samples, at least one: their lengths are {lengths}"
             )
         self._parts = tuple(data) if isinstance(data, tuple | list) else (data,)
-        self.parts = len(data) if isinstance(data, tuple | list) else 0
+        self.part_count = len(data) if isinstance(data, tuple | list) else 0
         self._config, self._report_error = config, report_error
         self._count = lengths[0]
         self.batch_samples = min(config.batch_size or 32, self._count)
@@ -100,7 +100,7 @@ class Arrays(FitInput):
             )
         rows = self._rows(0, kept), self._rows(kept, self._count)
         training, validation = (Arrays(part, self._config, self._report_error, None) for part in rows)
-        training.parts = validation.parts = self.parts
+        training.part_count = validation.part_count = self.part_count
         return training, validation
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
@@ -127,16 +127,13 @@ class Arrays(FitInput):
         tensor of it (Keras 3.15 `convert_to_sliceable`, TensorFlow 2.21 `convert_to_eager_tensor`).
         """
         arrays = leaves(self._parts)
-        sizes = [bytes_of(leaf) for leaf in arrays]
-        tensors = [_tensor_bytes(leaf) for leaf in arrays]
-        cast = sum(tensor for tensor, leaf in zip(tensors, arrays, strict=True) if _is_cast(leaf))
-        copies = [0 if hasattr(leaf, "numpy") else tensor for tensor, leaf in zip(tensors, arrays, strict=True)]
+        copied = [0 if hasattr(array, "numpy") else _tensor_bytes(array) for array in arrays]  # tensors stay what they are
         # while an array is copied, the tensors of those after it do not exist yet
-        extra = max(copy - sum(tensors[index + 1 :]) for index, copy in enumerate(copies))
+        beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
         return ArrayBytes(
-            mapped=sum(size for size, leaf in zip(sizes, arrays, strict=True) if _is_mapped(leaf)),
-            tensors=sum(tensor for tensor, leaf in zip(tensors, arrays, strict=True) if not hasattr(leaf, "numpy")),
-            conversion=max(0, extra) + cast,
+            mapped=sum(bytes_of(array) for array in arrays if _is_mapped(array)),
+            tensors=sum(copied),
+            conversion=max(0, beyond_tensors) + sum(_tensor_bytes(array) for array in arrays if _is_cast(array)),
         )
 
     def _arguments(self, batches: int, steps: int) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class FitInput(ABC):
     """Whether workers and queue may be AUTOTUNE."""
     of_fixed_size: bool = False
     """Whether all batches have the same number of samples, which a train step that is traced may rely on."""
-    parts: int = 0
+    part_count: int = 0
     """Of arrays: how many the user gives in a tuple, 1 for (x,), 2 for (x, y); 0 for one that is not in a tuple."""
     batch_samples: int
     """Samples in a full batch."""

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Footprint, Limits, Measurement, Trial
-from autofit.search.surrogate.memory import MemorySurrogate, estimated_bytes
+from autofit.search.surrogate.device_estimate import estimated_bytes
+from autofit.search.surrogate.memory import MemorySurrogate
 from tests.fakes import DESCRIPTION, MIB
 
 LIMITS = Limits(10_000 * MIB, 10_000 * MIB)

@@ -40,7 +40,7 @@ def test_a_batch_has_the_form_that_fit_packs(data, parts, form):
     batch = data.batch()
     names = {np.ndarray: "array", dict: "dict"}
     assert (names.get(type(batch)) or f"tuple of {len(batch)}") == form
-    assert data.parts == parts
+    assert data.part_count == parts
 
 
 @pytest.mark.parametrize("data", [[1, 2], (), (None, X), "text", (X, Y, Y, Y), (X, 3)])

@@ -31,7 +31,7 @@ _OVERHEAD_SECONDS = 5e-6  # rough rates of two cores: they decide only which ope
 _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
 _UPDATE_PASSES = 3  # an update reads and writes the variable, too
 _MOST_FOLDED_BYTES = 10 * 2**20  # constant_folding.cc: larger results are computed in each step
-_ITERATIONS_AHEAD = 8  # of a loop, that are walked together (measured: tests/benchmarks/memory.py)
+_ITERATIONS_AHEAD = 8  # of a loop that are walked together; TensorFlow allows 32, and the walk takes longer with each
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class GraphReader:
     """Reads graphs: inlines function calls, and turns loops and branches into one operation with their body's peak."""
 
     def __init__(self, settings: ReaderSettings) -> None:
-        self._of, self._scale = settings, settings.scale
+        self._settings, self._scale = settings, settings.scale
         self.values: list[Value] = []
         self.operations: list[Operation] = []
         self.constants: list[int] = []
@@ -170,7 +170,7 @@ class GraphReader:
         return len(self.values) - 1
 
     def _part(self, name: str) -> str:
-        if any(f"{optimizer}/" in name for optimizer in self._of.optimizer_names):
+        if any(f"{optimizer}/" in name for optimizer in self._settings.optimizer_names):
             return "temporaries"
         return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
 
@@ -181,17 +181,17 @@ class GraphReader:
             return (max(self._body_bytes(branch) for branch in loops.branches_of(op)),)
         inputs, outputs = ([self._scale.shape(t) for t in side] for side in (op.inputs, op.outputs))
         shapes = [shape for shape in (*inputs, *outputs) if shape is not None]
-        if not self._of.on_cpu or not outputs or len(shapes) < len(inputs) + len(outputs):
+        if not self._settings.on_cpu or not outputs or len(shapes) < len(inputs) + len(outputs):
             return ()
         dtype = op.outputs[0].dtype
-        onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._of.onednn)
+        onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._settings.onednn)
         sides = shapes[: len(inputs)], shapes[len(inputs) :]
         equation = op.get_attr("equation").decode() if op.type == "Einsum" else ""
         return workspace_bytes(op.type, *sides, dtype.size, onednn=onednn, equation=equation)
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
         """Return the peak of consecutive iterations, which overlap where one does not need the other's results."""
-        reader = GraphReader(self._of)
+        reader = GraphReader(self._settings)
         carried = [OUTSIDE for _ in body.inputs]
         for _ in range(iterations):
             reader.read(body, given=carried)
@@ -205,7 +205,7 @@ class GraphReader:
         ).total_bytes
 
     def _may_overwrite(self, op: Any) -> tuple[int, ...]:
-        if self._of.is_eager or not (op.type in OVERWRITES or op.type in OVERWRITING_OUTPUTS) or not op.outputs:
+        if self._settings.is_eager or not (op.type in OVERWRITES or op.type in OVERWRITING_OUTPUTS) or not op.outputs:
             return ()
         output = op.outputs[OVERWRITING_OUTPUTS.get(op.type, 0)]
         size = self._scale.tensor_bytes(output)

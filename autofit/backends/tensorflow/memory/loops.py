@@ -13,8 +13,6 @@ LOOPS = ("While", "StatelessWhile")
 BORROWED = ("ReadVariableOp", "TensorListGetItem", "TensorListPopBack")
 """Operations whose output is held elsewhere."""
 
-_ITERATIONS_AHEAD = 16  # TensorFlow allows 32 parallel iterations; about half run (measured: tests/benchmarks/memory.py)
-
 
 def body_of(loop: Any) -> Any:
     """Return the graph of one iteration."""

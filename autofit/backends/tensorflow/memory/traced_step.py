@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from autofit.backends.optimizers import optimizers_of
 from autofit.backends.tensorflow.memory.graph_reader import GraphReader, ReaderSettings
 from autofit.backends.tensorflow.memory.program import Program
 from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, batch_specs
@@ -80,8 +81,9 @@ class TracedStep:
     def program(self, batch_size: int) -> Program:
         """Return the step for a batch size."""
         scale = Scale(self._samples, batch_size, self._least_bytes)
+        names = tuple({optimizer.name for optimizer in optimizers_of(self._model)})
         is_eager = bool(self._model.run_eagerly)
-        settings = ReaderSettings(self._optimizer_names(), scale, self._on_cpu, self._onednn, is_eager=is_eager)
+        settings = ReaderSettings(names, scale, self._on_cpu, self._onednn, is_eager=is_eager)
         reader = GraphReader(settings)
         handles = {id(handle): inner for handle, inner in self._graph.captures}
         for part, variables in self.variables.by_part.items():
@@ -123,11 +125,6 @@ class TracedStep:
             },
             bool(of_optimizer & set(used)),
         )
-
-    def _optimizer_names(self) -> tuple[str, ...]:
-        """Names under which optimizers write their operations into the graph."""
-        named = [value for value in vars(self._model).values() if hasattr(value, "apply_gradients")]
-        return tuple({optimizer.name for optimizer in (getattr(self._model, "optimizer", None), *named) if optimizer})
 
 
 def _tensorflow_variable(variable: Any) -> Any:
