@@ -5,7 +5,10 @@ import sys
 
 import keras
 import numpy as np
+import psutil
 import tensorflow as tf
+
+from autofit.machine.process_memory import ProcessMemory
 
 WIDTH, SAMPLES, BATCH = 4, 64, 8
 CLASS_WEIGHT = {0: 1.0, 1: 5.0}
@@ -286,6 +289,35 @@ def build_for_graphs(count=-1):
     model = keras.Model({"nodes": nodes}, keras.layers.Dense(1)(pooled))
     model.compile("adam", "mse")
     return model
+
+
+def pictures(count=1024):
+    """Arrays of 256 KiB a sample, in sizes that fill the regions of the allocator."""
+    x = np.empty((count, 256, 256, 1), "float32")
+    x[:] = 1
+    return x, np.ones((count, 1), "float32")
+
+
+def few_pictures():
+    return pictures(576)
+
+
+def build_for_pictures():
+    """A model that takes little beside its data."""
+    layers = keras.Input((256, 256, 1)), keras.layers.AveragePooling2D(16), keras.layers.Flatten(), keras.layers.Dense(1)
+    model = keras.Sequential(layers)
+    model.compile("sgd", "mse")
+    return model
+
+
+def plain_peaks():
+    """The peaks of host and device memory, bytes, of a `fit` on pictures that are validated on others."""
+    model, held_out = build_for_pictures(), few_pictures()
+    model.fit(*pictures(), batch_size=16, validation_data=held_out, verbose=0)
+    used = ProcessMemory.of(psutil.Process())
+    return used.proportional + used.highest_resident - used.resident, tf.config.experimental.get_memory_info("CPU:0")[
+        "peak"
+    ]
 
 
 class Diary(keras.callbacks.Callback):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from autofit.records.machine import Device
@@ -56,7 +57,7 @@ class Backend(Protocol):
         device: Device | None,
         limit_bytes: int | None,
         multiple_of: int | None = 1,
-        data_bytes: int = 0,
+        data_tensors: Sequence[int] = (),
     ) -> StepEstimator:
         """Trace a train step without running it, which builds what is not built yet; returns an estimator of its memory.
 
@@ -67,7 +68,7 @@ class Backend(Protocol):
             limit_bytes: the device's limit; None without one.
             multiple_of: trace for some multiple of this batch size, from which any other is estimated; None to trace for
                 the batch's own size.
-            data_bytes: of tensors of the data that the device holds beside the step; they are not part of the estimate.
+            data_tensors: sizes of the tensors of the data that the device holds beside the step, bytes.
 
         Raises:
             Exception: the model's code fails when it is traced for such a batch.

@@ -1,9 +1,11 @@
 """Watch one trial from the driver: memory of its process tree, the host limit and the deadline.
 
-Proportional set size (PSS) summed over the tree counts each page once, shared or not; the trial server belongs to the
-tree, since it shares the pages of the imported backend. Reading PSS takes milliseconds per process, resident set size (RSS)
-microseconds. The last PSS plus the growth of RSS since then is an upper bound of the present PSS: PSS is read at once when
-that bound exceeds the limit, and at its own pace otherwise.
+Proportional set size (PSS) summed over the tree counts each page once, shared or not. The trial server belongs to the
+tree, since it shares the pages of the imported backend; pages that it alone has written do not count: the user's own
+process has no second copy of them. Reading PSS takes milliseconds per process, resident set size (RSS) microseconds. The
+last PSS plus the growth of RSS since then is an upper bound of the present PSS: PSS is read at once when that bound exceeds
+the limit, and at its own pace otherwise. What lies between two readings is not lost: by as much as a process's highest RSS
+rose above the present one, its PSS was higher.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import time
 import psutil
 
 from autofit.machine import gpus, host
+from autofit.machine.process_memory import ProcessMemory
 from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
 
@@ -49,6 +52,9 @@ class Watcher:
         self._limit, self._deadline = host_limit_bytes, time.monotonic() + deadline_seconds
         self._tree: list[psutil.Process] = [self._root]
         self._rss: dict[int, int] = {}
+        self._highest_rss: dict[int, int] = {}
+        with contextlib.suppress(psutil.Error):  # the server's past is not the trial's
+            self._highest_rss[server_pid] = ProcessMemory.of(self._root).highest_resident
         self._tree_due = self._pss_due = 0.0
         self.last_bytes = 0
         self.phase, self._phase_began = Phase.STARTING, time.monotonic()
@@ -71,10 +77,10 @@ class Watcher:
         return {**self._seconds_by_phase, self.phase: spent}
 
     def enter(self, phase: Phase) -> None:
-        """Begin a phase; the present use counts for it."""
+        """Begin a phase; the present use counts for it, and what was used since the last reading for the one before."""
         self._seconds_by_phase = self.seconds_by_phase
-        self.phase, self._phase_began = phase, time.monotonic()
-        self._read()
+        ended, self.phase, self._phase_began = self.phase, phase, time.monotonic()
+        self._read(ended)
 
     def poll(self) -> StopReason | None:
         """Read once; returns why the trial must end, or None."""
@@ -83,7 +89,8 @@ class Watcher:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._tree = [self._root, *self._root.children(recursive=True)]
             self._tree_due = now + _TREE_SECONDS
-        if now >= self._pss_due or self.last_bytes + self._growth_bytes() > self._limit:
+        is_within = self.last_bytes <= self._limit  # else the phase that has just ended was beyond it
+        if is_within and (now >= self._pss_due or self.last_bytes + self._growth_bytes() > self._limit):
             self._read()
             cost = time.monotonic() - now
             self._pss_due = now + max(_PSS_SECONDS, cost / _PSS_DUTY)
@@ -91,15 +98,21 @@ class Watcher:
             return StopReason.HOST_LIMIT
         return StopReason.DEADLINE if now >= self._deadline else None
 
-    def _read(self) -> None:
-        self._rss = self._read_rss()
-        total = 0
+    def _read(self, ended: Phase | None = None) -> None:
+        """Read the memory of all processes; the phase has just begun if `ended` is the one before."""
+        total = unseen = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
-                memory = process.memory_full_info()
-                total += getattr(memory, "pss", memory.uss)  # only Linux reports PSS
-        self.last_bytes = total
-        self.peak_by_phase[self.phase] = max(self.peak_by_phase.get(self.phase, 0), total)
+                memory = ProcessMemory.of(process)
+                total += memory.proportional - (memory.written if process is self._root else 0)
+                if memory.highest_resident > self._highest_rss.get(process.pid, 0):
+                    unseen += memory.highest_resident - memory.resident
+                self._rss[process.pid] = memory.resident
+                self._highest_rss[process.pid] = memory.highest_resident
+        self.last_bytes = total + unseen
+        between = self.phase if ended is None else ended
+        for phase, size in ((between, total + unseen), (self.phase, total)):
+            self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
         self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, host.shared_memory()[1])
         if self._device is not None:
             total_used, tree_used = gpus.used_bytes(self._device, {process.pid for process in self._tree})

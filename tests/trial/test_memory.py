@@ -1,10 +1,16 @@
 """Memory by phase, and estimates against what is measured: real models in real processes."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from autofit.backends.tensorflow.memory.step_footprint import LIVENESS, XLA
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig
+from autofit.search.surrogate.host_memory import host_bytes_by_part
+from tests import programs
 from tests import workloads as w
 
 pytestmark = pytest.mark.quiet
@@ -58,6 +64,23 @@ def test_what_is_estimated_is_what_is_measured_within_the_error_stated(estimated
     assert measurement.outcome is Outcome.OK
     assert footprint.method == method
     assert footprint.device_bytes == pytest.approx(measurement.device_peak_bytes, rel=footprint.relative_error)
+
+
+def test_arrays_take_what_plain_fit_takes_in_every_phase(start, play, monkeypatch):
+    monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")  # the allocator that a limit asks for
+    command = [sys.executable, "-c", "from tests import programs; print(*programs.plain_peaks())"]
+    plain = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, timeout=60)
+    host, device = (int(size) for size in plain.stdout.split())
+    config, limits = FitConfig(16), {"device_bytes": 4 * GIB}
+    launcher = start(programs.build_for_pictures, programs.pictures, validation=programs.few_pictures)
+    described = play(launcher, config, role="describe", batch_sizes=(16,), **limits)
+    footprint = described.footprints[0]
+    assert sum(host_bytes_by_part(described, config, footprint.step_bytes).values()) == pytest.approx(host, rel=0.15)
+    assert footprint.device_bytes == pytest.approx(device, rel=0.15)
+    for role in ("measure", "confirm"):
+        measurement = play(launcher, config, role=role, **limits)
+        assert measurement.host_peak_bytes == pytest.approx(host, rel=0.08), role
+        assert measurement.device_peak_bytes == pytest.approx(device, rel=0.08), role
 
 
 def test_the_description_knows_whether_onednn_is_in_use(start, play, onednn):

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ class TensorFlow:
         device: Device | None,
         limit_bytes: int | None,
         multiple_of: int | None = 1,
-        data_bytes: int = 0,
+        data_tensors: Sequence[int] = (),
     ) -> StepEstimator:
         """See `Backend.estimator`: by XLA's buffer assignment where XLA compiles the step, else by a liveness walk."""
         from autofit.backends.tensorflow.memory.step_footprint import (
@@ -127,7 +127,7 @@ class TensorFlow:
             workers=workers,
             limit_bytes=limit_bytes,
             multiple_of=multiple_of,
-            data_bytes=data_bytes,
+            data_tensors=data_tensors,
             least_bytes=ONEDNN_LEAST_BYTES if device is None and onednn and not _uses_bfc(os.environ) else 1,
         )
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from autofit import backends
 from autofit.records.states import Phase
-from autofit.records.trial import DATA_PART, Description, Footprint
+from autofit.records.trial import Description
 from autofit.trial.worker import batch_shapes, fork_safety
-from autofit.trial.worker.build import build_model, open_training, resolved
+from autofit.trial.worker.build import build_model, open_training, open_validation, resolved
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import keras_of
@@ -44,7 +44,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     names = knobs_of(factory, loaded.data_kwargs)
     context = replace(context, spec=replace(context.spec, config=as_written(context.config, factory, names)))
     data = open_training(context, loaded)
-    data_bytes = _device_bytes_of(context, data)
+    held_out = open_validation(context, loaded)
+    data_tensors = _device_tensors_of(context, data, held_out)
     knobs = data.knobs(names)
     fork_problem = _fork_problem(context, data) if "use_multiprocessing" in knobs else None
     one_size = of_data(context, loaded, data) if "batch_size" in knobs else None
@@ -56,7 +57,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             data = open_training(context.sized(one_size.samples), loaded)
     shapes = _scan_shapes(context, data) if _takes_any_shape(model) else None
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
-    traced = TracedWorkload(context, loaded, call, model, data, batch)
+    traced = TracedWorkload(context, loaded, call, model, data, batch, data_tensors)
     if one_size is None and "batch_size" in knobs:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
@@ -65,7 +66,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     validation = resolved(loaded.validation)
     validation_knobs = knobs_of(validation, loaded.validation_kwargs)
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
-    arrays = data.array_bytes()
+    arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
     context.send(
         description=Description(
             input_kind=data.kind,
@@ -84,7 +85,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             validation_knobs=validation_knobs,
             validation_required=required_of(validation, validation_knobs.values()),
             fingerprint=_model_fingerprint(model, batch),
-            footprints=tuple(_with_data(footprint, data_bytes) for footprint in footprints),
+            footprints=footprints,
             estimate_problem=problem,
             accumulates_by=traced.accumulates_by(),
             notices=tuple([fork_problem] if fork_problem is not None else []) + tuple(notices),
@@ -92,28 +93,27 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             fixed_batch_size=None if one_size is None else one_size.samples,
             fixed_batch_size_reason="" if one_size is None else one_size.reason,
             mapped_bytes=arrays.mapped,
-            tensor_bytes=arrays.tensors,
+            tensor_bytes=sum(arrays.tensors),
             conversion_bytes=arrays.conversion,
             versions={"backend": backends.current().name, **backends.current().versions()},
         )
     )
 
 
-def _device_bytes_of(context: TrialContext, data: FitInput) -> int:
-    """Bytes of device memory that the data takes beside its batches: on a CPU, where its tensors are device memory.
+def _device_tensors_of(context: TrialContext, *opened: FitInput | None) -> list[int]:
+    """Bytes of the tensors that data holds beside its batches where they are device memory: on a CPU.
 
     `fit` makes tensors of arrays; a pipeline of tf.data has made its own, with its buffers, when the first batch is there.
     """
     if context.device is not None:
-        return 0
-    if data.kind == "tf.data":  # TensorFlow has started: reading the peak cannot keep the user from configuring it
+        return []
+    held = [data for data in opened if data is not None]
+    tensors = [size for data in held for size in data.array_bytes().tensors]
+    pipelines = [data for data in held if data.kind == "tf.data"]
+    if pipelines:  # TensorFlow has started: reading the peak cannot keep the user from configuring it
         peak = backends.current().peak_bytes(None) or 0
-        return max(0, peak - _BATCHES_IN_STEP * bytes_of(data.batch()))
-    return data.array_bytes().tensors
-
-
-def _with_data(footprint: Footprint, data_bytes: int) -> Footprint:
-    return replace(footprint, device_bytes_by_part={**footprint.device_bytes_by_part, DATA_PART: data_bytes})
+        tensors.append(max(0, peak - _BATCHES_IN_STEP * sum(bytes_of(data.batch()) for data in pipelines)))
+    return tensors
 
 
 def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterator[str]:

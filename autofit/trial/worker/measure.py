@@ -53,13 +53,14 @@ class _Bench:
     context: TrialContext
     model: Any
     data: FitInput
+    held_out: FitInput | None
     call: FitCall
 
     @classmethod
     def of(cls, context: TrialContext, loaded: Workload) -> _Bench:
-        """Build the model and open the data."""
-        model = build_model(context, loaded)
-        return cls(context, model, open_training(context, loaded), FitCall(loaded, keras_of(model)))
+        """Build the model and open the data, that for validation, too, whose memory the user's run holds."""
+        model, data = build_model(context, loaded), open_training(context, loaded)
+        return cls(context, model, data, open_validation(context, loaded), FitCall(loaded, keras_of(model)))
 
     @property
     def step_samples(self) -> int:
@@ -70,7 +71,8 @@ class _Bench:
 def measure(context: TrialContext, loaded: Workload) -> None:
     """Measure the compute rate, the input rate and the end-to-end rate; the last may leave an enqueuer running.
 
-    Of data that each `fit` copies, the pipeline alone runs last: what it leaves behind would count for the training.
+    Of data that each `fit` copies, the pipeline alone runs last: what it leaves behind would count for the training. Such
+    data is also validated on, for one step: while the user trains, he holds its copies.
     """
     bench = _Bench.of(context, loaded)
     _train_on_longest(bench)
@@ -83,45 +85,46 @@ def measure(context: TrialContext, loaded: Workload) -> None:
         warm_up=_FIRST_EPOCH_STEPS if measured_before else _WARM_UP_STEPS,
         to_beat=context.spec.rate_to_beat,
     )
-    storage = _StorageMeter()
-    timed = Run(clock, Phase.TRAINING, begin=storage.start)
-    bench.call.run(context, bench.model, bench.data.fit_arguments(_MOST_STEPS), [timed], ends_by_itself=False)
-    storage_rate = storage.bytes_per_second()
+    held_out = bench.held_out is not None and bench.held_out.one_fit
+    storage_rate = _train(bench, clock, validation_steps=1 if held_out else 0, short_epoch=held_out)
     if bench.data.one_fit:
         input_rate = _input_rate(bench).samples_per_second
     _send_readings(context, clock, compute_rate, input_rate, storage_rate)
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
-    """Train a short epoch with validation, then time a longer run in the epochs after it.
-
-    Data that each `fit` copies is trained on in one call, as the user's own run does; others end by themselves, so that
-    their workers end, too.
-    """
+    """Train a short epoch with validation, then time a longer run in the epochs after it."""
     bench = _Bench.of(context, loaded)
-    validation: dict[str, Any] = {}
-    held_out = open_validation(context, loaded)
-    if held_out is not None:
-        steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS, _VALIDATION_STEPS))
-        validation = held_out.validation_arguments(steps)
     _train_on_longest(bench)
-    first_steps = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
-    first = Run(first_steps, Phase.FIRST_EPOCH)
-    storage = _StorageMeter()
-    if not bench.data.one_fit:
-        short = bench.data.fit_arguments(_FIRST_EPOCH_STEPS * steps_per_execution(bench.model))
-        bench.call.run(context, bench.model, {**short, **validation}, [first])
-        del short
-        gc.collect()  # else the batches that it holds count for the timed run
     clock = _fit_clock(bench, drain=context.spec.input_bound, enough_spread=0.0)
-    timed = Run(clock, Phase.TRAINING, begin=storage.start)
-    arguments, runs = bench.data.fit_arguments(_MOST_STEPS), [timed]
-    if bench.data.one_fit:
-        arguments, runs = {**arguments, **validation}, [first, timed]
-        if validation:
-            arguments["validation_freq"] = [1]  # after the first epoch only
-    bench.call.run(context, bench.model, arguments, runs, ends_by_itself=False)
-    _send_readings(context, clock, None, None, storage.bytes_per_second())
+    steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS, _VALIDATION_STEPS))
+    storage_rate = _train(bench, clock, validation_steps=steps, short_epoch=True)
+    _send_readings(context, clock, None, None, storage_rate)
+
+
+def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoch: bool) -> float | None:
+    """Train until the clock is done, after a short epoch and its validation if asked; returns bytes/s read from storage.
+
+    Data that each `fit` copies is trained on in one call, as the user's own run does; others end the short epoch by
+    themselves, so that their workers end, too.
+    """
+    validation: dict[str, Any] = {}
+    if bench.held_out is not None and validation_steps:
+        validation = bench.held_out.validation_arguments(validation_steps)
+    short = Run(StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS), Phase.FIRST_EPOCH)
+    storage = _StorageMeter()
+    runs = [Run(clock, Phase.TRAINING, begin=storage.start)]
+    if short_epoch and not bench.data.one_fit:
+        steps = _FIRST_EPOCH_STEPS * steps_per_execution(bench.model)
+        bench.call.run(bench.context, bench.model, {**bench.data.fit_arguments(steps), **validation}, [short])
+        gc.collect()  # else the batches that it holds count for the timed run
+    arguments = bench.data.fit_arguments(_MOST_STEPS)
+    if short_epoch and bench.data.one_fit:
+        runs.insert(0, short)
+        once = {"validation_freq": [1]} if validation else {}  # after the first epoch only
+        arguments = {**arguments, **validation, **once}
+    bench.call.run(bench.context, bench.model, arguments, runs, ends_by_itself=False)
+    return storage.bytes_per_second()
 
 
 def _train_on_longest(bench: _Bench) -> None:

@@ -32,10 +32,17 @@ class TracedWorkload:
     """The train step, traced for any batch size, for that of the data alone, or run once where it cannot be traced."""
 
     def __init__(
-        self, context: TrialContext, loaded: Workload, call: FitCall, model: Any, data: FitInput, batch: Any
+        self,
+        context: TrialContext,
+        loaded: Workload,
+        call: FitCall,
+        model: Any,
+        data: FitInput,
+        batch: Any,
+        data_tensors: Sequence[int],
     ) -> None:
         self._context, self._loaded, self._model = context, loaded, model
-        self._data_bytes = data.array_bytes().tensors
+        self._data_tensors = data_tensors
         self._step: StepEstimator | None = None
         self._problem: str | None = None
         self.one_size: OneSize | None = None
@@ -66,7 +73,7 @@ class TracedWorkload:
     def _trace(self, batch: Any, multiple_of: int | None) -> StepEstimator:
         limit_bytes = self._context.spec.limits.device_bytes
         return backends.current().estimator(
-            self._model, batch, self._context.device, limit_bytes, multiple_of, self._data_bytes
+            self._model, batch, self._context.device, limit_bytes, multiple_of, self._data_tensors
         )
 
     def _fails_for_fewer(self, call: FitCall, data: FitInput) -> bool:

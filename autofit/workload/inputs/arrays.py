@@ -132,7 +132,7 @@ class Arrays(FitInput):
         beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
         return ArrayBytes(
             mapped=sum(bytes_of(array) for array in arrays if _is_mapped(array)),
-            tensors=sum(copied),
+            tensors=tuple(copied),
             conversion=max(0, beyond_tensors) + sum(_tensor_bytes(array) for array in arrays if _is_cast(array)),
         )
 

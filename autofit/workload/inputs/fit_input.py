@@ -17,12 +17,17 @@ class ArrayBytes:
     """Memory of arrays, bytes.
 
     `mapped` are read from files while training, and are not in the process before; `tensors` are the copies that `fit`
-    trains on; `conversion` are copies that exist only while those are made.
+    trains on, in the order in which it makes them; `conversion` are copies that exist only while those are made.
     """
 
     mapped: int = 0
-    tensors: int = 0
+    tensors: tuple[int, ...] = ()
     conversion: int = 0
+
+    def then(self, other: ArrayBytes) -> ArrayBytes:
+        """Both, the other copied later: while the first are copied, the tensors of the other do not exist yet."""
+        conversion = max(self.conversion - sum(other.tensors), other.conversion)
+        return ArrayBytes(self.mapped + other.mapped, self.tensors + other.tensors, conversion)
 
 
 class FitInput(ABC):

@@ -73,9 +73,9 @@ def test_every_copy_is_counted(tmp_path):
     np.save(tmp_path / "x.npy", X)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r").view(np.ndarray)
     counted = opened((mapped, Y)).array_bytes()
-    assert (counted.mapped, counted.tensors) == (X.nbytes, X.nbytes + Y.nbytes)
+    assert (counted.mapped, counted.tensors) == (X.nbytes, (X.nbytes, Y.nbytes))
     assert counted.conversion == X.nbytes - Y.nbytes  # x is copied once more before y has its tensor
     doubled = opened((X.astype("float64"), Y)).array_bytes()
     assert doubled.mapped == 0
-    assert doubled.tensors == X.nbytes + Y.nbytes
+    assert doubled.tensors == (X.nbytes, Y.nbytes)
     assert doubled.conversion == 2 * X.nbytes - Y.nbytes  # and the array that is cast stays meanwhile

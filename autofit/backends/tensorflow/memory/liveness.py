@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES, BestFitAllocator
 from autofit.backends.tensorflow.memory.program import OUTSIDE, PARTS, Operation, Program
@@ -35,7 +35,6 @@ def peak(
     workers: int = 2,
     region_bytes: int = FIRST_REGION_BYTES,
     least_bytes: int = 1,
-    data_bytes: int = 0,
     runs: int = _RUNS,
     steps: int = _STEPS,
 ) -> Peak:
@@ -46,21 +45,18 @@ def peak(
         workers: operations that may run at the same time.
         region_bytes: the allocator's first region.
         least_bytes: the smallest buffer that the allocator counts.
-        data_bytes: of the data, which the allocator holds beside the step; they are not part of the peak.
         runs: how often training starts anew.
         steps: steps of each run; the first gives the optimizer's variables buffers of their own.
     """
     schedule, chance = _Schedule(program), random.Random(0)
     peaks = []
     for _ in range(runs):
-        allocator = BestFitAllocator(region_bytes)
-        held = allocator.size_of(allocator.allocate(data_bytes)) if data_bytes else 0
-        memory = _Memory(program, allocator, least_bytes)
+        memory = _Memory(program, BestFitAllocator(region_bytes), least_bytes)
         for _ in range(steps):
             memory.begin_step()
             schedule.run(workers, memory.start, memory.end, lambda: chance.lognormvariate(0, _DEVIATION))
             memory.end_step()
-        peaks.append(replace(memory.peak, total_bytes=memory.peak.total_bytes - held))
+        peaks.append(memory.peak)
     return max(peaks, key=lambda peak: peak.total_bytes)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from autofit.backends.tensorflow.memory import liveness, xla
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
 from autofit.backends.tensorflow.memory.program import Operation, Program
 from autofit.backends.tensorflow.memory.traced_step import TracedStep
-from autofit.records.trial import Footprint
+from autofit.records.trial import DATA_PART, Footprint
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
@@ -30,7 +32,7 @@ class StepFootprint:
         limit_bytes: the device's limit, which a GPU's allocator reserves at once.
         multiple_of: see `TracedStep`.
         least_bytes: the smallest buffer that the allocator counts.
-        data_bytes: of the data, which a CPU's allocator holds beside the step; they are not part of the estimate.
+        data_tensors: sizes of the data's tensors, bytes, which a CPU's allocator holds beside the step.
 
     Raises:
         Exception: the model's own code fails while it is traced.
@@ -47,12 +49,12 @@ class StepFootprint:
         limit_bytes: int | None,
         multiple_of: int | None = 1,
         least_bytes: int = 1,
-        data_bytes: int = 0,
+        data_tensors: Sequence[int] = (),
     ) -> None:
         self._model, self._batch, self._on_cpu, self._workers = (model, batch, on_cpu, 1 if model.run_eagerly else workers)
         self._onednn, self._least_bytes = on_cpu and onednn, least_bytes
         self._limit_bytes = None if on_cpu else limit_bytes
-        self._data_bytes = data_bytes if on_cpu else 0
+        self._data = {DATA_PART: tuple(data_tensors)} if on_cpu else {}
         self._traced = TracedStep(
             model, batch, on_cpu=on_cpu, onednn=self._onednn, multiple_of=multiple_of, least_bytes=least_bytes
         )
@@ -65,11 +67,10 @@ class StepFootprint:
         if program is None:
             program, method = self._traced.program(batch_size), LIVENESS
         peak = liveness.peak(
-            program,
+            replace(program, held_bytes={**self._data, **program.held_bytes}),
             workers=self._workers,
             region_bytes=self._limit_bytes or FIRST_REGION_BYTES,
             least_bytes=self._least_bytes,
-            data_bytes=self._data_bytes,
         )
         return Footprint(batch_size, peak.bytes_by_part, method, self._relative_error(method), _ABSOLUTE_ERROR_BYTES)
 

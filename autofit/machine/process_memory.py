@@ -1,0 +1,46 @@
+"""Host memory of one process, as the kernel counts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class ProcessMemory:
+    """Host memory of a process, bytes.
+
+    `proportional` counts a shared page in parts, one for each process that maps it (PSS). `written` are private pages that
+    the process or its parent has written since one forked the other: nobody else has them. `resident` counts all pages
+    (RSS), and `highest_resident` is the most that it has been, however shortly.
+    """
+
+    proportional: int
+    written: int
+    resident: int
+    highest_resident: int
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> ProcessMemory:
+        """Read a process; where the system does not count as Linux does, only what cannot be shared.
+
+        Raises:
+            psutil.Error: it has ended, or belongs to somebody else.
+        """
+        try:
+            rollup = _sizes(process.pid, "smaps_rollup")
+            status = _sizes(process.pid, "status")
+            return cls(rollup["Pss"], rollup["Private_Dirty"], status["VmRSS"], status["VmHWM"])
+        except (OSError, KeyError):
+            memory = process.memory_full_info()
+            return cls(getattr(memory, "pss", memory.uss), 0, memory.rss, memory.rss)
+
+
+def _sizes(pid: int, name: str) -> dict[str, int]:
+    """The sizes in one of a process's files of the form `Name:  12 kB`."""
+    lines = (line.split() for line in Path(f"/proc/{pid}/{name}").read_text(errors="replace").splitlines())
+    return {words[0][:-1]: int(words[1]) * _KIB for words in lines if words[-1:] == ["kB"] and len(words) == 3}

@@ -1,0 +1,93 @@
+"""What the watcher sees of a tree of real processes, between its readings, too."""
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from autofit.machine.process_memory import ProcessMemory
+from autofit.records.states import Phase
+from autofit.trial.watcher import StopReason, Watcher
+
+MIB = 2**20
+SPIKES = (
+    "held = bytearray(b'x') * {held}; input()\nspike = bytearray(b'x') * {spike}; del spike; print(flush=True); input()"
+)
+FORKS = """
+import os, sys
+pages = bytearray(b'x') * {size}
+if not os.fork():
+    for page in range(0, len(pages), 4096):
+        pages[page] = 121
+    print(flush=True)
+input()
+"""
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts a process's highest memory")
+
+
+@pytest.fixture
+def python():
+    """Start a Python program; returns its process."""
+    started = []
+
+    def python(program):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        started.append(subprocess.Popen([sys.executable, "-c", program], **pipes))
+        return started[-1]
+
+    yield python
+    for process in started:
+        for child in psutil.Process(process.pid).children():
+            child.kill()
+        process.kill()
+        process.communicate()
+
+
+@linux
+def test_what_is_held_for_a_moment_between_two_readings_counts_for_the_phase_it_was_in(python):
+    process = python(SPIKES.format(held=20 * MIB, spike=200 * MIB))
+    watcher = Watcher(process.pid, 300 * MIB, 60.0)
+    watcher.poll()
+    watcher.enter(Phase.FIRST_STEP)
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    watcher.enter(Phase.TRAINING)
+    assert 200 * MIB < watcher.peak_by_phase[Phase.FIRST_STEP] < 280 * MIB
+    assert watcher.peak_by_phase[Phase.TRAINING] < 80 * MIB
+    assert watcher.peak_bytes == watcher.peak_by_phase[Phase.FIRST_STEP]
+
+
+@linux
+def test_a_moment_beyond_the_limit_is_beyond_it(python):
+    process = python(SPIKES.format(held=MIB, spike=200 * MIB))
+    watcher = Watcher(process.pid, 150 * MIB, 60.0)
+    assert watcher.poll() is None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    watcher.enter(Phase.TRAINING)
+    assert watcher.last_bytes > 150 * MIB
+    assert watcher.poll() is StopReason.HOST_LIMIT
+
+
+@linux
+def test_pages_that_a_child_has_written_do_not_count_twice(python):
+    process = python(FORKS.format(size=100 * MIB))
+    process.stdout.readline()
+    watcher = Watcher(process.pid, 2**40, 60.0)
+    watcher.poll()
+    child = psutil.Process(process.pid).children()[0]
+    assert ProcessMemory.of(psutil.Process(process.pid)).written > 100 * MIB
+    assert ProcessMemory.of(child).resident > 100 * MIB
+    assert 100 * MIB < watcher.last_bytes < 150 * MIB
+
+
+def test_memory_that_the_system_does_not_count_is_what_cannot_be_shared(monkeypatch):
+    monkeypatch.setattr("autofit.machine.process_memory._sizes", lambda pid, name: {})
+    memory, counted = ProcessMemory.of(psutil.Process()), psutil.Process(os.getpid()).memory_full_info()
+    assert memory.written == 0
+    assert memory.highest_resident == memory.resident
+    assert memory.proportional == pytest.approx(counted.pss, rel=0.05)
