@@ -291,6 +291,28 @@ def build_for_graphs(count=-1):
     return model
 
 
+def sequences(batch_size=BATCH):
+    """Batches of sequences of 64 vectors."""
+    x, y = np.ones((4 * batch_size, 64, WIDTH), "float32"), np.ones((4 * batch_size, 1), "float32")
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(batch_size, drop_remainder=True)
+
+
+def build_for_sequences(kind):
+    """Attention, whose products are Einsum; a recurrent layer, whose steps are a loop; or a step without a graph."""
+    inputs = keras.Input((64, WIDTH))
+    x = keras.layers.Dense(64, activation="gelu")(inputs)
+    if kind == "attention":
+        x = keras.layers.LayerNormalization()(x + keras.layers.MultiHeadAttention(8, 32)(x, x))
+    if kind == "recurrent":
+        x = keras.layers.Bidirectional(keras.layers.LSTM(64, return_sequences=True))(x)
+    if kind == "eager":
+        x = keras.layers.Conv1D(256, 5, activation="relu")(x)
+    outputs = keras.layers.Dense(1)(keras.layers.GlobalAveragePooling1D()(x))
+    model = keras.Model(inputs, outputs)
+    model.compile("adam", "mse", run_eagerly=kind == "eager")
+    return model
+
+
 def pictures(count=1024):
     """Arrays of 256 KiB a sample, in sizes that fill the regions of the allocator."""
     x = np.empty((count, 256, 256, 1), "float32")

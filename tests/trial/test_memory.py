@@ -66,6 +66,15 @@ def test_what_is_estimated_is_what_is_measured_within_the_error_stated(estimated
     assert footprint.device_bytes == pytest.approx(measurement.device_peak_bytes, rel=footprint.relative_error)
 
 
+@pytest.mark.parametrize("kind", ["attention", "recurrent", "eager"])
+def test_the_estimate_holds_for_steps_of_every_kind(kind, start, play, onednn):
+    launcher = start(programs.build_for_sequences, programs.sequences, model_kwargs={"kind": kind})
+    described = play(launcher, FitConfig(128), role="describe", device_bytes=4 * GIB, batch_sizes=(128,))
+    measurement = play(launcher, FitConfig(128), device_bytes=4 * GIB)
+    footprint, peak = described.footprints[0], measurement.device_peak_bytes
+    assert abs(footprint.device_bytes - peak) <= footprint.error_bytes(peak)
+
+
 def test_arrays_take_what_plain_fit_takes_in_every_phase(start, play, monkeypatch):
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")  # the allocator that a limit asks for
     command = [sys.executable, "-c", "from tests import programs; print(*programs.plain_peaks())"]
