@@ -44,6 +44,9 @@ class Backend(Protocol):
     def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
         """Enforce the limit; called in a trial's process before its first operation."""
 
+    def has_started(self) -> bool:
+        """Return whether an operation has run: before, reading memory would keep the user from configuring the backend."""
+
     def peak_bytes(self, device: Device | None) -> int | None:
         """Return the peak of device memory since the start or `reset_peak`, bytes; None if the backend keeps no count."""
 

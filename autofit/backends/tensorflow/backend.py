@@ -89,6 +89,12 @@ class TensorFlow:
         limit = tf.config.LogicalDeviceConfiguration(memory_limit=max(1, limit_bytes // _MIB))
         tf.config.set_logical_device_configuration(gpus[0], [limit])
 
+    def has_started(self) -> bool:
+        """Return whether TensorFlow has its context, which the first operation makes; False where that cannot be read."""
+        from tensorflow.python.eager import context  # heavy: must stay out of the parent
+
+        return getattr(context.context_safe(), "_context_handle", None) is not None
+
     def peak_bytes(self, device: Device | None) -> int | None:
         """Return the allocator's own peak; None for the CPU's default allocator, which keeps no count."""
         try:

@@ -32,9 +32,11 @@ from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.knobs import as_written, defaults_of, knobs_of, required_of
+from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.workload import Workload
 
 _BATCHES_IN_STEP = 2  # the estimate of the step has the current and the prefetched batch in it
+_PIECE_BYTES = 2**20
 
 
 def describe(context: TrialContext, loaded: Workload) -> None:
@@ -43,9 +45,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     factory = resolved(loaded.data)
     names = knobs_of(factory, loaded.data_kwargs)
     context = replace(context, spec=replace(context.spec, config=as_written(context.config, factory, names)))
-    data = open_training(context, loaded)
-    held_out = open_validation(context, loaded)
-    data_tensors = _device_tensors_of(context, data, held_out)
+    data, held_out, data_tensors = _open_data(context, loaded)
     knobs = data.knobs(names)
     fork_problem = _fork_problem(context, data) if "use_multiprocessing" in knobs else None
     one_size = of_data(context, loaded, data) if "batch_size" in knobs else None
@@ -100,20 +100,39 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     )
 
 
-def _device_tensors_of(context: TrialContext, *opened: FitInput | None) -> list[int]:
-    """Bytes of the tensors that data holds beside its batches where they are device memory: on a CPU.
+def _open_data(context: TrialContext, loaded: Workload) -> tuple[FitInput, FitInput | None, list[int]]:
+    """Open the data for training and for validation; returns both, and the tensors they hold on the device, bytes.
 
-    `fit` makes tensors of arrays; a pipeline of tf.data has made its own, with its buffers, when the first batch is there.
+    Only a CPU holds tensors of data. `fit` makes them of arrays. A pipeline of tf.data has made its own, with its buffers,
+    when the first batch is there; of that for validation, only what stays then is there while the model is trained.
     """
-    if context.device is not None:
-        return []
-    held = [data for data in opened if data is not None]
-    tensors = [size for data in held for size in data.array_bytes().tensors]
-    pipelines = [data for data in held if data.kind == "tf.data"]
-    if pipelines:  # TensorFlow has started: reading the peak cannot keep the user from configuring it
+    _held_bytes()
+    data = open_training(context, loaded)
+    tensors = list(data.array_bytes().tensors)
+    if data.kind == TfData.kind:
         peak = backends.current().peak_bytes(None) or 0
-        tensors.append(max(0, peak - _BATCHES_IN_STEP * sum(bytes_of(data.batch()) for data in pipelines)))
-    return tensors
+        tensors += _pieces(peak - _BATCHES_IN_STEP * bytes_of(data.batch()))
+    before = _held_bytes()
+    held_out = open_validation(context, loaded)
+    if held_out is not None:
+        tensors += held_out.array_bytes().tensors
+    if held_out is not None and held_out.kind == TfData.kind:
+        tensors += _pieces(_held_bytes() - before)
+    return data, held_out, [] if context.device is not None else tensors
+
+
+def _pieces(size: int) -> list[int]:
+    """What an allocator has counted, as tensors that it finds room for without counting more."""
+    return [_PIECE_BYTES] * max(0, round(size / _PIECE_BYTES))
+
+
+def _held_bytes() -> int:
+    """Memory in use on a CPU's allocator, bytes, at which its peak begins anew; 0 where it keeps no count."""
+    backend = backends.current()
+    if not backend.has_started() or backend.peak_bytes(None) is None:
+        return 0
+    backend.reset_peak(None)
+    return backend.peak_bytes(None) or 0
 
 
 def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterator[str]:
