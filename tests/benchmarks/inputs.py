@@ -6,9 +6,11 @@
 Method. Each kind of input, with and without validation data, holds or makes 0.05, 0.5 and 4 GiB (those that are made
 batch by batch: 0.5 GiB an epoch), in samples of 256 KiB and batches of 16, for a model of one dense layer. The plain
 `fit` is a program of its own that imports Keras, makes the data and trains an epoch: host memory is the highest PSS of
-its processes, read every 20 ms; device memory the peak of TensorFlow's CPU allocator, as it is capped for a trial under a
-device limit. The trial, the confirming run and the estimate are autofit's own, under that limit. Nothing else may run:
-what other processes share of the libraries' pages counts in PSS in part.
+its processes, read every 20 ms; device memory the peak of TensorFlow's CPU allocator, as it is capped for a trial under
+a device limit. The trial, the confirming run and the estimate are autofit's own, under that limit. Nothing else may run:
+what other processes share of the libraries' pages counts in PSS in part. The step takes no time here, so TensorFlow
+prefetches as many batches as it likes, one to nine of 4 MiB: by so many the device's figures of the smallest cases
+differ.
 """
 
 import argparse
