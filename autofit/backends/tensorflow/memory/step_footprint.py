@@ -14,11 +14,12 @@ from autofit.records.trial import DATA_PART, Footprint
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
-_ERRORS = {LIVENESS: 0.25, XLA: 0.13}  # 95 % are within (measured: programs of Keras's gallery; tests/benchmarks/memory.py)
-_ABSOLUTE_ERROR_BYTES = 2 * 2**20  # a region of the allocator; 95 % of small programs are within (measured: ditto)
+# 95 % are within (measured: plain fits of 36 programs of Keras's gallery; of XLA's, tests/benchmarks/memory.py)
+_ERRORS = {LIVENESS: 0.35, XLA: 0.13}
+_ABSOLUTE_ERROR_BYTES = 4 * 2**20  # 95 % of small programs are within (measured: ditto)
 _FUSED_ERROR = 1.05  # the walk keeps apart what XLA fuses (measured: the walk over the XLA cases of the same)
 _EAGER_ERROR = 0.8  # what an eager step holds is up to Python's references (measured: -37 % to +78 %)
-_GPU_ERROR = 0.35  # a GPU's kernels choose their workspaces when they run; not measured
+_GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run; not measured
 
 
 class StepFootprint:
