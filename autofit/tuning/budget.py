@@ -27,6 +27,7 @@ CONFIRM_SECONDS = 4.0
 _TRIAL_STEPS = 10  # of a trial of the search, where steps are slow
 _FURTHER_STEPS = 8  # of a confirming run than of a trial, where steps are slow: its first epoch, and validation
 _MARGIN_RATIO = 1.1  # of the expected seconds of a run: runs of one config differ by a tenth
+_RIVAL_MARGIN_RATIO = 1.25  # of the first trial's seconds, for the second: its batch may be larger
 _FEWEST_TRIALS = 2  # that finish before three pairs take precedence: a single one has no rival
 _CONFIRM_PATIENCE_RATIO = 4.0  # of the seconds that the config took in the search: only a hang takes longer
 _EXTRA_OOM_TRIALS = 6  # beyond max_trials while every trial so far ran out of memory: enough to reach batch 1 by quarters
@@ -77,29 +78,26 @@ class Budget:
         It is the time of three pairs of runs of the fastest config and the baseline; of one pair where two trials and
         three pairs cannot be had.
         """
-        finished = _finished(trials)
-        if self._settings.max_seconds is None or not finished:
+        if self._settings.max_seconds is None or not _finished(trials):
             return 0.0
-        best = max(finished, key=lambda trial: trial.measurement.samples_per_second or 0.0)
-        pair = sum(confirming_seconds(config, trials) for config in (best.config, baseline))
-        return pair * self._reserved_pairs(trials, baseline)
+        return self._reserved_pairs(trials, baseline) * _pair_seconds(trials, baseline)
 
     def _reserved_pairs(self, trials: Sequence[Trial], baseline: FitConfig) -> int:
-        scarce = _trial_seconds(trials) >= self._seconds_before_pairs(trials, baseline, SHOWING_PAIRS)
+        needed = _RIVAL_MARGIN_RATIO * _trial_seconds(trials)
+        scarce = needed >= self._seconds_beside(trials, baseline, SHOWING_PAIRS)
         return 1 if scarce and len(_finished(trials)) < _FEWEST_TRIALS else SHOWING_PAIRS
 
-    def _seconds_before_pairs(self, trials: Sequence[Trial], baseline: FitConfig, pairs: int) -> float:
-        """The longest trial after which so many pairs of runs of its config and the baseline fit."""
+    def _seconds_beside(self, trials: Sequence[Trial], baseline: FitConfig, pairs: int) -> float:
+        """The longest trial beside which so many pairs of runs fit, of its config or the best so far, and the baseline."""
         further = _MARGIN_RATIO * (CONFIRM_SECONDS - SEARCH_SECONDS) + confirming_seconds(baseline, trials)
-        return (self.seconds_left() - pairs * further) / (1 + pairs * _MARGIN_RATIO)
+        before_its_own = (self.seconds_left() - pairs * further) / (1 + pairs * _MARGIN_RATIO)
+        return min(before_its_own, self.seconds_left() - pairs * _pair_seconds(trials, baseline))
 
     def _seconds_for_trial(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
         """How long the next trial of the search may take, so that its config, or the best so far, can be confirmed."""
-        reserved = self.reserved_seconds(trials, baseline)
-        if not reserved:
+        if not self.reserved_seconds(trials, baseline):
             return self.seconds_left()
-        pairs = self._reserved_pairs(trials, baseline)
-        return min(self.seconds_left() - reserved, self._seconds_before_pairs(trials, baseline, pairs))
+        return self._seconds_beside(trials, baseline, self._reserved_pairs(trials, baseline))
 
     def trial_deadline_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
         """How long the next trial of the search may take."""
@@ -161,6 +159,12 @@ def _trial_seconds(trials: Sequence[Trial]) -> float:
     """Expected seconds of the next trial: the mean of those that finished, or of all where none did."""
     seconds = [trial.measurement.seconds for trial in _finished(trials) or trials]
     return sum(seconds) / len(seconds) if seconds else 0.0
+
+
+def _pair_seconds(trials: Sequence[Trial], baseline: FitConfig) -> float:
+    """Seconds of a pair of confirming runs, of the fastest config so far and of the baseline."""
+    best = max(_finished(trials), key=lambda trial: trial.measurement.samples_per_second or 0.0)
+    return sum(confirming_seconds(config, trials) for config in (best.config, baseline))
 
 
 def _finished(trials: Sequence[Trial]) -> list[Trial]:

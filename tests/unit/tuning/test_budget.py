@@ -207,6 +207,14 @@ def test_the_search_leaves_the_time_that_is_kept(tmp_path, monkeypatch):
     assert 70.0 < launcher.now <= 90.0
 
 
+def test_the_first_trial_has_a_rival_although_that_takes_longer(tmp_path, monkeypatch):
+    launcher = Timed(start=4.4, step=0.12)
+    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=80.0)
+    assert not launcher.cut
+    assert len(record.trials) == 2
+    assert pairs_of(record) >= SHOWING_PAIRS or record.config == BASELINE
+
+
 def test_the_seconds_of_a_confirming_run_follow_what_ran():
     def trial(batch, seconds, stage=Stage.SEARCH, step=0.0):
         measured = Measurement(Outcome.OK, Evidence(""), seconds, samples_per_second=1.0, step_seconds=step)
