@@ -4,6 +4,8 @@
     python tests/benchmarks/memory.py --measure   first measure the cases missing in memory.json (all: an hour and a half)
     python tests/benchmarks/memory.py --onednn    the same with oneDNN's kernels, in memory-onednn.json; without XLA
 
+A case whose "description" is deleted from the file is estimated anew (ten seconds), against the peaks that were measured.
+
 Method. Everything is measured by autofit's own trials, each in a process of its own: device memory is the peak of the
 allocator (on a CPU: TensorFlow's BFC allocator under a limit of 10 GiB), host memory the peak of ΣPSS over the process tree
 once the queue was full. Nine models x (float32, Adam), (mixed_float16, SGD) without XLA and (float32, SGD),
