@@ -71,7 +71,7 @@ class Backend(Protocol):
             limit_bytes: the device's limit; None without one.
             multiple_of: trace for some multiple of this batch size, from which any other is estimated; None to trace for
                 the batch's own size.
-            data_tensors: sizes of the tensors of the data that the device holds beside the step, bytes.
+            data_tensors: bytes of each tensor of the data, which a CPU holds beside the step.
 
         Raises:
             Exception: the model's code fails when it is traced for such a batch.

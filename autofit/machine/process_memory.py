@@ -14,14 +14,17 @@ _KIB = 1024
 class ProcessMemory:
     """Host memory of a process, bytes.
 
-    `proportional` counts a shared page in parts, one for each process that maps it (PSS). `written` are private pages that
-    the process or its parent has written since one forked the other: nobody else has them. `resident` counts all pages
-    (RSS), and `highest_resident` is the most that it has been, however shortly.
+    `proportional` counts a shared page in parts, one for each process that maps it (PSS); `proportional_files` is its part
+    of files, of which the libraries of a backend are most. `written` are private pages that the process or its parent has
+    written since one forked the other: nobody else has them. `resident` counts all pages (RSS), `resident_files` those of
+    files, and `highest_resident` is the most that `resident` has been, however shortly.
     """
 
     proportional: int
+    proportional_files: int
     written: int
     resident: int
+    resident_files: int
     highest_resident: int
 
     @classmethod
@@ -34,10 +37,11 @@ class ProcessMemory:
         try:
             rollup = _sizes(process.pid, "smaps_rollup")
             status = _sizes(process.pid, "status")
-            return cls(rollup["Pss"], rollup["Private_Dirty"], status["VmRSS"], status["VmHWM"])
+            proportional = rollup["Pss"], rollup["Pss_File"], rollup["Private_Dirty"]
+            return cls(*proportional, status["VmRSS"], status["RssFile"], status["VmHWM"])
         except (OSError, KeyError):
             memory = process.memory_full_info()
-            return cls(getattr(memory, "pss", memory.uss), 0, memory.rss, memory.rss)
+            return cls(getattr(memory, "pss", memory.uss), 0, 0, memory.rss, 0, memory.rss)
 
 
 def _sizes(pid: int, name: str) -> dict[str, int]:

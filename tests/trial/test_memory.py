@@ -63,16 +63,18 @@ def test_what_is_estimated_is_what_is_measured_within_the_error_stated(estimated
     measurement = play(launcher, FitConfig(256, 1, 10, False), device_bytes=GIB)
     assert measurement.outcome is Outcome.OK
     assert footprint.method == method
-    assert footprint.device_bytes == pytest.approx(measurement.device_peak_bytes, rel=footprint.relative_error)
+    assert footprint.device_bytes == pytest.approx(measurement.device_peak_bytes, rel=0.1)
+    assert footprint.relative_error > 0.1
 
 
-@pytest.mark.parametrize("kind", ["attention", "recurrent", "eager"])
-def test_the_estimate_holds_for_steps_of_every_kind(kind, start, play, onednn):
+@pytest.mark.parametrize(("kind", "error"), [("attention", 0.2), ("recurrent", 0.2), ("eager", 0.5)])
+def test_the_estimate_holds_for_steps_of_every_kind(kind, error, start, play, onednn):
     launcher = start(programs.build_for_sequences, programs.sequences, model_kwargs={"kind": kind})
     described = play(launcher, FitConfig(128), role="describe", device_bytes=4 * GIB, batch_sizes=(128,))
     measurement = play(launcher, FitConfig(128), device_bytes=4 * GIB)
     footprint, peak = described.footprints[0], measurement.device_peak_bytes
-    assert abs(footprint.device_bytes - peak) <= footprint.error_bytes(peak)
+    assert footprint.device_bytes == pytest.approx(peak, rel=error)
+    assert footprint.relative_error > error
 
 
 def test_arrays_take_what_plain_fit_takes_in_every_phase(start, play, monkeypatch):

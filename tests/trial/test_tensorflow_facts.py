@@ -14,11 +14,12 @@ MEMORY = "autofit/backends/tensorflow/memory/"
 PROGRAM = """
 import json, sys
 import keras, numpy as np, tensorflow as tf
-from autofit.backends.tensorflow.backend import uses_onednn
+from autofit.backends.tensorflow.backend import TensorFlow, uses_onednn
 from autofit.backends.tensorflow.memory import loops, xla
 from autofit.backends.tensorflow.memory.traced_step import TracedStep
 from autofit.backends.tensorflow.memory.liveness import peak
 
+had_started = TensorFlow().has_started()
 inputs = keras.Input((6,))
 model = keras.Model(inputs, keras.layers.Dense(3)(keras.layers.Dense(4, activation="relu")(inputs)))
 model.compile("adam", "mse")
@@ -39,6 +40,9 @@ def step(x):
 
 graph = step.get_concrete_function(tf.TensorSpec((5,))).graph
 op = {op.type: op for op in graph.get_operations()}
+
+def started():
+    assert (had_started, TensorFlow().has_started()) == (False, True)
 
 def onednn():
     assert uses_onednn() is False, uses_onednn()
@@ -86,7 +90,7 @@ def report():
     assert total >= variables, (total, variables)
 
 problems = {}
-for check in (onednn, loop, branches, call, gradients, optimizer, parts, report):
+for check in (started, onednn, loop, branches, call, gradients, optimizer, parts, report):
     try:
         check()
     except Exception as error:
@@ -95,6 +99,7 @@ print(json.dumps(problems))
 """
 
 FACTS = {
+    "started": ("Context._context_handle is not set by the first operation, or before", "backends/tensorflow/backend.py"),
     "onednn": ("_pywrap_util_port.IsMklEnabled() does not follow TF_ENABLE_ONEDNN_OPTS", "backends/tensorflow/backend.py"),
     "loop": ("while_v2._get_graph does not return the body of a loop", MEMORY + "loops.py"),
     "branches": ("cond_v2.get_func_graphs does not return the branches of an If", MEMORY + "loops.py"),

@@ -36,7 +36,7 @@ from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.workload import Workload
 
 _BATCHES_IN_STEP = 2  # the estimate of the step has the current and the prefetched batch in it
-_PIECE_BYTES = 2**20
+_PIECE_BYTES = 2**20  # half of the allocator's first region: pieces fill each region without a rest
 
 
 def describe(context: TrialContext, loaded: Workload) -> None:
@@ -45,11 +45,12 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     factory = resolved(loaded.data)
     names = knobs_of(factory, loaded.data_kwargs)
     context = replace(context, spec=replace(context.spec, config=as_written(context.config, factory, names)))
-    data, held_out, data_tensors = _open_data(context, loaded)
+    data, data_tensors = _open_training(context, loaded)
     knobs = data.knobs(names)
     fork_problem = _fork_problem(context, data) if "use_multiprocessing" in knobs else None
     one_size = of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
+    held_out, tensors_held_out = _open_validation(context, loaded)
     call = FitCall(loaded, keras_of(model))
     if one_size is None and "batch_size" in knobs:
         one_size = of_model(model)
@@ -57,7 +58,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             data = open_training(context.sized(one_size.samples), loaded)
     shapes = _scan_shapes(context, data) if _takes_any_shape(model) else None
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
-    traced = TracedWorkload(context, loaded, call, model, data, batch, data_tensors)
+    traced = TracedWorkload(context, loaded, call, model, data, batch, data_tensors + tensors_held_out)
     if one_size is None and "batch_size" in knobs:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
@@ -100,25 +101,29 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     )
 
 
-def _open_data(context: TrialContext, loaded: Workload) -> tuple[FitInput, FitInput | None, list[int]]:
-    """Open the data for training and for validation; returns both, and the tensors they hold on the device, bytes.
+def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, list[int]]:
+    """Open the data; returns it and the bytes of each tensor that it holds beside its batches.
 
-    Only a CPU holds tensors of data. `fit` makes them of arrays. A pipeline of tf.data has made its own, with its buffers,
-    when the first batch is there; of that for validation, only what stays then is there while the model is trained.
+    `fit` makes tensors of arrays; a pipeline of tf.data has made its own, with its buffers, when the first batch is there.
     """
-    _held_bytes()
+    _begin_peak()
     data = open_training(context, loaded)
-    tensors = list(data.array_bytes().tensors)
-    if data.kind == TfData.kind:
-        peak = backends.current().peak_bytes(None) or 0
-        tensors += _pieces(peak - _BATCHES_IN_STEP * bytes_of(data.batch()))
-    before = _held_bytes()
-    held_out = open_validation(context, loaded)
-    if held_out is not None:
-        tensors += held_out.array_bytes().tensors
-    if held_out is not None and held_out.kind == TfData.kind:
-        tensors += _pieces(_held_bytes() - before)
-    return data, held_out, [] if context.device is not None else tensors
+    if data.kind != TfData.kind:
+        return data, list(data.array_bytes().tensors)
+    peak = backends.current().peak_bytes(None) or 0
+    return data, _pieces(peak - _BATCHES_IN_STEP * bytes_of(data.batch()))
+
+
+def _open_validation(context: TrialContext, loaded: Workload) -> tuple[FitInput | None, list[int]]:
+    """Open the data for validation, if any; returns it and the bytes of each tensor that it holds while the model trains.
+
+    Of a pipeline of tf.data that is what stays once the first batch is there.
+    """
+    before = _begin_peak()
+    data = open_validation(context, loaded)
+    if data is None or data.kind != TfData.kind:
+        return data, [] if data is None else list(data.array_bytes().tensors)
+    return data, _pieces(_begin_peak() - before)
 
 
 def _pieces(size: int) -> list[int]:
@@ -126,8 +131,8 @@ def _pieces(size: int) -> list[int]:
     return [_PIECE_BYTES] * max(0, round(size / _PIECE_BYTES))
 
 
-def _held_bytes() -> int:
-    """Memory in use on a CPU's allocator, bytes, at which its peak begins anew; 0 where it keeps no count."""
+def _begin_peak() -> int:
+    """Let the peak of the CPU's allocator begin anew; returns the bytes in use, 0 where it keeps no count."""
     backend = backends.current()
     if not backend.has_started() or backend.peak_bytes(None) is None:
         return 0

@@ -85,8 +85,8 @@ def measure(context: TrialContext, loaded: Workload) -> None:
         warm_up=_FIRST_EPOCH_STEPS if measured_before else _WARM_UP_STEPS,
         to_beat=context.spec.rate_to_beat,
     )
-    held_out = bench.held_out is not None and bench.held_out.one_fit
-    storage_rate = _train(bench, clock, validation_steps=1 if held_out else 0, short_epoch=held_out)
+    validates = bench.held_out is not None and bench.held_out.one_fit
+    storage_rate = _train(bench, clock, validation_steps=int(validates), short_epoch=validates)
     if bench.data.one_fit:
         input_rate = _input_rate(bench).samples_per_second
     _send_readings(context, clock, compute_rate, input_rate, storage_rate)

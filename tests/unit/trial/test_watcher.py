@@ -12,11 +12,24 @@ from autofit.records.states import Phase
 from autofit.trial.watcher import StopReason, Watcher
 
 MIB = 2**20
-SPIKES = (
-    "held = bytearray(b'x') * {held}; input()\nspike = bytearray(b'x') * {spike}; del spike; print(flush=True); input()"
-)
+SPIKES = """
+held = bytearray(b'x') * {held}
+input()
+spike = bytearray(b'x') * {spike}
+del spike
+print(flush=True)
+input()
+"""
+MAPS = """
+import mmap
+file = open({path!r}, 'rb')
+pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+sum(pages[::4096])
+print(flush=True)
+input()
+"""
 FORKS = """
-import os, sys
+import os
 pages = bytearray(b'x') * {size}
 if not os.fork():
     for page in range(0, len(pages), 4096):
@@ -82,6 +95,18 @@ def test_pages_that_a_child_has_written_do_not_count_twice(python):
     child = psutil.Process(process.pid).children()[0]
     assert ProcessMemory.of(psutil.Process(process.pid)).written > 100 * MIB
     assert ProcessMemory.of(child).resident > 100 * MIB
+    assert 100 * MIB < watcher.last_bytes < 150 * MIB
+
+
+@linux
+def test_a_file_that_others_map_counts_in_full(python, tmp_path):
+    (tmp_path / "library").write_bytes(bytes(100 * MIB))
+    program = MAPS.format(path=str(tmp_path / "library"))
+    process, outsider = python(program), python(program)
+    for each in (process, outsider):
+        each.stdout.readline()
+    watcher = Watcher(process.pid, 2**40, 60.0)
+    watcher.poll()
     assert 100 * MIB < watcher.last_bytes < 150 * MIB
 
 

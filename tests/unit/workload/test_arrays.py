@@ -7,6 +7,7 @@ from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs import arrays
 from autofit.workload.inputs.arrays import Arrays
+from autofit.workload.inputs.fit_input import ArrayBytes
 
 X, Y = np.ones((20, 3), "float32"), np.zeros(20, "int8")
 
@@ -79,3 +80,9 @@ def test_every_copy_is_counted(tmp_path):
     assert doubled.mapped == 0
     assert doubled.tensors == (X.nbytes, Y.nbytes)
     assert doubled.conversion == 2 * X.nbytes - Y.nbytes  # and the array that is cast stays meanwhile
+
+
+def test_arrays_copied_later_need_no_room_beside_those_copied_first():
+    first, later = ArrayBytes(1, (100, 10), 80), ArrayBytes(2, (30,), 20)
+    assert first.then(later) == ArrayBytes(3, (100, 10, 30), 50)
+    assert later.then(first) == ArrayBytes(3, (30, 100, 10), 80)

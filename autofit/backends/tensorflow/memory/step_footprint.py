@@ -14,7 +14,7 @@ from autofit.records.trial import DATA_PART, Footprint
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
-# 95 % are within (measured: plain fits of 36 programs of Keras's gallery; of XLA's, tests/benchmarks/memory.py)
+# 95 % are within (measured: plain fits of 38 programs of Keras's gallery; of XLA's, tests/benchmarks/memory.py)
 _ERRORS = {LIVENESS: 0.35, XLA: 0.13}
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20  # 95 % of small programs are within (measured: ditto)
 _FUSED_ERROR = 1.05  # the walk keeps apart what XLA fuses (measured: the walk over the XLA cases of the same)
@@ -34,7 +34,7 @@ class StepFootprint:
         limit_bytes: the device's limit, which a GPU's allocator reserves at once.
         multiple_of: see `TracedStep`.
         least_bytes: the smallest buffer that the allocator counts.
-        data_tensors: sizes of the data's tensors, bytes, which a CPU's allocator holds beside the step.
+        data_tensors: bytes of each tensor of the data, which a CPU's allocator holds beside the step.
 
     Raises:
         Exception: the model's own code fails while it is traced.
