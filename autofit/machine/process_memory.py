@@ -16,13 +16,14 @@ class ProcessMemory:
 
     `proportional` counts a shared page in parts, one for each process that maps it (PSS); `proportional_files` is its part
     of files, of which the libraries of a backend are most. `written` are private pages that the process or its parent has
-    written since one forked the other: nobody else has them. `resident` counts all pages (RSS), `resident_files` those of
-    files, and `highest_resident` is the most that `resident` has been, however shortly.
+    written since one forked the other, `own_files` pages of files: nobody else maps either. `resident` counts all pages
+    (RSS), `resident_files` those of files, and `highest_resident` is the most that `resident` has been, however shortly.
     """
 
     proportional: int
     proportional_files: int
     written: int
+    own_files: int
     resident: int
     resident_files: int
     highest_resident: int
@@ -37,11 +38,18 @@ class ProcessMemory:
         try:
             rollup = _sizes(process.pid, "smaps_rollup")
             status = _sizes(process.pid, "status")
-            proportional = rollup["Pss"], rollup["Pss_File"], rollup["Private_Dirty"]
-            return cls(*proportional, status["VmRSS"], status["RssFile"], status["VmHWM"])
+            return cls(
+                proportional=rollup["Pss"],
+                proportional_files=rollup["Pss_File"],
+                written=rollup["Private_Dirty"],
+                own_files=max(0, status["RssFile"] - rollup["Shared_Clean"]),  # shared pages of files are clean
+                resident=rollup["Rss"],
+                resident_files=status["RssFile"],
+                highest_resident=status["VmHWM"],
+            )
         except (OSError, KeyError):
             memory = process.memory_full_info()
-            return cls(getattr(memory, "pss", memory.uss), 0, 0, memory.rss, 0, memory.rss)
+            return cls(getattr(memory, "pss", memory.uss), 0, 0, 0, memory.rss, 0, memory.rss)
 
 
 def _sizes(pid: int, name: str) -> dict[str, int]:

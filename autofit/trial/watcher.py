@@ -3,7 +3,8 @@
 Proportional set size (PSS) summed over the tree counts each page once, shared or not. The trial server belongs to the
 tree, since it shares the pages of the imported backend; pages that it alone has written do not count: the user's own
 process has no second copy of them. Of files that processes outside the tree map, too, PSS counts a part only, such as of
-the libraries of a backend that the driver has imported: files count as much as the process that maps most of them.
+the libraries of a backend that the driver has imported: at least all that the server maps counts, and what the others alone
+map.
 
 Reading PSS takes milliseconds per process, resident set size (RSS) microseconds. The last PSS plus the growth of RSS since
 then is an upper bound of the present PSS: PSS is read at once when that bound exceeds the limit, and at its own pace
@@ -103,18 +104,18 @@ class Watcher:
 
     def _read(self, ended: Phase | None = None) -> None:
         """Read the memory of all processes; the phase has just begun if `ended` is the one before."""
-        total = unseen = files = most_files = 0
+        total = unseen = files_in_part = files = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
                 memory = ProcessMemory.of(process)
                 total += memory.proportional - (memory.written if process is self._root else 0)
-                files += memory.proportional_files
-                most_files = max(most_files, memory.resident_files)
+                files_in_part += memory.proportional_files
+                files += memory.resident_files if process is self._root else memory.own_files
                 if memory.highest_resident > self._highest_rss.get(process.pid, 0):
-                    unseen += memory.highest_resident - memory.resident
+                    unseen += max(0, memory.highest_resident - memory.resident)
                 self._rss[process.pid] = memory.resident
                 self._highest_rss[process.pid] = memory.highest_resident
-        total += max(0, most_files - files)
+        total += max(0, files - files_in_part)
         self.last_bytes = total + unseen
         between = self.phase if ended is None else ended
         for phase, size in ((between, total + unseen), (self.phase, total)):

@@ -5,12 +5,11 @@
 
 Method. Each kind of input, with and without validation data, holds or makes 0.05, 0.5 and 4 GiB (those that are made
 batch by batch: 0.5 GiB an epoch), in samples of 256 KiB and batches of 16, for a model of one dense layer. The plain
-`fit` is a program of its own that imports Keras, makes the data and trains an epoch: host memory is the highest PSS of
-its processes, read every 20 ms; device memory the peak of TensorFlow's CPU allocator, as it is capped for a trial under
-a device limit. The trial, the confirming run and the estimate are autofit's own, under that limit. Nothing else may run:
-what other processes share of the libraries' pages counts in PSS in part. The step takes no time here, so TensorFlow
-prefetches as many batches as it likes, one to nine of 4 MiB: by so many the device's figures of the smallest cases
-differ.
+`fit` is a program of its own that imports Keras, makes the data and trains an epoch: host memory is the highest resident
+set that the kernel counted (none of the kinds starts processes); device memory the peak of TensorFlow's CPU allocator, as
+it is capped for a trial under a device limit. The trial, the confirming run and the estimate are autofit's own, under that
+limit. The step takes no time here, so TensorFlow prefetches as many batches as it likes, one to nine of 4 MiB: by so many
+the device's figures of the smallest cases differ.
 """
 
 import argparse
@@ -18,11 +17,10 @@ import json
 import math
 import os
 import pathlib
+import resource
 import subprocess
 import sys
-import time
 
-import psutil
 from generators import result_of
 
 from autofit.records.states import Role
@@ -47,7 +45,6 @@ SIZES = {
     "generated": (0.5,),
 }
 """GiB by kind; a pipeline of tf.data holds its arrays four times, which of 4 GiB is more than 22."""
-READ_SECONDS = 0.02
 
 
 def pictures(gib):
@@ -125,17 +122,8 @@ def measure_plain(kind, gib, validation_gib):
     """Run `plain` in a process of its own; returns its peaks of host and device memory."""
     environment = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, __file__, "--plain", kind, str(gib), str(validation_gib)]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    watched, highest = psutil.Process(process.pid), 0
-    while process.poll() is None:
-        try:
-            highest = max(highest, sum(p.memory_full_info().pss for p in (watched, *watched.children(recursive=True))))
-        except psutil.Error:
-            continue
-        time.sleep(READ_SECONDS)
-    output = process.stdout.read()
-    assert process.returncode == 0, output
-    return {"host": highest, "device": int(output.split()[-1])}
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return json.loads(output.splitlines()[-1])
 
 
 def measure_trials(kind, gib, validation_gib):
@@ -196,7 +184,8 @@ def main():
 
         kind, gib, validation_gib = arguments.plain
         plain(kind, float(gib), float(validation_gib))
-        print(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+        device = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+        print(json.dumps({"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 2**10, "device": device}))
         return
     frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
     for kind, gib, validation_gib in cases() if arguments.measure else ():

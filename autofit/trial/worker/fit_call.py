@@ -7,6 +7,8 @@ One call may serve several clocks in turn: each begins with an epoch, and ends t
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +30,7 @@ _LEFT_OUT = (  # callbacks of Keras that write files, end a training, or wait fo
     "TensorBoard",
     "TerminateOnNaN",
 )
+_NOTICE_SECONDS = 0.1  # in which the driver reads the memory of all processes
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,10 @@ class FitCall:
                 workers behind.
             with_callbacks: whether the user's callbacks belong to it.
         """
+        gc.collect()  # else the batches that the run before held count for this one
         context.enter(runs[0].phase)
+        if not runs[0].phase.counts:
+            time.sleep(_NOTICE_SECONDS)  # else what it takes counts for the phase before
         driver = self._driver(context, runs, ends_by_itself=ends_by_itself)
         callbacks = [*(self._callbacks if with_callbacks else []), driver]
         model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})

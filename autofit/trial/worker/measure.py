@@ -7,7 +7,6 @@ separate waiting from computing.
 
 from __future__ import annotations
 
-import gc
 import itertools
 import math
 import os
@@ -117,7 +116,6 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoc
     if short_epoch and not bench.data.one_fit:
         steps = _FIRST_EPOCH_STEPS * steps_per_execution(bench.model)
         bench.call.run(bench.context, bench.model, {**bench.data.fit_arguments(steps), **validation}, [short])
-        gc.collect()  # else the batches that it holds count for the timed run
     arguments = bench.data.fit_arguments(_MOST_STEPS)
     if short_epoch and bench.data.one_fit:
         runs.insert(0, short)
@@ -235,19 +233,16 @@ def _input_rate(bench: _Bench) -> Rate:
     warm_up = workers + 1  # the first batches of all workers arrive at the same time
     batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
     steps = max(workers, _FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))
-    idle = idle_model(keras_of(bench.model))
     ends = steps if data.ends_by_itself else None
     clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
     bench.call.run(
         bench.context,
-        idle,
+        idle_model(keras_of(bench.model)),
         data.pipeline_arguments(warm_up + steps),
         [Run(clock, Phase.INPUT_ALONE)],
         ends_by_itself=data.ends_by_itself,
         with_callbacks=False,
     )
-    del idle
-    gc.collect()  # else the batches that it holds count for the training that follows
     return _rate_of(clock)
 
 
