@@ -17,7 +17,7 @@ import json
 import math
 import os
 import pathlib
-import resource
+import re
 import subprocess
 import sys
 
@@ -185,7 +185,8 @@ def main():
         kind, gib, validation_gib = arguments.plain
         plain(kind, float(gib), float(validation_gib))
         device = tf.config.experimental.get_memory_info("CPU:0")["peak"]
-        print(json.dumps({"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 2**10, "device": device}))
+        (host,) = re.findall(r"VmHWM:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
+        print(json.dumps({"host": int(host) * 2**10, "device": device}))
         return
     frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
     for kind, gib, validation_gib in cases() if arguments.measure else ():
