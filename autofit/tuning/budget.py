@@ -76,28 +76,41 @@ class Budget:
         """The part of the seconds left that is kept for confirming; 0 without `max_seconds`, or before a trial finished.
 
         It is the time of three pairs of runs of the fastest config and the baseline; of one pair where two trials and
-        three pairs cannot be had.
+        three pairs cannot be had; of one run of the fastest where the baseline takes longer than what is left.
         """
         if self._settings.max_seconds is None or not _finished(trials):
             return 0.0
-        return self._reserved_pairs(trials, baseline) * _pair_seconds(trials, baseline)
+        return self._rounds(trials, baseline) * _round_seconds(trials, self._rivals(trials, baseline))
 
-    def _reserved_pairs(self, trials: Sequence[Trial], baseline: FitConfig) -> int:
+    def _rivals(self, trials: Sequence[Trial], baseline: FitConfig) -> tuple[FitConfig, ...]:
+        """What the fastest config is to be compared with: the baseline, if there is time for a pair of runs."""
+        return (baseline,) if _round_seconds(trials, (baseline,)) <= self.seconds_left() else ()
+
+    def _rounds(self, trials: Sequence[Trial], baseline: FitConfig) -> int:
+        """How often the fastest config, and the baseline if there is time for it, are to run."""
+        if not self._rivals(trials, baseline):
+            return 1
         needed = _RIVAL_MARGIN_RATIO * _trial_seconds(trials)
-        scarce = needed >= self._seconds_beside(trials, baseline, SHOWING_PAIRS)
+        scarce = needed >= self._seconds_beside(trials, (baseline,), SHOWING_PAIRS)
         return 1 if scarce and len(_finished(trials)) < _FEWEST_TRIALS else SHOWING_PAIRS
 
-    def _seconds_beside(self, trials: Sequence[Trial], baseline: FitConfig, pairs: int) -> float:
-        """The longest trial beside which so many pairs of runs fit, of its config or the best so far, and the baseline."""
-        further = _MARGIN_RATIO * (CONFIRM_SECONDS - SEARCH_SECONDS) + confirming_seconds(baseline, trials)
-        before_its_own = (self.seconds_left() - pairs * further) / (1 + pairs * _MARGIN_RATIO)
-        return min(before_its_own, self.seconds_left() - pairs * _pair_seconds(trials, baseline))
+    def _seconds_beside(self, trials: Sequence[Trial], rivals: Sequence[FitConfig], rounds: int) -> float:
+        """The longest trial beside which so many runs fit of its config or the best so far, and of each rival."""
+        left = self.seconds_left() - rounds * sum(confirming_seconds(rival, trials) for rival in rivals)
+        further = CONFIRM_SECONDS - SEARCH_SECONDS
+        before_its_own = (left - rounds * _MARGIN_RATIO * further) / (1 + rounds * _MARGIN_RATIO)
+        quick = min(t.measurement.seconds - _TRIAL_STEPS * (t.measurement.step_seconds or 0.0) for t in _finished(trials))
+        if before_its_own > quick:  # what takes longer may have slow steps, of which a confirming run takes more
+            slower = _FURTHER_STEPS / _TRIAL_STEPS
+            further -= slower * quick
+            before_its_own = (left - rounds * _MARGIN_RATIO * further) / (1 + rounds * _MARGIN_RATIO * (1 + slower))
+        return min(before_its_own, self.seconds_left() - rounds * _round_seconds(trials, rivals))
 
     def _seconds_for_trial(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
         """How long the next trial of the search may take, so that its config, or the best so far, can be confirmed."""
         if not self.reserved_seconds(trials, baseline):
             return self.seconds_left()
-        return self._seconds_beside(trials, baseline, self._reserved_pairs(trials, baseline))
+        return self._seconds_beside(trials, self._rivals(trials, baseline), self._rounds(trials, baseline))
 
     def trial_deadline_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
         """How long the next trial of the search may take."""
@@ -161,10 +174,10 @@ def _trial_seconds(trials: Sequence[Trial]) -> float:
     return sum(seconds) / len(seconds) if seconds else 0.0
 
 
-def _pair_seconds(trials: Sequence[Trial], baseline: FitConfig) -> float:
-    """Seconds of a pair of confirming runs, of the fastest config so far and of the baseline."""
+def _round_seconds(trials: Sequence[Trial], rivals: Sequence[FitConfig]) -> float:
+    """Seconds of a confirming run of the fastest config so far and of each rival."""
     best = max(_finished(trials), key=lambda trial: trial.measurement.samples_per_second or 0.0)
-    return sum(confirming_seconds(config, trials) for config in (best.config, baseline))
+    return sum(confirming_seconds(config, trials) for config in (best.config, *rivals))
 
 
 def _finished(trials: Sequence[Trial]) -> list[Trial]:

@@ -160,8 +160,9 @@ class Confirmation:
         configs = pair.next_round()
         if budget.allows_runs(configs, ran):
             return configs
-        single = self._baseline if self._baseline_may_win and pair.baseline_failure is None else pair.chosen.config
-        return (single,) if pair.rounds == 0 and budget.allows_runs((single,), ran) else ()
+        singles = [self._baseline] if self._baseline_may_win and pair.baseline_failure is None else []
+        fitting = [config for config in (*singles, pair.chosen.config) if budget.allows_runs((config,), ran)]
+        return tuple(fitting[:1]) if pair.rounds == 0 else ()
 
     def _run_of_pair(self, pair: Pair, config: FitConfig) -> None:
         """Run one config of a pair, and note how it ended."""

@@ -215,6 +215,15 @@ def test_the_first_trial_has_a_rival_although_that_takes_longer(tmp_path, monkey
     assert pairs_of(record) >= SHOWING_PAIRS or record.config == BASELINE
 
 
+def test_a_baseline_too_slow_for_a_pair_takes_no_time_from_the_search(tmp_path, monkeypatch):
+    launcher = Timed(start=3.0, step=3.0)
+    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=90.0, max_batch_size=16)
+    assert BASELINE not in [trial.config for trial in (*record.trials, *record.runs)]
+    assert len(record.trials) > 2
+    assert record.choice.confirmed
+    assert launcher.now <= 90.0
+
+
 def test_the_seconds_of_a_confirming_run_follow_what_ran():
     def trial(batch, seconds, stage=Stage.SEARCH, step=0.0):
         measured = Measurement(Outcome.OK, Evidence(""), seconds, samples_per_second=1.0, step_seconds=step)
