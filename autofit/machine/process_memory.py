@@ -38,11 +38,13 @@ class ProcessMemory:
         try:
             rollup = _sizes(process.pid, "smaps_rollup")
             status = _sizes(process.pid, "status")
+            # of files just written, as libraries just installed, and of shared memory
+            dirty_mapped = max(0, rollup.get("Pss_Dirty", 0) - rollup["Pss_Anon"])
             return cls(
                 proportional=rollup["Pss"],
                 proportional_files=rollup["Pss_File"],
-                written=rollup["Private_Dirty"],
-                own_files=max(0, status["RssFile"] - rollup["Shared_Clean"]),  # shared pages of files are clean
+                written=max(0, rollup["Private_Dirty"] - dirty_mapped),
+                own_files=rollup["Private_Clean"] + max(0, dirty_mapped - rollup["Pss_Shmem"]),
                 resident=rollup["Rss"],
                 resident_files=status["RssFile"],
                 highest_resident=status["VmHWM"],

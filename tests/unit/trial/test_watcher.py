@@ -116,6 +116,17 @@ def test_files_that_others_map_count_in_full(python, tmp_path):
     assert 130 * MIB < watcher.last_bytes < 160 * MIB
 
 
+@linux
+def test_a_library_just_installed_is_nothing_that_the_server_wrote(python, tmp_path):
+    for name in ("library", "data"):
+        (tmp_path / name).write_bytes(bytes(60 * MIB))
+    process = python(MAPS.format(library=str(tmp_path / "library"), data=str(tmp_path / "data")))
+    process.stdout.readline()
+    watcher = Watcher(process.pid, 2**40, 60.0)
+    watcher.poll()
+    assert 120 * MIB < watcher.last_bytes < 150 * MIB
+
+
 def test_memory_that_the_system_does_not_count_is_what_cannot_be_shared(monkeypatch):
     monkeypatch.setattr("autofit.machine.process_memory._sizes", lambda pid, name: {})
     memory, counted = ProcessMemory.of(psutil.Process()), psutil.Process(os.getpid()).memory_full_info()
