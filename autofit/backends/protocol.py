@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from autofit.records.machine import Device
+from autofit.records.states import FailureKind
 from autofit.records.trial import Footprint
 
 
@@ -31,9 +32,14 @@ class Backend(Protocol):
 
     name: str
     oom_lines: re.Pattern[str]
-    """Matches a log line in which the backend's allocator reports a failed allocation."""
+    """Matches a log line that reports a failed allocation for good; the group `said` is what to quote."""
+    shortage_lines: re.Pattern[str]
+    """Matches a log line that reports too little device memory, for good or not; the group `said` is what to quote."""
     fallback_lines: re.Pattern[str]
     """Matches a log line that reports a slower algorithm chosen for lack of memory, the slow zone just below the limit."""
+
+    suspects: re.Pattern[str]
+    """Matches an error that too little device memory causes, among other things: a line of `shortage_lines` decides."""
 
     def environment(self, device: Device | None) -> dict[str, str]:
         """Return the variables to set before the backend is imported, so that it uses this device (None: the CPU)."""
@@ -80,8 +86,8 @@ class Backend(Protocol):
     def settings(self) -> dict[str, str]:
         """Return the versions and switches that affect a step's speed and memory, without loading the backend."""
 
-    def is_oom(self, error: BaseException) -> bool:
-        """Return whether an exception reports that device memory ran out."""
+    def exhausted(self, error: BaseException) -> FailureKind | None:
+        """Return which memory an exception reports to have run out, DEVICE_OOM or HOST_OOM; None if it reports none."""
 
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded backend reports them."""

@@ -20,7 +20,9 @@ from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure, Readings
 
 _TAIL_LINES, _LINE_CHARACTERS = 40, 300  # of the log in the evidence
-_NOISE = re.compile(r"Chunk at|InUse at|Free  at|Bin \(|Next region of size|Stats: *$")  # the allocator's inventory
+_NOISE = re.compile(  # the allocator's inventory
+    r"Chunk at|InUse at|Free  at|Bin \(|Next region of size|Stats: *$|Chunks of size \d+ totalling|\] [*_x]{20}"
+)
 _HOST_OOM_LINES = re.compile(
     r"std::bad_alloc|MemoryError|Cannot allocate memory|No space left on device.*(/dev/shm|torch_)"
 )
@@ -68,6 +70,9 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     """
     oom_line = _last_match(backend.oom_lines, end.log)
     outcome, reason = _decide(end, limits, oom_line, _last_match(_HOST_OOM_LINES, end.log))
+    shortage = oom_line or _last_match(backend.shortage_lines, end.log)
+    if outcome is Outcome.ERROR and shortage and end.failure and backend.suspects.search(end.failure.traceback or reason):
+        outcome, reason = Outcome.DEVICE_OOM, f"{reason}, after the allocator wrote: {shortage}"
     if outcome is Outcome.DEVICE_OOM and on_cpu and limits.device_bytes is None:
         outcome = Outcome.HOST_OOM
     tail = [line for line in end.log.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
@@ -151,4 +156,5 @@ def _how_it_ended(exit_code: int | None) -> str:
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:
     """The last line that matches, without the logger's prefix before the match."""
     matches = [match for line in log.splitlines() if (match := pattern.search(line))]
-    return matches[-1].string[matches[-1].start() :].strip()[:_LINE_CHARACTERS] if matches else None
+    start = matches[-1].start("said" if "said" in pattern.groupindex else 0) if matches else 0
+    return matches[-1].string[start:].strip()[:_LINE_CHARACTERS] if matches else None

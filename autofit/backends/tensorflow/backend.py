@@ -5,17 +5,18 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autofit.backends.protocol import StepEstimator
+from autofit.backends.tensorflow import exhaustion, gpu_limit
 from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device
+from autofit.records.states import FailureKind
 
 _MIB = 2**20
 # Keras's own defaults, which it writes into its file when it is first imported
@@ -44,11 +45,10 @@ class TensorFlow:
     """The TensorFlow backend of Keras; TensorFlow is imported by the methods that need it, in a trial's process only."""
 
     name = "tensorflow"
-    # a line with "… The caller indicates that this is not a failure" reports a fallback to a slower algorithm
-    oom_lines = re.compile(
-        r"OOM when allocating tensor|ran out of memory trying to allocate (?!.*not a failure)|RESOURCE_EXHAUSTED: "
-    )
-    fallback_lines = re.compile(r"ran out of memory trying to allocate .*not a failure")
+    oom_lines = exhaustion.OOM_LINES
+    shortage_lines = exhaustion.SHORTAGE_LINES
+    fallback_lines = exhaustion.FALLBACK_LINES
+    suspects = exhaustion.SUSPECTS
 
     def environment(self, device: Device | None) -> dict[str, str]:
         """Select the device by UUID, which does not depend on CUDA's order, and turn on all logging, which reports OOMs."""
@@ -86,14 +86,11 @@ class TensorFlow:
                 f"TensorFlow does not see the GPU that the driver reports ({device.name}): "
                 f"install it with its CUDA libraries ({install_command('gpu')}), or set device: cpu"
             )
-        limit = tf.config.LogicalDeviceConfiguration(memory_limit=max(1, limit_bytes // _MIB))
-        tf.config.set_logical_device_configuration(gpus[0], [limit])
+        gpu_limit.hold(_context().context(), gpus[0], limit_bytes)
 
     def has_started(self) -> bool:
         """Return whether TensorFlow has its context, which the first operation makes; False where that cannot be read."""
-        from tensorflow.python.eager import context  # heavy: must stay out of the parent
-
-        return getattr(context.context_safe(), "_context_handle", None) is not None
+        return getattr(_context().context_safe(), "_context_handle", None) is not None
 
     def peak_bytes(self, device: Device | None) -> int | None:
         """Return the allocator's own peak; None for the CPU's default allocator, which keeps no count."""
@@ -137,17 +134,9 @@ class TensorFlow:
             least_bytes=ONEDNN_LEAST_BYTES if device is None and onednn and not _uses_bfc(os.environ) else 1,
         )
 
-    def is_oom(self, error: BaseException) -> bool:
-        """Return whether a `ResourceExhaustedError` is anywhere in the chain of causes."""
-        exhausted = _tensorflow().errors.ResourceExhaustedError
-        seen: set[int] = set()
-        link: BaseException | None = error
-        while link is not None and id(link) not in seen:
-            if isinstance(link, exhausted):
-                return True
-            seen.add(id(link))
-            link = link.__cause__ or link.__context__
-        return False
+    def exhausted(self, error: BaseException) -> FailureKind | None:
+        """See `Backend.exhausted`."""
+        return exhaustion.exhausted(error, _tensorflow().errors)
 
     def settings(self) -> dict[str, str]:
         """See `Backend.settings`."""
@@ -207,6 +196,13 @@ def _legacy() -> bool:
 
 def _device_name(device: Device | None) -> str:
     return "GPU:0" if device else "CPU:0"
+
+
+def _context() -> Any:
+    """The module of TensorFlow's context, which has no public name."""
+    from tensorflow.python.eager import context  # heavy: must stay out of the parent
+
+    return context
 
 
 def _tensorflow() -> Any:

@@ -55,8 +55,9 @@ def _failure(context: TrialContext, backend: Backend, error: BaseException) -> F
         return Failure(FailureKind.USAGE, error.problem, key=error.key)
     # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a ResourceExhaustedError
     raised = context.user_error()
-    if raised is None and backend.is_oom(error):
-        return Failure(FailureKind.DEVICE_OOM, _first_line(error), device_peak_bytes=context.peaks.highest())
+    exhausted = backend.exhausted(error) if raised is None else None
+    if exhausted is not None:
+        return Failure(exhausted, _first_line(error), device_peak_bytes=context.peaks.highest())
     name, traceback = raised or (type(error).__name__, user_traceback(error))
     kind = FailureKind.HOST_OOM if name in _MEMORY_ERRORS else FailureKind.ERROR
     return Failure(kind, traceback.strip().splitlines()[-1], traceback)

@@ -59,7 +59,7 @@ def ending(**evidence):
         (
             {"exit_code": -signal.SIGSEGV, "log": TF_OOM},
             Outcome.DEVICE_OOM,
-            "died by SIGSEGV after the allocator wrote: RESOURCE",
+            "died by SIGSEGV after the allocator wrote: OOM",
         ),
         ({"exit_code": -signal.SIGABRT, "log": TF_OOM}, Outcome.DEVICE_OOM, "died by SIGABRT"),
         ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": 4096}, Outcome.HOST_OOM, "with /dev/shm full"),

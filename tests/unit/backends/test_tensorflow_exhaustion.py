@@ -1,0 +1,95 @@
+"""What the texts of real failures are taken for, in exceptions and in logs."""
+
+import builtins
+import pathlib
+import signal
+
+import pytest
+import yaml
+
+from autofit import backends
+from autofit.backends.tensorflow import exhaustion
+from autofit.records.states import FailureKind, Outcome, Phase
+from autofit.records.trial import Limits
+from autofit.trial.outcome import TrialEnd, classify
+from autofit.trial.watcher import StopReason
+from autofit.trial.wire import Failure
+
+GIB = 2**30
+TEXTS = yaml.safe_load(pathlib.Path(__file__).with_name("oom_texts.yaml").read_text())
+RAISED = {entry["source"]: entry for entry in TEXTS["raised"]}
+LOGS = {entry["source"]: entry for entry in TEXTS["logs"]}
+SUSPECTS = [source for source, entry in RAISED.items() if entry["means"] == "suspect"]
+RETRY, FAILED = LOGS["tf-pose-estimation 225"]["text"], LOGS["tensorflow 4735"]["text"]
+BACKPEDAL, OPERATION = LOGS["the pool gets less than it asked for"]["text"], LOGS["keras 13376"]["text"]
+
+
+class Errors:
+    """Stands for `tf.errors`, which takes seconds to import."""
+
+    class OpError(Exception):
+        """An operation failed."""
+
+    class ResourceExhaustedError(OpError):
+        """Something ran out."""
+
+    NotFoundError = InternalError = UnknownError = OpError
+
+
+class OutOfMemoryError(Exception):
+    """One of the user's own."""
+
+
+def raised(source):
+    entry = RAISED[source]
+    return (getattr(Errors, entry["type"], None) or getattr(builtins, entry["type"]))(entry["text"])
+
+
+def ended(**evidence):
+    end = TrialEnd(1, Phase.FIRST_STEP, None, None, None, GIB, GIB, 0, 5.0, "")
+    return classify(TrialEnd(**vars(end) | evidence), Limits(GIB, 4 * GIB), backends.current(), on_cpu=False)
+
+
+@pytest.mark.parametrize("source", RAISED)
+def test_an_exception_is_taken_for(source):
+    kind = exhaustion.exhausted(raised(source), Errors)
+    assert (kind or "none") == (RAISED[source]["means"] if RAISED[source]["means"].endswith("oom") else "none")
+    assert bool(exhaustion.SUSPECTS.search(RAISED[source]["text"])) or source not in SUSPECTS
+
+
+def test_a_type_of_the_users_own_is_his_whatever_it_says():
+    assert exhaustion.exhausted(OutOfMemoryError("OOM when allocating tensor"), Errors) is None
+
+
+def test_what_an_exception_came_from_counts():
+    cause, context, own = raised("tensorflow 60607"), ValueError("x"), ValueError("y")
+    own.__cause__, own.__context__, context.__context__ = context, cause, own
+    assert exhaustion.exhausted(context, Errors) is FailureKind.DEVICE_OOM
+
+
+@pytest.mark.parametrize("source", LOGS)
+def test_a_line_of_the_log_makes_a_trial_that_its_deadline_ended(source):
+    log = f"hello\n{LOGS[source]['text']}\nbye"
+    assert ended(exit_code=-signal.SIGKILL, stopped=StopReason.DEADLINE, log=log).outcome == LOGS[source]["means"]
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome"), [("", Outcome.ERROR), (RETRY, Outcome.DEVICE_OOM), (BACKPEDAL, Outcome.DEVICE_OOM)]
+)
+@pytest.mark.parametrize("source", SUSPECTS)
+def test_an_error_that_has_other_causes_too_is_decided_by_the_log(source, log, outcome):
+    said = RAISED[source]["text"]
+    measured = ended(failure=Failure(FailureKind.ERROR, f"InternalError: {said}", f"Traceback\n{said}"), log=log)
+    assert measured.outcome is outcome
+    assert (measured.traceback is None) is (outcome is Outcome.DEVICE_OOM)
+
+
+def test_an_error_of_the_users_stays_his_whatever_the_log_says():
+    assert ended(failure=Failure(FailureKind.ERROR, "ValueError: x", "T"), log=FAILED).outcome is Outcome.ERROR
+
+
+def test_the_inventory_of_the_allocator_does_not_push_the_failure_out_of_the_record():
+    inventory = "I0000 00:00:1.0 1 bfc_allocator.cc:1106] 24 Chunks of size 256 totalling 6.0KiB\n" * 500
+    map_of_the_pool = f"W0000 00:00:1.0 1 bfc_allocator.cc:512] {'*' * 90}xx\n"
+    tail = ended(exit_code=-signal.SIGABRT, log=f"{OPERATION}\n{inventory}{map_of_the_pool}").evidence.log_tail
+    assert tail == (OPERATION[:300],)
