@@ -32,9 +32,9 @@ class Backend(Protocol):
 
     name: str
     oom_lines: re.Pattern[str]
-    """Matches a log line that reports a failed allocation for good; the group `said` is what to quote."""
+    """Matches a log line that reports a failed allocation for good; the group `report` is what to quote."""
     shortage_lines: re.Pattern[str]
-    """Matches a log line that reports too little device memory, for good or not; the group `said` is what to quote."""
+    """Matches a log line that reports too little device memory, for good or not; the group `report` is what to quote."""
     fallback_lines: re.Pattern[str]
     """Matches a log line that reports a slower algorithm chosen for lack of memory, the slow zone just below the limit."""
 

@@ -106,7 +106,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a trial has its outcome; `phase` is a `Phase`, or a phase of an older version."""
+    """Why a trial has its outcome; `phase` is a `Phase`, or a phase of an older version.
+
+    `hung` is whether a TIMEOUT was ended because its processes did nothing any more.
+    """
 
     reason: str
     phase: str | None = None
@@ -114,6 +117,7 @@ class Evidence:
     signal: str | None = None
     last_host_bytes: int | None = None
     log_tail: tuple[str, ...] = ()
+    hung: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from autofit.records.states import Outcome
 from autofit.records.trial import Description, FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
-from autofit.search.space import SearchSpace, cost, dominated_by
+from autofit.search.space import SearchSpace, cost, dominated_by, like_a_hang
 from autofit.search.surrogate.memory import MemorySurrogate
 
 _BOUND_DEVIATIONS = 2.0  # standard deviations of an upper bound: an OOM trial costs half a minute, so 2 suffice
@@ -22,10 +22,10 @@ _PROCESSES_LEAP_FACTOR = 4  # the same for worker processes
 class Feasibility:
     """Masks and memory predictions, an entry for each config of the space.
 
-    `untried` configs have not run, and no OOM rules them out; those `expected` to fit have expected memory within the
-    limits; `candidates` may be tried now: their upper bounds are within the limits, too, and they are not too far beyond
-    the finished trials. `device` and `host` are upper bounds in units of the limits; `likely` is the expected value of the
-    memory with the higher bound.
+    `untried` configs have not run, and no OOM or hang rules them out; those `expected` to fit have expected memory within
+    the limits; `candidates` may be tried now: their upper bounds are within the limits, too, and they are not too far
+    beyond the finished trials. `device` and `host` are upper bounds in units of the limits; `likely` is the expected value
+    of the memory with the higher bound.
     """
 
     untried: Mask
@@ -81,6 +81,8 @@ class FeasibleSet:
             if trial.config in self.index:
                 untried[self.index[trial.config]] = False
             untried &= ~dominated_by(self.arrays, trial.config, trial.measurement.outcome)
+            if trial.measurement.evidence.hung:
+                untried &= ~like_a_hang(self.arrays, trial.config)
         candidates = untried & (np.maximum(*upper) <= self._risk) & self._near(trials)
         likely = np.where(upper[0] >= upper[1], expected[0], expected[1])
         return Feasibility(untried, untried & (np.maximum(*expected) <= self._risk), candidates, *upper, likely)

@@ -87,6 +87,13 @@ def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) 
     return larger if outcome.is_oom else np.zeros(len(arrays), bool)
 
 
+def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
+    """Which configs may hang as one did: with as many workers of its kind; without a queue, with as large a batch."""
+    failed = ConfigArrays.of([hung])
+    same_kind = (arrays.processes == failed.processes) & (arrays.queued == failed.queued)
+    return np.asarray(same_kind & np.where(failed.queued, arrays.workers >= failed.workers, arrays.batch >= failed.batch))
+
+
 def cost(config: FitConfig) -> tuple[float, ...]:
     """Sort key, cheapest first: by batch size, then workers, then threads before processes, then queue size.
 

@@ -32,7 +32,7 @@ def trial_holds(measurement: Measurement, then: Limits | None, now: Limits, max_
         max_trial_seconds: the longest that a trial may take today.
     """
     if measurement.outcome is Outcome.TIMEOUT:
-        return measurement.seconds >= max_trial_seconds
+        return measurement.evidence.hung or measurement.seconds >= max_trial_seconds
     if then is None or not measurement.outcome.is_oom:
         return True
     if measurement.outcome is Outcome.DEVICE_OOM:

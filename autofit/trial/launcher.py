@@ -22,6 +22,7 @@ from autofit.records.machine import Device
 from autofit.records.states import FailureKind
 from autofit.records.trial import Description, Measurement, TrialSpec
 from autofit.trial.outcome import TrialEnd, classify, read_log
+from autofit.trial.pauses import Patience
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialPipe
 from autofit.trial.watcher import StopReason, Watcher, end_tree
 from autofit.trial.wire import Task
@@ -68,7 +69,7 @@ class ProcessLauncher:
         self._cancelled = cancelled or threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="autofit-"))
         self._server: ServerConnection | None = None
-        self._trial_count = 0
+        self._trial_count, self._patience = 0, Patience()
 
     def __enter__(self) -> ProcessLauncher:
         return self
@@ -85,7 +86,7 @@ class ProcessLauncher:
         for path in self._folder.iterdir():
             if path.name != SERVER_LOG:
                 path.unlink()
-        self._workload = workload
+        self._workload, self._patience = workload, Patience()
         if self._server is not None:
             workload.save(self._folder)
 
@@ -117,7 +118,8 @@ class ProcessLauncher:
             yield "starting the trial server"
         server = self._connected()
         started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
-        watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device)
+        patience = self._patience.seconds(spec)
+        watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device, patience)
         self._trial_count += 1
         log_path = self._folder / f"trial-{self._trial_count}.log"
         pipe = server.start(Task(spec, self._device), f"trial-{self._trial_count}.json", log_path)
@@ -129,6 +131,8 @@ class ProcessLauncher:
             if server.lost:
                 self._stop_server()
         received = pipe.received
+        if received.description is not None or received.readings is not None:
+            self._patience.learn(spec, watcher.pauses.longest)
         if received.description is not None:
             return replace(received.description, process_bytes=watcher.peak_bytes)
         if received.failure is not None and received.failure.kind is FailureKind.USAGE:
@@ -139,6 +143,7 @@ class ProcessLauncher:
             readings=received.readings,
             failure=received.failure,
             stopped=stopped,
+            pause_seconds=watcher.pause_seconds,
             last_host_bytes=watcher.last_bytes,
             peak_host_bytes=watcher.peak_bytes,
             host_peak_bytes_by_phase=watcher.peak_by_phase,

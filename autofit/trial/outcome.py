@@ -51,6 +51,8 @@ class TrialEnd:
     driver_peak_bytes: int | None = None
     started_at: float | None = None
     phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
+    pause_seconds: float = 0.0
+    """For how long its processes had done nothing when it ended."""
     least_shared_memory_bytes: int | None = None
     """The least free space read in /dev/shm; None if there is none."""
 
@@ -84,6 +86,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         signal=signal_name(-end.exit_code) if killed_by and end.exit_code else None,
         last_host_bytes=end.last_host_bytes,
         log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
+        hung=outcome is Outcome.TIMEOUT and end.stopped is StopReason.HANG,
     )
     readings = asdict(end.readings) if end.readings is not None and outcome is Outcome.OK else {}
     reported = end.readings or end.failure
@@ -135,6 +138,9 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
             Outcome.TIMEOUT,
             f"ended at its deadline after {format_seconds(end.seconds)} while: {end.phase or 'starting'}",
         )
+    if end.stopped is StopReason.HANG:
+        pause = format_seconds(end.pause_seconds)
+        return Outcome.TIMEOUT, f"hung: its processes did nothing for {pause} while: {end.phase or 'starting'}"
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"
     free_shared = end.least_shared_memory_bytes
@@ -156,5 +162,5 @@ def _how_it_ended(exit_code: int | None) -> str:
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:
     """The last line that matches, without the logger's prefix before the match."""
     matches = [match for line in log.splitlines() if (match := pattern.search(line))]
-    start = matches[-1].start("said" if "said" in pattern.groupindex else 0) if matches else 0
+    start = matches[-1].start("report" if "report" in pattern.groupindex else 0) if matches else 0
     return matches[-1].string[start:].strip()[:_LINE_CHARACTERS] if matches else None

@@ -1,4 +1,4 @@
-"""Watch one trial from the driver: memory of its process tree, the host limit and the deadline.
+"""Watch one trial from the driver: memory of its process tree, the host limit, the deadline and pauses.
 
 Proportional set size (PSS) summed over the tree counts each page once, shared or not. The trial server belongs to the
 tree, since it shares the pages of the imported backend; pages that it alone has written do not count: the user's own
@@ -15,6 +15,7 @@ its PSS was higher.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -25,6 +26,7 @@ from autofit.machine import gpus, host
 from autofit.machine.process_memory import ProcessMemory
 from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
+from autofit.trial.pauses import Pauses
 
 _TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
 _PSS_SECONDS = 0.25  # least time between two readings far from the limit
@@ -37,6 +39,7 @@ class StopReason(Text):
 
     HOST_LIMIT = "host limit"
     DEADLINE = "deadline"
+    HANG = "hang"
 
 
 class Watcher:
@@ -47,14 +50,21 @@ class Watcher:
         host_limit_bytes: largest ΣPSS that the tree may use.
         deadline_seconds: seconds from now that the trial may take.
         device: the GPU whose use by the tree is read from its driver, or None.
+        patience_seconds: the pause of all its processes after which the trial hangs; half of it at the deadline.
     """
 
     def __init__(
-        self, server_pid: int, host_limit_bytes: int, deadline_seconds: float, device: Device | None = None
+        self,
+        server_pid: int,
+        host_limit_bytes: int,
+        deadline_seconds: float,
+        device: Device | None = None,
+        patience_seconds: float = math.inf,
     ) -> None:
         self._root = psutil.Process(server_pid)
         self._limit, self._deadline = host_limit_bytes, time.monotonic() + deadline_seconds
         self._tree: list[psutil.Process] = [self._root]
+        self.pauses, self._patience, self.pause_seconds = Pauses(), patience_seconds, 0.0
         self._rss: dict[int, int] = {}
         self._highest_rss: dict[int, int] = {}
         with contextlib.suppress(psutil.Error):  # the server's past is not the trial's
@@ -93,6 +103,7 @@ class Watcher:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._tree = [self._root, *self._root.children(recursive=True)]
             self._tree_due = now + _TREE_SECONDS
+            self.pause_seconds = self.pauses.read(self._tree, now)
         is_within = self.last_bytes <= self._limit  # else the phase that has just ended was beyond it
         if is_within and (now >= self._pss_due or self.last_bytes + self._growth_bytes() > self._limit):
             self._read()
@@ -100,7 +111,11 @@ class Watcher:
             self._pss_due = now + max(_PSS_SECONDS, cost / _PSS_DUTY)
         if self.last_bytes > self._limit:
             return StopReason.HOST_LIMIT
-        return StopReason.DEADLINE if now >= self._deadline else None
+        if self.pause_seconds > self._patience:
+            return StopReason.HANG
+        if now >= self._deadline:
+            return StopReason.HANG if self.pause_seconds > self._patience / 2 else StopReason.DEADLINE
+        return None
 
     def _read(self, ended: Phase | None = None) -> None:
         """Read the memory of all processes; the phase has just begun if `ended` is the one before."""

@@ -185,7 +185,8 @@ class _Tuning:
             activity = Activity(doing, config, why=why, reserved_seconds=reserved)
             deadline_seconds = budget.trial_deadline_seconds(trials, prepared.baseline)
             measurement = self._runner.search_trial(config, trials, activity, deadline_seconds)
-            if measurement.outcome is Outcome.TIMEOUT and deadline_seconds < settings.max_trial_seconds:
+            timed_out = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung
+            if timed_out and deadline_seconds < settings.max_trial_seconds:
                 return budget.out_of_time(reserved)  # the budget was too short, not the config too slow
             if measurement.outcome is Outcome.ERROR and self._runs_with_its_own_size(config, study, prepared):
                 return of_one_size(prepared, Trial(config, measurement, why))

@@ -45,12 +45,22 @@ def test_an_error_carries_the_users_own_traceback_and_no_frame_of_ours(warm, pla
 
 
 @pytest.mark.quiet
-@pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
-def test_a_hang_ends_at_its_deadline(warm, play, knobs):
-    measurement = play(warm, FitConfig(w.HANGS, *knobs), seconds=8)
+def test_a_hang_ends_at_its_deadline_while_nothing_is_known_of_pauses(start, play):
+    measurement = play(start(), FitConfig(w.HANGS, *THREADS), seconds=8)
     assert measurement.outcome is Outcome.TIMEOUT
     assert "at its deadline" in measurement.evidence.reason
     assert measurement.seconds < 10
+
+
+@pytest.mark.quiet
+@pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
+def test_a_hang_is_noticed_long_before_its_deadline(warm, play, knobs):
+    assert play(warm, FitConfig(w.OK, *INLINE)).outcome is Outcome.OK
+    measurement = play(warm, FitConfig(w.HANGS, *knobs), seconds=60)
+    assert measurement.outcome is Outcome.TIMEOUT
+    assert measurement.evidence.hung
+    assert "its processes did nothing for" in measurement.evidence.reason
+    assert measurement.seconds < 20
 
 
 @pytest.mark.quiet

@@ -26,14 +26,14 @@ _NO_MEMORY = re.compile(r"message larger than max|HTTP (?:request|response)|quot
 
 OOM_LINES = re.compile(
     rf"^{_INFORMATION}(?!.*(?:not a failure|HTTP re|message larger than)).*?"
-    r"(?P<said>OOM when allocating tensor|[Rr]an out of memory trying to allocate"
+    r"(?P<report>OOM when allocating tensor|[Rr]an out of memory trying to allocate"
     r"|OP_REQUIRES failed.*(?:RESOURCE_EXHAUSTED|Resource exhausted)"
     r"|(?:F\d{4} |: F ).*(?:RESOURCE_EXHAUSTED|out of memory))"
 )
 """See `Backend.oom_lines`: of failed operations and fatal errors, not of autotuning and the driver, which go on."""
 
 SHORTAGE_LINES = re.compile(
-    r"(?P<said>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY)"
+    r"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY)"
 )
 """See `Backend.shortage_lines`."""
 
@@ -58,14 +58,14 @@ def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
         errors: the module `tf.errors`. Errors of the user's own types stay his, whatever they say.
     """
     for link in _chain(error):
-        said = str(link)
+        message = str(link)
         if isinstance(link, errors.OpError):
-            if _HOST.search(said):
+            if _HOST.search(message):
                 return FailureKind.HOST_OOM
-            is_exhausted = isinstance(link, errors.ResourceExhaustedError) and not _NO_MEMORY.search(said)
-            if is_exhausted or _FAILED_ALLOCATION.search(said):
+            is_exhausted = isinstance(link, errors.ResourceExhaustedError) and not _NO_MEMORY.search(message)
+            if is_exhausted or _FAILED_ALLOCATION.search(message):
                 return FailureKind.DEVICE_OOM
-        elif type(link) is RuntimeError and "RESOURCE_EXHAUSTED: " in said and _FAILED_ALLOCATION.search(said):
+        elif type(link) is RuntimeError and "RESOURCE_EXHAUSTED: " in message and _FAILED_ALLOCATION.search(message):
             return FailureKind.DEVICE_OOM  # a status of C++ that reached Python without an operation
     return None
 

@@ -27,9 +27,9 @@ from autofit.search.surrogate.device_estimate import estimated_bytes
 
 _BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4 % of a normal distribution lie below
 _SEQUENTIAL_NOISE = 0.01  # relative, of a device peak from run to run where operations run one after the other
-_OVERLAPPING_NOISE = 0.06  # the same on a CPU, where operations overlap by chance (measured: tests/benchmarks/memory.py)
-_NOISE_PER_ERROR = 0.4  # noise of a peak relative to the estimate's error: chance overlaps cause both
-_LEAST_ESTIMATE_NOISE = 0.02  # relative, of a peak where there is an estimate
+_COMPILED_NOISE = 0.02  # the same where XLA has laid out the step's buffers (measured: tests/benchmarks/memory.py)
+_OVERLAPPING_NOISE = 0.06  # the same where operations overlap by chance (measured: ditto, on a CPU)
+_FEWEST_TO_SCATTER = 3  # measured peaks: through two of them goes a line
 _IMPLAUSIBLE_ERROR = 0.25  # relative: an estimate that is further off describes another computation
 _ERROR_SPLIT = (
     0.3,
@@ -169,7 +169,10 @@ class MemorySurrogate:
 
     @property
     def _peak_noise(self) -> float:
-        return _OVERLAPPING_NOISE if self._on_cpu else _SEQUENTIAL_NOISE
+        """Of a measured peak, relative: a matter of how memory is allocated, not of how well it was estimated."""
+        if self._description.jit_compile:
+            return _COMPILED_NOISE
+        return _OVERLAPPING_NOISE if self._on_cpu or self._footprints else _SEQUENTIAL_NOISE
 
     def _fit_device(self, observations: _Observations) -> _DeviceFit | None:
         """Fit c, V and k; None without an observation."""
@@ -191,9 +194,10 @@ class MemorySurrogate:
             rise = (last.device_bytes - first.device_bytes) / max(1, last.batch_size - first.batch_size)
             errors = (error, max(1.0, first.error_bytes(first.device_bytes) / 2), error * (max(rise, 0.0) + 1.0))
             deviations = [share * one for share, one in zip(_ERROR_SPLIT, errors, strict=True)]
-            noise = max(_LEAST_ESTIMATE_NOISE, _NOISE_PER_ERROR * first.relative_error)
-            means = (self._correction(points), 0.0, 0.0)
-            return _DeviceFit(LinearModel(means, deviations, points, noise, (0.0, _NO_FLOOR, 0.0)), tuple(peaks), jumps)
+            means, floors = (self._correction(points), 0.0, 0.0), (0.0, _NO_FLOOR, 0.0)
+            model = LinearModel(means, deviations, points, self._peak_noise, floors)
+            noise = max(self._peak_noise, _scatter(model, points))
+            return _DeviceFit(LinearModel(means, deviations, points, noise, floors), tuple(peaks), jumps)
         variables = float(2 * self._description.parameter_bytes + self._description.optimizer_bytes)
         highest = max(point.value for point in points)
         steepest = max(point.value / (point.features[2] or 1.0) for point in points)
@@ -271,6 +275,17 @@ class MemorySurrogate:
         if self._footprints:
             return self._estimated(batch) - (self._footprints[0].device_bytes - self._footprints[0].step_bytes)
         return 2 * self._description.parameter_bytes + 4 * batch * sample_bytes
+
+
+def _scatter(model: LinearModel, points: Sequence[Point]) -> float:
+    """The relative deviation of measured peaks from the model, as far as there are more of them than it can follow."""
+    measured = [point for point in points if not point.at_least]
+    if len(measured) < _FEWEST_TO_SCATTER:
+        return 0.0
+    expected, _ = model.predict(np.array([point.features for point in measured]))
+    values = np.array([point.value for point in measured])
+    freedom = len(measured) - _FEWEST_TO_SCATTER + 1
+    return float(np.sqrt(np.sum(np.square((values - expected) / np.maximum(values, 1.0))) / freedom))
 
 
 def _assumed_sample_bytes(process_bytes: float, finished: Sequence[Trial]) -> float:

@@ -8,7 +8,7 @@ from autofit.errors import UsageError
 from autofit.records.states import Outcome
 from autofit.records.trial import KNOBS, FitConfig
 from autofit.search.config_arrays import ConfigArrays
-from autofit.search.space import SearchSpace, build_space, cost, dominated_by
+from autofit.search.space import SearchSpace, build_space, cost, dominated_by, like_a_hang
 
 SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
 
@@ -142,3 +142,23 @@ def test_the_largest_batch_and_the_effective_one_bound_what_is_tried():
 def test_bounds_that_leave_no_batch_size_are_an_error(asked, knobs, bounds, message):
     with pytest.raises(UsageError, match=message):
         build_space(asked, knobs, cores=2, sample_count=1000, **bounds)
+
+
+def test_a_hang_rules_out_as_many_workers_of_its_kind():
+    threads, processes, inline = FitConfig(32, 4, 10, False), FitConfig(32, 4, 10, True), FitConfig(32, 1, 10, False)
+    ruled_out = {
+        threads: [threads, FitConfig(8, 8, 2, False)],
+        processes: [processes, FitConfig(8, 8, 2, True)],
+        inline: [inline, FitConfig(64, 1, 10, False)],
+    }
+    others = [
+        threads,
+        processes,
+        inline,
+        FitConfig(8, 2, 10, False),
+        FitConfig(64, 2, 10, True),
+        FitConfig(8, 1, 10, False),
+    ]
+    for hung, alike in ruled_out.items():
+        assert like_a_hang(ConfigArrays.of(alike), hung).all()
+        assert not like_a_hang(ConfigArrays.of([c for c in others if c not in alike]), hung).any()

@@ -87,6 +87,12 @@ def ending(**evidence):
             Outcome.TIMEOUT,
             "at its deadline after 5.0 s while: training",
         ),
+        (
+            {"exit_code": -signal.SIGKILL, "stopped": StopReason.HANG, "pause_seconds": 15.0},
+            Outcome.TIMEOUT,
+            "hung: its processes did nothing for 15 s while: training",
+        ),
+        ({"exit_code": -signal.SIGKILL, "stopped": StopReason.HANG, "log": TF_OOM}, Outcome.DEVICE_OOM, "allocator wrote"),
         ({"exit_code": 3}, Outcome.CRASHED, "exited with status 3"),
         ({"exit_code": None, "phase": None}, Outcome.CRASHED, "lost together with the trial server while: starting"),
     ],
@@ -97,6 +103,7 @@ def test_the_evidence_decides(evidence, outcome, reason):
     assert reason in measurement.evidence.reason
     assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
     assert (measurement.traceback is not None) == (outcome is Outcome.ERROR)
+    assert measurement.evidence.hung == (outcome is Outcome.TIMEOUT and "hung" in reason)
 
 
 def test_the_record_names_the_signal_and_keeps_the_end_of_the_log_without_the_allocators_inventory():

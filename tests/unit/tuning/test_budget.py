@@ -224,6 +224,25 @@ def test_a_baseline_too_slow_for_a_pair_takes_no_time_from_the_search(tmp_path, 
     assert launcher.now <= 90.0
 
 
+def test_a_hang_costs_its_pause_and_the_search_goes_on_without_what_is_like_it(tmp_path, monkeypatch):
+    class Hanging(Timed):
+        """Several threads hang."""
+
+        def run(self, spec):
+            if spec.role == "describe" or spec.config.workers == 1 or spec.config.use_multiprocessing:
+                return (yield from super().run(spec))
+            self.now += 15.0
+            return Measurement(Outcome.TIMEOUT, Evidence("hung", hung=True), 15.0)
+
+    launcher = Hanging(start=2.0)
+    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=120.0)
+    hung = [trial for trial in record.trials if trial.measurement.outcome is Outcome.TIMEOUT]
+    assert len(hung) == 1
+    assert len(record.trials) >= 5
+    assert record.choice.confirmed
+    assert launcher.now <= 120.0
+
+
 def test_the_seconds_of_a_confirming_run_follow_what_ran():
     def trial(batch, seconds, stage=Stage.SEARCH, step=0.0):
         measured = Measurement(Outcome.OK, Evidence(""), seconds, samples_per_second=1.0, step_seconds=step)
