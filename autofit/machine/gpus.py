@@ -13,10 +13,12 @@ import psutil
 import pynvml
 
 from autofit.errors import DeviceBusyError, UsageError
+from autofit.machine import frameworks
 from autofit.records.machine import Device, Machine
 from autofit.records.units import format_bytes
 
 _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
+_CONTEXT_BYTES = 1.5 * 2**30  # more than the driver and an idle context take (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -71,28 +73,27 @@ def require_free(device: Device) -> None:
     with _driver() as available:
         if not available:
             return
-        held = _bytes_by_pid(device)
-    if os.getpid() in held:
-        raise DeviceBusyError(device.name, held[os.getpid()])
+        held, used = _bytes_by_pid(device), _total_used(device)
+    own = held.get(os.getpid())
+    if own or frameworks.on_gpu() is not None:
+        raise DeviceBusyError(device.name, own or None)
     opened = {str(file.readlink()) for file in _links(Path("/proc/self/fd"))}
-    if not held and _CUDA_FILE in opened:  # in a container the driver lists no processes
-        raise DeviceBusyError(device.name, None)
+    if not any(held.values()) and _CUDA_FILE in opened and (used or 0) > _CONTEXT_BYTES:
+        raise DeviceBusyError(
+            device.name, None
+        )  # something holds memory, the driver does not say who, and this process may
 
 
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:
     """Return the device memory in use (by all processes, by the given ones), in bytes.
 
-    A figure that the driver does not report is None; in a container it does not report single processes.
+    A figure that the driver does not report is None; in a container it may not report single processes, or with 0 bytes.
     """
     with _driver() as available:
         if not available:
             return None, None
         own = [size for pid, size in _bytes_by_pid(device).items() if pid in pids]
-        try:
-            total = int(pynvml.nvmlDeviceGetMemoryInfo(_handle(device)).used)
-        except pynvml.NVMLError:
-            total = None
-        return total, sum(own) if own else None
+        return _total_used(device), sum(own) or None
 
 
 def nvidia_devices() -> tuple[Device, ...]:
@@ -165,6 +166,13 @@ def _driver() -> Iterator[bool]:
 
 def _handle(device: Device) -> Any:
     return pynvml.nvmlDeviceGetHandleByUUID(device.uuid)
+
+
+def _total_used(device: Device) -> int | None:
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(_handle(device)).used)
+    except pynvml.NVMLError:
+        return None
 
 
 def _bytes_by_pid(device: Device) -> dict[int, int]:

@@ -1,6 +1,7 @@
 """What a pool of forked workers would do to the data."""
 
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -18,21 +19,29 @@ def test_numbers_that_each_fork_draws_alike_are_told():
     assert fork_safety.problem_of(lambda: (np.ones(3),)) is None
 
 
-def test_a_worker_that_dies_is_left_to_the_trials():
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        (lambda: os._exit(3), "ends with status 3"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "dies by SIGKILL"),
+        (lambda: 1 / 0, "status 1"),
+    ],
+)
+def test_a_worker_that_dies_is_found(end, how):
     here = os.getpid()
 
     def dies():
         if os.getpid() != here:
-            os._exit(1)
+            end()
         return (np.ones(3),)
 
-    assert fork_safety.problem_of(dies) is None
+    assert f"{how} before it finishes a batch" in fork_safety.problem_of(dies)
 
 
 @pytest.mark.parametrize(
     ("data", "told", "hang"),
     [
-        (w.TensorFlowInside, fork_safety.HANGS, True),
+        (w.TensorFlowInside, fork_safety.FAILS.format(how="does not finish a batch"), True),
         (w.SameNumbers, fork_safety.SAME_NUMBERS, False),
         (w.Cases, None, False),
     ],

@@ -90,7 +90,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             estimate_problem=problem,
             accumulates_by=traced.accumulates_by(),
             notices=tuple([fork_problem] if fork_problem is not None else []) + tuple(notices),
-            processes_hang=fork_problem == fork_safety.HANGS,
+            processes_hang=fork_problem not in (None, fork_safety.SAME_NUMBERS),
             fixed_batch_size=None if one_size is None else one_size.samples,
             fixed_batch_size_reason="" if one_size is None else one_size.reason,
             mapped_bytes=arrays.mapped,

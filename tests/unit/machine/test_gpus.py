@@ -1,6 +1,8 @@
 """What the NVIDIA driver says, told by a driver of the test's own."""
 
+import contextlib
 import os
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -55,6 +57,56 @@ def test_a_gpu_that_the_caller_holds_itself_is_said_to_be_busy(driver):
     driver[os.getpid()] = 3 * GIB
     with pytest.raises(DeviceBusyError, match=r"this process itself holds 3\.00 GiB of the memory of NVIDIA T4.* restart"):
         gpus.require_free(GPU)
+
+
+def made_of(**attributes):
+    return SimpleNamespace(**attributes)
+
+
+def tensorflow(*, handle, devices):
+    return made_of(context_safe=lambda: made_of(_context_handle=handle, list_logical_devices=lambda kind: devices))
+
+
+@pytest.mark.parametrize(
+    "held", [{}, {os.getpid(): 0}, {4711: GIB}]
+)  # a container's driver: nobody, no bytes, the host's pid
+@pytest.mark.parametrize(
+    ("module", "loaded"),
+    [
+        ("tensorflow.python.eager.context", tensorflow(handle=1, devices=["/device:GPU:0"])),
+        ("torch", made_of(cuda=made_of(is_initialized=lambda: True))),
+        ("jax._src.xla_bridge", made_of(_backends={"cpu": 1, "cuda": 2})),
+    ],
+)
+def test_a_framework_of_this_process_that_is_on_the_gpu_makes_it_busy(driver, monkeypatch, held, module, loaded):
+    driver |= held
+    monkeypatch.setitem(sys.modules, module, loaded)
+    with pytest.raises(DeviceBusyError, match="restart the kernel"):
+        gpus.require_free(GPU)
+
+
+@pytest.mark.parametrize(
+    ("module", "loaded"),
+    [
+        ("tensorflow.python.eager.context", tensorflow(handle=None, devices=["/device:GPU:0"])),
+        ("tensorflow.python.eager.context", tensorflow(handle=1, devices=[])),
+        ("tensorflow.python.eager.context", made_of()),
+        ("torch", made_of(cuda=made_of(is_initialized=lambda: False))),
+        ("jax._src.xla_bridge", made_of(_backends={"cpu": 1})),
+    ],
+)
+@pytest.mark.parametrize(("used", "is_busy"), [(GIB, False), (3 * GIB, True)])
+def test_a_process_that_has_only_counted_its_gpus_is_not_busy(driver, monkeypatch, module, loaded, used, is_busy):
+    monkeypatch.setitem(sys.modules, module, loaded)
+    monkeypatch.setattr(gpus, "_links", lambda folder: [made_of(readlink=lambda: "/dev/nvidia-uvm")])
+    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: made_of(used=used))
+    with pytest.raises(DeviceBusyError) if is_busy else contextlib.nullcontext():
+        gpus.require_free(GPU)
+
+
+def test_a_use_of_0_bytes_is_an_unknown_one(driver):
+    driver |= {10: 0, 12: GIB}
+    assert gpus.used_bytes(GPU, {10}) == (GIB, None)
 
 
 def test_a_gpu_that_others_use_is_not_busy(driver):
