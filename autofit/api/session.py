@@ -102,13 +102,14 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
     device = gpus.choose_device(machine, settings.device)
     if device is not None:
         gpus.require_free(device)
-    identity = fingerprint.identify(workload)
+    identity, backend = fingerprint.identify(workload), backends.current()
+    memory = settings.device_memory, settings.host_memory
     return TuneRequest(
         workload_fingerprint=identity.fingerprint,
-        environment={**identity.versions, **backends.current().settings()},
+        environment={**identity.versions, **backend.settings()},
         machine=machine,
         device=device,
-        limits=limits.resolve_limits(machine, device, settings.device_memory, settings.host_memory),
+        limits=limits.resolve_limits(machine, device, *memory, backend.pool_bytes(device)),
         limits_asked=(str(settings.device_memory), str(settings.host_memory)),
         settings=settings,
         fresh=fresh,

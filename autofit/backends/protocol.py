@@ -50,6 +50,12 @@ class Backend(Protocol):
     def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
         """Enforce the limit; called in a trial's process before its first operation."""
 
+    def problems(self, device: Device | None) -> tuple[str, ...]:
+        """Return what in the environment keeps trials on this device from being what they should be, in sentences."""
+
+    def pool_bytes(self, device: Device | None) -> int | None:
+        """Return the device memory that a program without a limit would have of what is free now; None if unknown."""
+
     def has_started(self) -> bool:
         """Return whether an operation has run: before, reading memory would keep the user from configuring the backend."""
 

@@ -146,7 +146,15 @@ def _read(index: int, driver: str) -> Device | UnreadDevice:
     except pynvml.NVMLError as error:
         return UnreadDevice(index, name, uuid, str(error), int(error.value))
     held_by = tuple(f"{_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
-    return Device(index, name, uuid, int(memory.total), int(memory.free), held_by, driver)
+    return Device(index, name, uuid, int(memory.total), int(memory.free), held_by, driver, _compute_capability(handle))
+
+
+def _compute_capability(handle: Any) -> tuple[int, int] | None:
+    try:
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    except pynvml.NVMLError:
+        return None
+    return int(major), int(minor)
 
 
 @contextlib.contextmanager

@@ -14,16 +14,22 @@ from autofit.records.units import format_bytes
 MemoryAmount = str | int
 """A percentage ("80%"), a size with a unit ("6GiB") or a number of bytes."""
 
+_LEAST_FREE_BYTES = 1.5 * 2**30  # for the context and the libraries of a framework, and a small model (assumed)
 _AMOUNTS = "write a percentage (80%), a size (6GiB) or bytes"
 
 
 def resolve_limits(
-    machine: Machine, device: Device | None, device_memory: MemoryAmount | None, host_memory: MemoryAmount
+    machine: Machine,
+    device: Device | None,
+    device_memory: MemoryAmount | None,
+    host_memory: MemoryAmount,
+    pool_bytes: int | None = None,
 ) -> Limits:
     """Convert memory amounts into limits in bytes.
 
-    `device_memory` as a percentage refers to what is free on the GPU now; a CPU has no device memory of its own, so there a
-    percentage sets no device limit, while a size does. `host_memory` as a percentage refers to what the cgroup or the
+    `device_memory` as a percentage refers to what is free on the GPU now, and is at most the `pool_bytes` that a program
+    without a limit would have of that; a CPU has no device memory of its own, so there a percentage sets no device limit,
+    while a size does. `host_memory` as a percentage refers to what the cgroup or the
     machine allows; the limit never exceeds what is available now.
 
     Raises:
@@ -37,6 +43,7 @@ def resolve_limits(
         )
     device_bytes: int | None = None
     if device is not None:
+        _require_room(device)
         device_bytes = _amount_bytes("device_memory", device_memory or "100%", device.free_bytes)
         if device_bytes > device.free_bytes:
             others = f" ({', '.join(device.held_by)})" if device.held_by else ""
@@ -45,10 +52,24 @@ def resolve_limits(
                 f"free on {device.name}{others}; lower device_memory, or end the processes that hold the rest",
                 key="device_memory",
             )
+        if pool_bytes is not None and _is_percentage(device_memory or "100%"):
+            device_bytes = max(1, min(device_bytes, pool_bytes))
     elif device_memory is not None:
         requested = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
         device_bytes = None if _is_percentage(device_memory) else requested
     return Limits(device_bytes=device_bytes, host_bytes=min(host, machine.available_bytes))
+
+
+def _require_room(device: Device) -> None:
+    """Raise where so little of a GPU is free that a framework cannot even start on it."""
+    if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
+        free, total = format_bytes(device.free_bytes), format_bytes(device.total_bytes)
+        others = f" ({', '.join(device.held_by)})" if device.held_by else ""
+        raise UsageError(
+            f"only {free} of {total} are free on {device.name}{others}; end the processes that hold the rest, choose "
+            "another GPU, or write cpu",
+            key="device",
+        )
 
 
 def validate_amount(amount: MemoryAmount) -> None:

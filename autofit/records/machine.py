@@ -10,7 +10,7 @@ class Device:
     """One accelerator, as its driver reports it.
 
     `index` may change from boot to boot, `uuid` does not. `held_by` describes the processes that hold its memory, for
-    people; `driver` is the driver's version.
+    people; `driver` is the driver's version. `compute_capability` is the generation of a CUDA GPU, as (8, 9).
     """
 
     index: int
@@ -20,6 +20,7 @@ class Device:
     free_bytes: int
     held_by: tuple[str, ...] = ()
     driver: str = ""
+    compute_capability: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

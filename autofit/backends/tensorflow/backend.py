@@ -96,6 +96,15 @@ class TensorFlow:
             )
         gpu_limit.hold(_context().context(), gpus[0], limit_bytes)
 
+    def problems(self, device: Device | None) -> tuple[str, ...]:
+        """See `Backend.problems`."""
+        problem = None if device is None else gpu_limit.allocator_problem(os.environ)
+        return () if problem is None else (problem,)
+
+    def pool_bytes(self, device: Device | None) -> int | None:
+        """See `Backend.pool_bytes`."""
+        return None if device is None else gpu_limit.default_pool_bytes(device)
+
     def has_started(self) -> bool:
         """Return whether TensorFlow has its context, which the first operation makes; False where that cannot be read."""
         return getattr(_context().context_safe(), "_context_handle", None) is not None

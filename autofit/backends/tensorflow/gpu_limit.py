@@ -1,4 +1,4 @@
-"""Hold the memory limit of a GPU whatever the user's code configures when it is loaded.
+"""The memory pool of a GPU: how large TensorFlow makes it, and how to hold a limit whatever the user's code configures.
 
 TensorFlow refuses memory growth where there is a limit, which would end any program that asks for it as its guide shows; it
 lets a later limit replace an earlier one, and a GPU that is not visible makes the program train on the CPU without a word.
@@ -8,13 +8,39 @@ All of its public functions for this call methods of one context object.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autofit.errors import UsageError
+from autofit.records.machine import Device
 from autofit.records.units import format_bytes
 
 _MIB = 2**20
+_CONTEXT_BYTES = 500 * _MIB  # of CUDA's context, which is taken before the pool (assumed)
+_RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050}  # by compute capability (MinSystemMemory in TensorFlow's gpu_device.cc)
+_LEAST_RESERVE_MIB, _RESERVE_SHARE = 300, 0.05  # of older GPUs (ditto)
+
+
+def allocator_problem(environment: Mapping[str, str]) -> str | None:
+    """What is wrong with the allocator that the environment chooses for GPUs; None for TensorFlow's own."""
+    chosen = environment.get("TF_GPU_ALLOCATOR", "").lower()
+    if chosen not in ("cuda_malloc", "cuda_malloc_async"):
+        return None
+    seen = "no peak is counted" if chosen == "cuda_malloc" else "a peak above it is found afterwards only"
+    return f"TF_GPU_ALLOCATOR={chosen}: no limit of device memory holds a trial back, and {seen}"
+
+
+def default_pool_bytes(device: Device) -> int | None:
+    """The pool that TensorFlow makes without a limit: what is free but for a context, and a reserve for the libraries.
+
+    None where the driver does not report the GPU's generation.
+    """
+    if device.compute_capability is None:
+        return None
+    free, major = device.free_bytes - _CONTEXT_BYTES, device.compute_capability[0]
+    older = max(_LEAST_RESERVE_MIB * _MIB, int(_RESERVE_SHARE * free))
+    reserve = next((mib * _MIB for generation, mib in _RESERVES_MIB.items() if major >= generation), older)
+    return max(0, free - reserve)
 
 
 def hold(context: Any, gpu: Any, limit_bytes: int) -> None:

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from autofit.backends.tensorflow.backend import keras_file
+from autofit.backends.tensorflow.gpu_limit import allocator_problem
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.records.distribution import DISTRIBUTION, install_command
 
@@ -148,6 +149,9 @@ def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
             f"TF_FORCE_GPU_ALLOW_GROWTH={growth} is neither true nor false: TensorFlow ignores it",
             "Set it to true or false, or run unset TF_FORCE_GPU_ALLOW_GROWTH.",
         )
+    allocator = allocator_problem(environment)
+    if allocator is not None:
+        yield warning("environment", allocator, "Run unset TF_GPU_ALLOCATOR before tuning.")
     xla = environment.get("XLA_FLAGS", "")
     if "xla_dump" in xla:
         yield warning(

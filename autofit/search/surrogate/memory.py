@@ -199,8 +199,8 @@ class MemorySurrogate:
             noise = max(self._peak_noise, _scatter(model, points))
             return _DeviceFit(LinearModel(means, deviations, points, noise, floors), tuple(peaks), jumps)
         variables = float(2 * self._description.parameter_bytes + self._description.optimizer_bytes)
-        highest = max(point.value for point in points)
-        steepest = max(point.value / (point.features[2] or 1.0) for point in points)
+        highest = max(1.0, *(point.value for point in points))  # an allocator may count no byte of small tensors
+        steepest = max(1.0, *(point.value / (point.features[2] or 1.0) for point in points))
         model = LinearModel((0.0, variables, 0.0), (1.0, highest, steepest), points, self._peak_noise, (0.0, 0.0, 0.0))
         return _DeviceFit(model, tuple(peaks), jumps)
 

@@ -24,7 +24,7 @@ from autofit.trial.worker import batch_shapes, fork_safety
 from autofit.trial.worker.build import build_model, open_training, open_validation, resolved
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import keras_of
+from autofit.trial.worker.keras_versions import distribution_of, keras_of
 from autofit.trial.worker.one_size import of_data, of_model
 from autofit.trial.worker.traced_workload import TracedWorkload, variable_bytes
 from autofit.workload import fit_options
@@ -63,7 +63,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
     footprints, problem = traced.footprints(context.spec.batch_sizes if is_tuned else (data.batch_samples,))
-    notices = [*_notices(data, shapes), *call.notices()]
+    notices = [*backends.current().problems(context.device), *_notices(data, shapes), *_notices_of_model(model)]
+    notices += call.notices()
     validation = resolved(loaded.validation)
     validation_knobs = knobs_of(validation, loaded.validation_kwargs)
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
@@ -149,6 +150,17 @@ def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterato
         yield (
             f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}: it counts something "
             "else than samples; rates count the samples of batch_size"
+        )
+
+
+def _notices_of_model(model: Any) -> Iterator[str]:
+    """What the user should know of the model."""
+    distribution = distribution_of(model)
+    if distribution is not None:
+        yield (
+            f"the model is distributed by {distribution}, but trials train on one device: what is found is for one "
+            "replica; with N replicas multiply batch_size, which is of all together, by N, and expect less than N times "
+            "the rate"
         )
 
 

@@ -48,6 +48,18 @@ def steps_per_execution(model: Any) -> int:
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
+def distribution_of(model: Any) -> str | None:
+    """The name of what distributes the model over several devices; None for a model of one device."""
+    import keras  # heavy: must stay out of the parent
+    import tensorflow as tf  # heavy: must stay out of the parent
+
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is not None and strategy is not tf.distribute.get_strategy():
+        return type(strategy).__name__
+    layout = keras.distribution.distribution()
+    return None if layout is None else type(layout).__name__
+
+
 def idle_model(flavour: Any) -> Any:
     """Make a compiled model whose train step does nothing."""
     import tensorflow as tf  # heavy: must stay out of the parent

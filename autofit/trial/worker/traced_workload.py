@@ -17,6 +17,7 @@ from autofit.records.trial import Footprint
 from autofit.trial.worker.build import open_training, resolved
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.keras_versions import distribution_of
 from autofit.trial.worker.one_size import OneSize, of_step
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import accumulation, fit_options
@@ -49,7 +50,10 @@ class TracedWorkload:
         context.enter(Phase.ESTIMATING)
         arrays = leaves(batch)
         lengths = {length_of(leaf) for leaf in arrays} - {0}
-        if len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
+        attempts: list[tuple[int, bool]] = []
+        if (distribution := distribution_of(model)) is not None:
+            self._problem = f"its step is distributed by {distribution}"
+        elif len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
             self._problem = "the sizes of its tensors are known only when it runs"
             attempts = [(data.batch_samples, False)]
         else:

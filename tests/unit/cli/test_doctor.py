@@ -195,6 +195,7 @@ def test_the_file_that_names_the_backend(text, backend, tmp_path):
     ("name", "value", "status", "detail", "remedy"),
     [
         ("TF_FORCE_GPU_ALLOW_GROWTH", "1", WARNING, "true|false", "unset TF_FORCE_GPU_ALLOW_GROWTH"),
+        ("TF_GPU_ALLOCATOR", "cuda_malloc_async", WARNING, "no limit of device memory", "unset TF_GPU_ALLOCATOR"),
         ("XLA_FLAGS", "--xla_dump_to=/d", WARNING, "--xla_dump_to=/d", "unset XLA_FLAGS"),
         ("XLA_FLAGS", "--xla_gpu_autotune_level=0", OK, "--xla_gpu_autotune_level=0", ""),
         ("TF_ENABLE_ONEDNN_OPTS", "0", OK, "CPU", ""),

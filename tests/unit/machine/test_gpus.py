@@ -32,6 +32,7 @@ def driver(monkeypatch):
         "nvmlDeviceGetHandleByUUID": lambda uuid: 0,
         "nvmlDeviceGetUUID": lambda handle: "GPU-1",
         "nvmlDeviceGetName": lambda handle: "NVIDIA T4",
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: [7, 5],
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(
             total=16 * GIB, used=sum(held.values()), free=16 * GIB - sum(held.values())
         ),
@@ -130,6 +131,7 @@ def test_without_a_driver_there_is_no_gpu():
 def test_the_driver_and_its_version_are_told(driver):
     (found,) = gpus.nvidia_devices()
     assert (found.name, found.driver, found.total_bytes) == ("NVIDIA T4", "550.54", 16 * GIB)
+    assert found.compute_capability == (7, 5)
 
 
 ERRORS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -160,6 +162,12 @@ def test_a_gpu_that_the_driver_does_not_tell_of_is_left_out_and_the_others_stay(
     assert gpus.choose_device(replace(HERE, devices=(found,)), "auto") == found
     with pytest.raises(UsageError, match=rf"gpu:0 \({lost.name}, not usable: {lost.problem}\)"):
         gpus.choose_device(HERE, "gpu")
+
+
+def test_a_gpu_of_an_unknown_generation_can_be_tuned_on(driver, monkeypatch):
+    refuse(monkeypatch, pynvml.NVML_ERROR_NOT_SUPPORTED, "nvmlDeviceGetCudaComputeCapability")
+    (found,) = gpus.nvidia_devices()
+    assert found.compute_capability is None
 
 
 @pytest.mark.parametrize("code", ERRORS)

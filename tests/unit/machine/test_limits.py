@@ -3,6 +3,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from autofit import backends
 from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
 from autofit.records.machine import Device, Machine
@@ -28,6 +29,34 @@ def test_host_memory_is_a_share_of_all_but_never_more_than_is_available(host_mem
 
 def test_a_share_of_device_memory_is_of_what_is_free():
     assert limits.resolve_limits(HERE, GPU, "50%", "80%").device_bytes == 5 * GIB
+
+
+@pytest.mark.parametrize(
+    ("capability", "free", "percent", "expected"),
+    [
+        ((8, 9), 7.6, "90%", 7.6 - 0.488 - 1.5),  # a card of 8 GiB: 90 % would be more than TensorFlow takes
+        ((8, 9), 23.5, "90%", 0.9 * 23.5),
+        ((7, 5), 14.6, "100%", 14.6 - 0.488 - 1.025),
+        ((10, 0), 8.0, "100%", 8.0 - 0.488 - 1.758),
+        ((6, 1), 8.0, "100%", 0.95 * (8.0 - 0.488)),
+        (None, 8.0, "90%", 7.2),
+    ],
+)
+def test_a_share_is_at_most_what_a_program_without_a_limit_would_have(capability, free, percent, expected):
+    gpu = replace(GPU, free_bytes=int(free * GIB), total_bytes=24 * GIB, compute_capability=capability)
+    pool = backends.current().pool_bytes(gpu)
+    assert limits.resolve_limits(HERE, gpu, percent, "80%", pool).device_bytes == pytest.approx(expected * GIB, rel=0.01)
+    assert limits.resolve_limits(HERE, gpu, "7GiB", "80%", pool).device_bytes == 7 * GIB
+
+
+def test_a_gpu_that_others_have_filled_is_said_before_anything_runs():
+    full = replace(GPU, free_bytes=GIB, held_by=("python (pid 1) holds 15.0 GiB",))
+    with pytest.raises(
+        UsageError, match=r"device: only 1\.00 GiB of 16\.0 GiB are free on NVIDIA T4 \(python \(pid 1\) holds"
+    ):
+        limits.resolve_limits(HERE, full, "90%", "80%")
+    small = replace(GPU, free_bytes=int(1.2 * GIB), total_bytes=2 * GIB)
+    assert limits.resolve_limits(HERE, small, "90%", "80%").device_bytes
 
 
 def test_a_cpu_has_a_device_limit_only_when_a_size_is_asked_for():
@@ -62,3 +91,12 @@ def test_auto_is_the_first_gpu_or_the_cpu():
 def test_a_device_that_is_not_there_is_said(device, told):
     with pytest.raises(UsageError, match=told):
         gpus.choose_device(HERE, device)
+
+
+@pytest.mark.parametrize(("allocator", "count"), [("cuda_malloc_async", 1), ("cuda_malloc", 1), ("bfc", 0), (None, 0)])
+def test_an_allocator_that_no_limit_holds_is_said_where_there_is_a_gpu(allocator, count, monkeypatch):
+    monkeypatch.delenv("TF_GPU_ALLOCATOR", raising=False)
+    if allocator is not None:
+        monkeypatch.setenv("TF_GPU_ALLOCATOR", allocator)
+    assert len(backends.current().problems(GPU)) == count
+    assert backends.current().problems(None) == ()

@@ -77,6 +77,12 @@ def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
     assert 0.88 * largest <= allowed <= largest
 
 
+def test_peaks_of_no_byte_are_no_error():
+    trials = [ran(FitConfig(b), device=0) for b in (8, 32)]
+    surrogate = MemorySurrogate(DESCRIPTION, LIMITS, on_cpu=True, trials=trials)
+    assert surrogate.device(FitConfig(64)).upper_bytes <= MIB
+
+
 def test_peaks_that_scatter_widen_the_bound():
     def width(scatter):
         peaks = [(20 + b) * MIB * (1 + sign * scatter) for b, sign in ((16, 1), (24, -1), (32, 1), (48, -1), (64, 1))]
