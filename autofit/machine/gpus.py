@@ -18,6 +18,7 @@ from autofit.records.machine import Device, Machine
 from autofit.records.units import format_bytes
 
 _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
+_DEVICE_FILE = Path("/dev/nvidia0")
 _CONTEXT_BYTES = 1.5 * 2**30  # more than the driver and an idle context take (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -48,6 +49,7 @@ def choose_device(machine: Machine, device: str) -> Device | None:
             key="device",
         )
     if device == "auto" and not machine.devices:
+        _require_no_gpu()
         return None
     if device in ("auto", "gpu"):
         index = machine.devices[0].index if machine.devices else 0
@@ -62,6 +64,24 @@ def choose_device(machine: Machine, device: str) -> Device | None:
     choices += [f"gpu:{d.index} ({d.name}, not usable: {d.problem})" for d in survey() if isinstance(d, UnreadDevice)]
     listed = ", ".join(choices) or "none that the NVIDIA driver reports"
     raise UsageError(f"{device!r} is not on this machine; available GPUs: {listed}", key="device")
+
+
+def _require_no_gpu() -> None:
+    """Check that no GPU is here that the driver does not describe: a tune of the CPU would answer another question.
+
+    Raises:
+        UsageError: one is, and CUDA_VISIBLE_DEVICES does not hide it.
+    """
+    unread = next((found for found in survey() if isinstance(found, UnreadDevice)), None)
+    if unread is not None:
+        problem = f"the driver does not say how much memory {unread.name} has ({unread.problem})"
+    elif _VISIBLE not in os.environ and _DEVICE_FILE.exists():
+        problem = (
+            f"{_DEVICE_FILE} is here, but the driver's library does not answer (a container needs its capability utility)"
+        )
+    else:
+        return
+    raise UsageError(f"a GPU cannot be tuned on: {problem}; write cpu to tune on the CPU", key="device")
 
 
 def require_free(device: Device) -> None:

@@ -229,3 +229,26 @@ def test_a_slice_of_a_gpu_is_refused_and_not_taken_for_no_gpu(driver, monkeypatc
     with pytest.raises(UsageError, match="MIG-4d2e: MIG slices are not supported"):
         gpus.choose_device(here, device)
     assert gpus.choose_device(here, "cpu") is None
+
+
+@pytest.mark.parametrize(("visible", "is_hidden"), [(None, False), ("0", False), ("", True), ("-1", True)])
+def test_auto_is_never_silently_the_cpu_where_a_gpu_is(driver, monkeypatch, visible, is_hidden):
+    refuse(monkeypatch, pynvml.NVML_ERROR_NO_PERMISSION, "nvmlDeviceGetMemoryInfo")
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    if is_hidden:
+        assert gpus.choose_device(HERE, "auto") is None
+        return
+    with pytest.raises(UsageError, match=r"device: a GPU cannot be tuned on: .* NVIDIA T4 has \(Insufficient.*; write cpu"):
+        gpus.choose_device(HERE, "auto")
+
+
+def test_a_gpu_whose_driver_does_not_answer_is_not_passed_over(driver, monkeypatch, tmp_path):
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 0)
+    assert gpus.choose_device(HERE, "auto") is None
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(gpus, "_DEVICE_FILE", tmp_path / "nvidia0")
+    with pytest.raises(UsageError, match="nvidia0 is here, but the driver's library does not answer"):
+        gpus.choose_device(HERE, "auto")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert gpus.choose_device(HERE, "auto") is None
