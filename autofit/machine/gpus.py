@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def choose_device(machine: Machine, device: str) -> Device | None:
         _require_no_gpu()
         return None
     if device in ("auto", "gpu"):
-        index = machine.devices[0].index if machine.devices else 0
+        index = _foremost(machine.devices).index if machine.devices else 0
     elif device.startswith("gpu:") and device[4:].isdigit():
         index = int(device[4:])
     else:
@@ -64,6 +64,13 @@ def choose_device(machine: Machine, device: str) -> Device | None:
     choices += [f"gpu:{d.index} ({d.name}, not usable: {d.problem})" for d in survey() if isinstance(d, UnreadDevice)]
     listed = ", ".join(choices) or "none that the NVIDIA driver reports"
     raise UsageError(f"{device!r} is not on this machine; available GPUs: {listed}", key="device")
+
+
+def _foremost(devices: Sequence[Device]) -> Device:
+    """The GPU that CUDA numbers 0: the first of those that the user names, or else the fastest, where they differ."""
+    if _VISIBLE in os.environ:
+        return devices[0]
+    return max(devices, key=lambda device: (device.compute_capability or (0, 0), device.total_bytes))
 
 
 def _require_no_gpu() -> None:

@@ -77,6 +77,16 @@ def test_more_than_there_is_is_said():
         limits.resolve_limits(HERE, GPU, "11GiB", "80%")
 
 
+def test_auto_is_the_gpu_that_cuda_numbers_first(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    display = replace(GPU, name="NVIDIA T400", total_bytes=4 * GIB, compute_capability=(7, 5))
+    large = replace(GPU, index=1, name="NVIDIA A6000", total_bytes=48 * GIB, compute_capability=(8, 6))
+    both = replace(HERE, devices=(display, large, replace(large, index=2)))
+    assert gpus.choose_device(both, "auto") == gpus.choose_device(both, "gpu") == large
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    assert gpus.choose_device(both, "auto") == display
+
+
 def test_auto_is_the_first_gpu_or_the_cpu():
     assert gpus.choose_device(HERE, "auto") is None
     both = replace(HERE, devices=(GPU, replace(GPU, index=1)))
