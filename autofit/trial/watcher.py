@@ -31,6 +31,7 @@ from autofit.trial.pauses import Pauses
 _TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
 _PSS_SECONDS = 0.25  # least time between two readings far from the limit
 _PSS_DUTY = 0.05  # share of a core that reading PSS may take far from the limit
+_RETRY_SECONDS = 10.0  # for which an allocator waits before it fails (AllocatorRetry of TensorFlow): no hang of the step
 _END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
 
 
@@ -50,7 +51,8 @@ class Watcher:
         host_limit_bytes: largest ΣPSS that the tree may use.
         deadline_seconds: seconds from now that the trial may take.
         device: the GPU whose use by the tree is read from its driver, or None.
-        patience_seconds: the pause of all its processes after which the trial hangs; half of it at the deadline.
+        patience_seconds: the pause of all its processes after which the trial hangs; half of it at the deadline, and longer
+            where the step may be waiting for memory.
     """
 
     def __init__(
@@ -111,10 +113,11 @@ class Watcher:
             self._pss_due = now + max(_PSS_SECONDS, cost / _PSS_DUTY)
         if self.last_bytes > self._limit:
             return StopReason.HOST_LIMIT
-        if self.pause_seconds > self._patience:
+        hanging_seconds = self.pause_seconds - (0.0 if self.phase is Phase.INPUT_ALONE else _RETRY_SECONDS)
+        if hanging_seconds > self._patience:
             return StopReason.HANG
         if now >= self._deadline:
-            return StopReason.HANG if self.pause_seconds > self._patience / 2 else StopReason.DEADLINE
+            return StopReason.HANG if hanging_seconds > self._patience / 2 else StopReason.DEADLINE
         return None
 
     def _read(self, ended: Phase | None = None) -> None:

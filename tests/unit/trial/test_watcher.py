@@ -133,3 +133,22 @@ def test_memory_that_the_system_does_not_count_is_what_cannot_be_shared(monkeypa
     assert memory.written == 0
     assert memory.highest_resident == memory.resident
     assert memory.proportional == pytest.approx(counted.pss, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("phase", "pause", "seconds_left", "reason"),
+    [
+        (Phase.INPUT_ALONE, 5.0, 60.0, None),
+        (Phase.INPUT_ALONE, 7.0, 60.0, StopReason.HANG),
+        (Phase.INPUT_ALONE, 4.0, 0.0, StopReason.HANG),
+        (Phase.INPUT_ALONE, 1.0, 0.0, StopReason.DEADLINE),
+        (Phase.TRAINING, 10.5, 60.0, None),  # an allocation that fails is retried for ten seconds
+        (Phase.TRAINING, 10.5, 0.0, StopReason.DEADLINE),
+        (Phase.TRAINING, 17.0, 60.0, StopReason.HANG),
+    ],
+)
+def test_a_pause_is_a_hang_where_nothing_is_retried(monkeypatch, phase, pause, seconds_left, reason):
+    watcher = Watcher(os.getpid(), 2**40, seconds_left, patience_seconds=6.0)
+    monkeypatch.setattr(watcher.pauses, "read", lambda tree, now: pause)
+    watcher.enter(phase)
+    assert watcher.poll() is reason
