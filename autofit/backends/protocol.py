@@ -37,7 +37,6 @@ class Backend(Protocol):
     """Matches a log line that reports too little device memory, for good or not; the group `report` is what to quote."""
     fallback_lines: re.Pattern[str]
     """Matches a log line that reports a slower algorithm chosen for lack of memory, the slow zone just below the limit."""
-
     suspects: re.Pattern[str]
     """Matches an error that too little device memory causes, among other things: a line of `shortage_lines` decides."""
 

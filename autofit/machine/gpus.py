@@ -19,7 +19,7 @@ from autofit.records.units import format_bytes
 
 _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
 _DEVICE_FILE = Path("/dev/nvidia0")
-_CONTEXT_BYTES = 1.5 * 2**30  # more than the driver and an idle context take (assumed)
+_IDLE_BYTES = 1.5 * 2**30  # in use on a GPU on which nothing trains, at most: driver, display, idle contexts (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -105,10 +105,9 @@ def require_free(device: Device) -> None:
     if own or frameworks.on_gpu() is not None:
         raise DeviceBusyError(device.name, own or None)
     opened = {str(file.readlink()) for file in _links(Path("/proc/self/fd"))}
-    if not any(held.values()) and _CUDA_FILE in opened and (used or 0) > _CONTEXT_BYTES:
-        raise DeviceBusyError(
-            device.name, None
-        )  # something holds memory, the driver does not say who, and this process may
+    is_unnamed = not any(held.values()) and (used or 0) > _IDLE_BYTES
+    if is_unnamed and _CUDA_FILE in opened:  # the driver does not say who holds it, and this process may
+        raise DeviceBusyError(device.name, None)
 
 
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:

@@ -17,6 +17,18 @@ _OWN_CGROUPS = Path("/proc/self/cgroup")
 _UNLIMITED_BYTES = 2**60  # cgroup v1 writes "no limit" as a number just below 2**63
 
 
+def bytes_read(process: psutil.Process) -> int | None:
+    """Bytes that a process has read from storage, the page cache not counted; None where the system does not say.
+
+    Raises:
+        psutil.NoSuchProcess: it has ended; its parent then counts them.
+    """
+    try:
+        return int(process.io_counters().read_bytes)
+    except (psutil.AccessDenied, AttributeError):
+        return None
+
+
 def detect(devices: tuple[Device, ...] = ()) -> Machine:
     """Read the host's resources and the cgroup limits of this process; `devices` are its accelerators."""
     memory = psutil.virtual_memory()

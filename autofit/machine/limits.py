@@ -29,8 +29,8 @@ def resolve_limits(
 
     `device_memory` as a percentage refers to what is free on the GPU now, and is at most the `pool_bytes` that a program
     without a limit would have of that; a CPU has no device memory of its own, so there a percentage sets no device limit,
-    while a size does. `host_memory` as a percentage refers to what the cgroup or the
-    machine allows; the limit never exceeds what is available now.
+    while a size does. `host_memory` as a percentage refers to what the cgroup or the machine allows; the limit never
+    exceeds what is available now.
 
     Raises:
         UsageError: an amount is malformed, or exceeds the memory of this machine or GPU.
@@ -46,10 +46,9 @@ def resolve_limits(
         _require_room(device)
         device_bytes = _amount_bytes("device_memory", device_memory or "100%", device.free_bytes)
         if device_bytes > device.free_bytes:
-            others = f" ({', '.join(device.held_by)})" if device.held_by else ""
             raise UsageError(
                 f"{device_memory} is more than the {format_bytes(device.free_bytes)} of {format_bytes(device.total_bytes)} "
-                f"free on {device.name}{others}; lower device_memory, or end the processes that hold the rest",
+                f"free on {_with_holders(device)}; lower device_memory, or end the processes that hold the rest",
                 key="device_memory",
             )
         if pool_bytes is not None and _is_percentage(device_memory or "100%"):
@@ -64,12 +63,16 @@ def _require_room(device: Device) -> None:
     """Raise where so little of a GPU is free that a framework cannot even start on it."""
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
         free, total = format_bytes(device.free_bytes), format_bytes(device.total_bytes)
-        others = f" ({', '.join(device.held_by)})" if device.held_by else ""
         raise UsageError(
-            f"only {free} of {total} are free on {device.name}{others}; end the processes that hold the rest, choose "
+            f"only {free} of {total} are free on {_with_holders(device)}; end the processes that hold the rest, choose "
             "another GPU, or write cpu",
             key="device",
         )
+
+
+def _with_holders(device: Device) -> str:
+    """The GPU's name, and who holds its memory."""
+    return f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
 
 
 def validate_amount(amount: MemoryAmount) -> None:

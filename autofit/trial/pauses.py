@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import psutil
 
+from autofit.machine import host
 from autofit.records.trial import TrialSpec
 
 _IDLE_CPU_SECONDS = 0.1  # in a pause: threads that wait with a timeout wake up now and then
@@ -40,7 +41,7 @@ class Pauses:
         for process in tree:
             cpu_before, bytes_before = self._taken.get(process.pid, (0.0, 0))
             try:
-                cpu, size = _cpu_seconds(process), _bytes_read(process)
+                cpu, size = _cpu_seconds(process), host.bytes_read(process) or 0
             except psutil.Error:
                 continue
             self._taken[process.pid] = cpu, size
@@ -80,11 +81,3 @@ class Patience:
 def _cpu_seconds(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
-
-
-def _bytes_read(process: psutil.Process) -> int:
-    """Bytes read from storage, the page cache not counted; 0 where the system does not say."""
-    try:
-        return int(process.io_counters().read_bytes)
-    except (psutil.AccessDenied, AttributeError):
-        return 0

@@ -17,8 +17,9 @@ from autofit.records.units import format_bytes
 
 _MIB = 2**20
 _CONTEXT_BYTES = 500 * _MIB  # of CUDA's context, which is taken before the pool (assumed)
-_RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050}  # by compute capability (MinSystemMemory in TensorFlow's gpu_device.cc)
-_LEAST_RESERVE_MIB, _RESERVE_SHARE = 300, 0.05  # of older GPUs (ditto)
+# what TensorFlow leaves to the libraries (MinSystemMemory in its gpu_device.cc): by compute capability, or of a small GPU
+_RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
+_SMALL_BYTES, _SMALL_RESERVE_MIB = 2 * 2**30, 225
 
 
 def allocator_problem(environment: Mapping[str, str]) -> str | None:
@@ -38,9 +39,8 @@ def default_pool_bytes(device: Device) -> int | None:
     if device.compute_capability is None:
         return None
     free, major = device.free_bytes - _CONTEXT_BYTES, device.compute_capability[0]
-    older = max(_LEAST_RESERVE_MIB * _MIB, int(_RESERVE_SHARE * free))
-    reserve = next((mib * _MIB for generation, mib in _RESERVES_MIB.items() if major >= generation), older)
-    return max(0, free - reserve)
+    by_generation = next(mib for generation, mib in _RESERVES_MIB.items() if major >= generation)
+    return max(0, free - _MIB * (_SMALL_RESERVE_MIB if free < _SMALL_BYTES else by_generation))
 
 
 def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
@@ -55,55 +55,48 @@ def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
 
     limit = max(1, limit_bytes // _MIB)
     context.set_logical_device_configuration(gpu, [LogicalDeviceConfiguration(memory_limit=limit)])
-    for change in (_set_memory_growth, _set_logical_devices, _set_visible_devices):
-        name, changed = change(context, gpu, limit)
-        setattr(context, name, functools.wraps(getattr(context, name))(changed))
+    set_growth, set_logical = context.set_memory_growth, context.set_logical_device_configuration
+    set_visible = context.set_visible_devices
 
+    @functools.wraps(set_growth)
+    def set_memory_growth(dev: Any, enable: bool) -> None:
+        if dev != gpu:  # growth changes when memory is taken, not how much: the limited GPU does without
+            set_growth(dev, enable)
 
-def _set_memory_growth(context: Any, gpu: Any, limit: int) -> tuple[str, Any]:
-    """Growth changes when memory is taken, not how much: the limited GPU does without."""
-    name = "set_memory_growth"
-    original = getattr(context, name)
+    @functools.wraps(set_logical)
+    def set_logical_device_configuration(dev: Any, virtual_devices: Sequence[Any]) -> None:
+        if dev == gpu:
+            _require_no_less(virtual_devices, limit)
+        else:
+            set_logical(dev, virtual_devices)
 
-    def changed(dev: Any, enable: bool) -> None:
-        if dev != gpu:
-            original(dev, enable)
-
-    return name, changed
-
-
-def _set_logical_devices(context: Any, gpu: Any, limit: int) -> tuple[str, Any]:
-    """A limit of the user's that is larger changes nothing; one that is smaller, the search must know."""
-    name = "set_logical_device_configuration"
-    original = getattr(context, name)
-
-    def changed(dev: Any, virtual_devices: Sequence[Any]) -> None:
-        if dev != gpu:
-            original(dev, virtual_devices)
-        elif len(virtual_devices) > 1:
-            raise UsageError(f"your code splits the GPU into {len(virtual_devices)} logical devices; a trial trains on one")
-        elif virtual_devices and (virtual_devices[0].memory_limit or limit) < limit:
-            wanted = format_bytes(virtual_devices[0].memory_limit * _MIB)
-            raise UsageError(
-                f"your code limits the GPU to {wanted} ({name}), autofit to {format_bytes(limit * _MIB)}; write "
-                f"{int(virtual_devices[0].memory_limit)}MiB here, so that the search knows",
-                key="device_memory",
-            )
-
-    return name, changed
-
-
-def _set_visible_devices(context: Any, gpu: Any, limit: int) -> tuple[str, Any]:
-    name = "set_visible_devices"
-    original = getattr(context, name)
-
-    def changed(devices: Any, device_type: str | None = None) -> None:
+    @functools.wraps(set_visible)
+    def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
         visible = devices if isinstance(devices, list) else [devices]
         if device_type in (None, "GPU") and gpu not in visible:
             raise UsageError(
-                f"your code hides the GPU from TensorFlow ({name}); write cpu to tune on the CPU, or leave the GPU visible",
+                "your code hides the GPU from TensorFlow (set_visible_devices); write cpu to tune on the CPU, or leave the "
+                "GPU visible",
                 key="device",
             )
-        original(devices, device_type)
+        set_visible(devices, device_type)
 
-    return name, changed
+    for changed in (set_memory_growth, set_logical_device_configuration, set_visible_devices):
+        setattr(context, changed.__name__, changed)
+
+
+def _require_no_less(virtual_devices: Sequence[Any], limit_mib: int) -> None:
+    """Check the user's own configuration of the GPU: a larger limit changes nothing, a smaller one the search must know.
+
+    Raises:
+        UsageError: it is smaller, or there are several logical devices.
+    """
+    if len(virtual_devices) > 1:
+        raise UsageError(f"your code splits the GPU into {len(virtual_devices)} logical devices; a trial trains on one")
+    wanted = min((int(each.memory_limit or limit_mib) for each in virtual_devices), default=limit_mib)
+    if wanted < limit_mib:
+        raise UsageError(
+            f"your code limits the GPU to {format_bytes(wanted * _MIB)} (set_logical_device_configuration), autofit to "
+            f"{format_bytes(limit_mib * _MIB)}; write {wanted}MiB here, so that the search knows",
+            key="device_memory",
+        )

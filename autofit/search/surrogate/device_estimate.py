@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofit.records.trial import Description, Footprint
+from autofit.search.config_arrays import Vector
 
 
 def least_device_bytes(description: Description, batch_size: int) -> int:
@@ -28,3 +29,11 @@ def estimated_bytes(footprints: Sequence[Footprint], batch_size: int) -> float:
     index = next((i for i, size in enumerate(sizes[1:-1]) if batch_size <= size), len(sizes) - 2)
     slope = (values[index + 1] - values[index]) / (sizes[index + 1] - sizes[index])
     return float(max(values[0] * min(1.0, batch_size / sizes[0]), values[index] + slope * (batch_size - sizes[index])))
+
+
+def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
+    """Estimate device memory for each batch size, bytes; 0 without footprints."""
+    if not footprints:
+        return np.zeros(len(batch))
+    sizes, indices = np.unique(batch, return_inverse=True)
+    return np.array([estimated_bytes(footprints, int(size)) for size in sizes])[indices]

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from autofit.machine import host
 from autofit.records.states import Phase
 from autofit.records.trial import INPUT_BOUND_RATIO
 from autofit.trial.wire import Readings
@@ -164,13 +165,11 @@ def _storage_bytes() -> int | None:
 
 
 def _bytes_read_by(process: psutil.Process) -> int | None:
-    """Bytes that a process has read; 0 if it has ended, since its parent then counts them."""
+    """Bytes that a process has read; 0 if it has ended, since its parent then counts them; None if not reported."""
     try:
-        return int(process.io_counters().read_bytes)
+        return host.bytes_read(process)
     except psutil.NoSuchProcess:
         return 0
-    except (psutil.AccessDenied, AttributeError):
-        return None
 
 
 def _fit_clock(

@@ -5,8 +5,8 @@
 
 `program`, `allocator`, `liveness` and `kernels` are pure; the other modules load TensorFlow, in a trial's process only.
 
-What each part is worth (measured: error of the estimate, median / 90 % within; nine models on a CPU without oneDNN, 72 runs
-on 2 threads and 24 on 8; tests/benchmarks/memory-parts.txt has the details):
+What each part was worth when they were chosen (measured: error of the estimate, median / 90 % within; nine models on a CPU
+without oneDNN, 72 runs on 2 threads and 24 on 8; tests/benchmarks/memory-parts.txt has the details):
 
     complete                                            4.8 % / 12 %      on 8 threads   9 % / 23 %
     rounded sizes for the allocator's chunks           11   % / 20 %

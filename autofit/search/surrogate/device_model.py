@@ -1,0 +1,151 @@
+"""Device memory fitted to trials: peak = c·E(b) + V + k·b.
+
+E is the estimate from the graph of the train step, which knows the jumps of the curve; c is near 1, V and k are near 0
+until trials show otherwise. Without an estimate, peak = V + k·b. An OOM is a censored point: the true value is above the
+limit.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofit.records.states import Outcome
+from autofit.records.trial import Description
+from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
+from autofit.search.surrogate.bayesian_linear import LinearModel, Point
+from autofit.search.surrogate.device_estimate import estimates
+from autofit.search.surrogate.observations import Observations
+
+_SEQUENTIAL_NOISE = 0.01  # relative, of a device peak from run to run where operations run one after the other
+_COMPILED_NOISE = 0.02  # the same where XLA has laid out the step's buffers (measured: tests/benchmarks/memory.py)
+_OVERLAPPING_NOISE = 0.06  # the same where operations overlap by chance (measured: ditto, on a CPU)
+_FEWEST_TO_SCATTER = 3  # measured peaks: through two of them goes a line
+_IMPLAUSIBLE_ERROR = 0.25  # relative: an estimate that is further off describes another computation
+# the estimate's error as prior deviations of c, V and k (tuned on tests/benchmarks/memory.py)
+_ERROR_SPLIT = (0.3, 2.0, 0.3)
+_NO_FLOOR = -math.inf
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Device memory fitted to trials.
+
+    `peaks` are (batch size, bytes) of the finished ones; `jumps` is True where an OOM lies above every line through them.
+    """
+
+    model: LinearModel
+    peaks: tuple[tuple[int, float], ...]
+    jumps: bool
+
+
+class DeviceModel:
+    """Predicts device memory.
+
+    Args:
+        description: of the workload, with its footprints.
+        limit_bytes: under which the trials ran; None without a limit.
+        observations: the trials.
+        on_cpu: whether the device is the CPU.
+    """
+
+    def __init__(
+        self, description: Description, limit_bytes: int | None, observations: Observations, *, on_cpu: bool
+    ) -> None:
+        self._description, self._limit_bytes, self._on_cpu = description, limit_bytes, on_cpu
+        self._footprints, self._observations = description.footprints, observations
+        self._fit = self._fitted()
+
+    def predict(self, configs: ConfigArrays, deviations: float) -> tuple[Vector, Vector] | None:
+        """Expected bytes and upper bounds so many deviations above; None without an estimate and a peak that was read."""
+        if self._fit is None:
+            if not self._footprints:
+                return None
+            estimated = estimates(self._footprints, configs.batch)
+            first = self._footprints[0]
+            errors = np.maximum(first.relative_error * estimated, first.absolute_error_bytes)
+            return estimated, estimated + deviations / 2 * errors
+        expected, upper = self._observations.bounded(self._fit.model, self._features(configs), configs.batch, deviations)
+        if self._footprints:
+            return expected, upper
+        highest = _highest_affine(self._fit.peaks, configs.batch)
+        if self._fit.jumps:
+            highest = np.where(configs.batch > max(size for size, _ in self._fit.peaks), np.inf, highest)
+        return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._peak_noise))
+
+    @property
+    def _peak_noise(self) -> float:
+        """Of a measured peak, relative: a matter of how memory is allocated, not of how well it was estimated."""
+        if self._description.jit_compile:
+            return _COMPILED_NOISE
+        return _OVERLAPPING_NOISE if self._on_cpu or self._footprints else _SEQUENTIAL_NOISE
+
+    def _fitted(self) -> _Fit | None:
+        """Fit c, V and k; None without an observation."""
+        points, peaks = list[Point](), list[tuple[int, float]]()
+        for trial, noise in self._observations.with_noise:
+            measured, features = trial.measurement, tuple(self._features(ConfigArrays.of([trial.config]))[0])
+            if measured.outcome is Outcome.OK and measured.device_peak_bytes is not None:
+                points.append(Point(features, float(measured.device_peak_bytes), noise=noise))
+                peaks.append((trial.config.batch_size or 1, float(measured.device_peak_bytes)))
+            elif measured.outcome is Outcome.DEVICE_OOM and self._limit_bytes is not None:
+                points.append(Point(features, float(self._limit_bytes), at_least=True))
+        if not points:
+            return None
+        ooms = [(np.array([point.features[2]]), point.value) for point in points if point.at_least]
+        jumps = any(_highest_affine(peaks, batch)[0] < limit for batch, limit in ooms)
+        if self._footprints:
+            first, last = self._footprints[0], self._footprints[-1]
+            error = first.relative_error / 2  # 95 % lie within two standard deviations
+            rise = (last.device_bytes - first.device_bytes) / max(1, last.batch_size - first.batch_size)
+            errors = (error, max(1.0, first.error_bytes(first.device_bytes) / 2), error * (max(rise, 0.0) + 1.0))
+            deviations = [share * one for share, one in zip(_ERROR_SPLIT, errors, strict=True)]
+            means, floors = (self._correction(points), 0.0, 0.0), (0.0, _NO_FLOOR, 0.0)
+            model = LinearModel(means, deviations, points, self._peak_noise, floors)
+            noise = max(self._peak_noise, _scatter(model, points))
+            return _Fit(LinearModel(means, deviations, points, noise, floors), tuple(peaks), jumps)
+        variables = float(2 * self._description.parameter_bytes + self._description.optimizer_bytes)
+        highest = max(1.0, *(point.value for point in points))  # an allocator may count no byte of small tensors
+        steepest = max(1.0, *(point.value / (point.features[2] or 1.0) for point in points))
+        model = LinearModel((0.0, variables, 0.0), (1.0, highest, steepest), points, self._peak_noise, (0.0, 0.0, 0.0))
+        return _Fit(model, tuple(peaks), jumps)
+
+    def _correction(self, points: Sequence[Point]) -> float:
+        """The prior mean of c: 1 unless trials are further off than the estimate's error allows.
+
+        The larger the excess, the more of it counts (positive-part James-Stein shrinkage).
+        """
+        first = self._footprints[0]
+        far = [p for p in points if abs(p.value - p.features[0]) > first.absolute_error_bytes and p.features[0]]
+        errors = [p.value / p.features[0] - 1 for p in far if not p.at_least or p.value > p.features[0]]
+        median = statistics.median(errors) if errors else 0.0
+        allowed = max(_IMPLAUSIBLE_ERROR, first.relative_error)
+        return 1 + median * (1 - (allowed / median) ** 2) if abs(median) > allowed else 1.0
+
+    def _features(self, configs: ConfigArrays) -> Matrix:
+        estimated = estimates(self._footprints, configs.batch)
+        return np.stack([estimated, np.ones(len(configs)), configs.batch], axis=1)
+
+
+def _scatter(model: LinearModel, points: Sequence[Point]) -> float:
+    """The relative deviation of measured peaks from the model, as far as there are more of them than it can follow."""
+    measured = [point for point in points if not point.at_least]
+    if len(measured) < _FEWEST_TO_SCATTER:
+        return 0.0
+    expected, _ = model.predict(np.array([point.features for point in measured]))
+    values = np.array([point.value for point in measured])
+    freedom = len(measured) - _FEWEST_TO_SCATTER + 1
+    return float(np.sqrt(np.sum(np.square((values - expected) / np.maximum(values, 1.0))) / freedom))
+
+
+def _highest_affine(peaks: Sequence[tuple[int, float]], batch: Vector) -> Vector:
+    """The highest peak that an affine line through the measured ones allows, bytes; inf without any.
+
+    A batch takes at most the peak of any larger one, and at most its proportion of any smaller one's.
+    """
+    bounds = [peak * np.maximum(1.0, batch / size) for size, peak in peaks]
+    return np.asarray(np.min(bounds, axis=0)) if bounds else np.full(len(batch), np.inf)
