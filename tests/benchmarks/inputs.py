@@ -1,7 +1,7 @@
 """Inputs: the memory of a plain `fit` against that of a trial, of a confirming run, and of the estimate before any run.
 
     python tests/benchmarks/inputs.py                 print the table from the measurements in inputs.json
-    python tests/benchmarks/inputs.py --measure       first measure the cases missing in inputs.json (half an hour)
+    python tests/benchmarks/inputs.py --measure       first measure the cases missing in inputs.json (six minutes)
 
 Method. Each kind of input, with and without validation data, holds or makes 0.05, 0.5 and 4 GiB (those that are made
 batch by batch: 0.5 GiB an epoch), in samples of 256 KiB and batches of 16, for a model of one dense layer. The plain

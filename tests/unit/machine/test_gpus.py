@@ -68,9 +68,8 @@ def tensorflow(*, handle, devices):
     return made_of(context_safe=lambda: made_of(_context_handle=handle, list_logical_devices=lambda kind: devices))
 
 
-@pytest.mark.parametrize(
-    "held", [{}, {os.getpid(): 0}, {4711: GIB}]
-)  # a container's driver: nobody, no bytes, the host's pid
+# what a container's driver may report: nobody, no bytes, the pid that the host gives
+@pytest.mark.parametrize("held", [{}, {os.getpid(): 0}, {4711: GIB}])
 @pytest.mark.parametrize(
     ("module", "loaded"),
     [
