@@ -37,6 +37,24 @@ def build_model(filters=8, fail=False, steps_per_execution=1, apart=False, xla=F
     return model
 
 
+def build_slow_to_compile(seconds=60):
+    """A network whose step takes long to trace once more, as XLA takes long to compile one."""
+
+    class Slow(keras.Model):
+        traces = 0
+
+        def train_step(self, data):
+            self.traces += 1
+            if self.traces > 2:  # the step is traced twice before it is compiled
+                time.sleep(seconds)
+            return super().train_step(data)
+
+    inputs = keras.Input((PIXELS, PIXELS, 3))
+    model = Slow(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(inputs)))
+    model.compile(optimizer="adam", loss="mse", jit_compile=True)
+    return model
+
+
 def build_with_partial_loss():
     """A network whose loss has no name and no config."""
     model = build_model()

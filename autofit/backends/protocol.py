@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from autofit.records.machine import Device
@@ -19,8 +19,11 @@ class StepEstimator(Protocol):
     uses_model_optimizer: bool
     """Whether the step uses the optimizer that `compile` was given."""
 
-    def estimate(self, batch_size: int) -> Footprint:
-        """Return the device memory of a step for a batch size.
+    def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
+        """Yield the device memory of a step for these batch sizes, each as soon as it is known.
+
+        Where a better method takes longer, the estimates of the quick one come first, and those of the better one for the
+        first two sizes only unless `compile_all`.
 
         Raises:
             Exception: it cannot be estimated for this model.

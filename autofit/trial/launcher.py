@@ -30,6 +30,7 @@ from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
 _POLL_SECONDS = 0.02  # a process tree that grows by 2 GB/s grows by 40 MB between two polls
+_ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is there: XLA may compile for minutes
 
 
 class Launcher(Protocol):
@@ -124,7 +125,7 @@ class ProcessLauncher:
         log_path = self._folder / f"trial-{self._trial_count}.log"
         pipe = server.start(Task(spec, self._device), f"trial-{self._trial_count}.json", log_path)
         try:
-            exit_code, stopped = yield from self._watch(server, pipe, watcher)
+            exit_code, stopped = yield from self._watch(server, pipe, watcher, complete=spec.compile_all)
         finally:
             end_tree(server.pid, pipe.pid)
             pipe.finish()
@@ -133,8 +134,6 @@ class ProcessLauncher:
         received = pipe.received
         if received.description is not None or received.readings is not None:
             self._patience.learn(spec, watcher.pauses.longest)
-        if received.description is not None:
-            return replace(received.description, process_bytes=watcher.peak_bytes)
         if received.failure is not None and received.failure.kind is FailureKind.USAGE:
             raise UsageError(received.failure.reason, key=received.failure.key)
         end = TrialEnd(
@@ -155,19 +154,28 @@ class ProcessLauncher:
             seconds=time.monotonic() - started,
             log=read_log(log_path),
         )
-        return classify(end, spec.limits, self._backend, on_cpu=self._device is None)
+        measurement = classify(end, spec.limits, self._backend, on_cpu=self._device is None)
+        description = received.described(measurement.evidence.reason)
+        return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
     def _watch(
-        self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher
+        self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, *, complete: bool
     ) -> Generator[str, None, tuple[int | None, StopReason | None]]:
-        """Follow a trial until it ends, yielding its phases; returns its exit code and why the watcher ended it."""
+        """Follow a trial until it ends, yielding its phases; returns its exit code and why the watcher ended it.
+
+        After a description, an estimate that need not be `complete` has a time of its own.
+        """
         stopped: StopReason | None = None
+        is_described = complete
         while not server.lost:
             if self._cancelled.is_set():
                 raise CancelledError("the tune was cancelled")
             phase = pipe.received.phase
             if select.select([pipe.descriptor] if pipe.is_open else [], [], [], _POLL_SECONDS)[0]:
                 pipe.read()
+                if pipe.received.description is not None and not is_described:
+                    watcher.shorten(_ESTIMATE_SECONDS)
+                    is_described = True
             for message in server.receive(wait_seconds=0):
                 if message.get("exited") == pipe.pid:
                     return message["exit_code"], stopped

@@ -10,15 +10,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from autofit.errors import TrialProcessError
+from autofit.records.states import Phase
+from autofit.records.trial import Description, Footprint
 from autofit.trial.outcome import read_log
 from autofit.trial.watcher import end_tree
-from autofit.trial.wire import MESSAGES, TASKS, Message, Task
+from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Readings, Task
 
 SERVER_LOG = "server.log"
 _READ_BYTES = 64 * 1024
@@ -127,12 +130,55 @@ def _message(line: bytes) -> Message:
         raise TrialProcessError(f"a trial's process sent a message that cannot be read: {place}: {first['msg']}") from None
 
 
+@dataclass(frozen=True)
+class Received:
+    """What a trial's process has sent so far: the latest message of each kind, and all footprints."""
+
+    phase: Phase | None = None
+    description: Description | None = None
+    footprints: tuple[Footprint, ...] = ()
+    estimated: Estimated | None = None
+    readings: Readings | None = None
+    failure: Failure | None = None
+
+    def then(self, message: Message) -> Received:
+        """With one more message."""
+        return Received(
+            message.phase or self.phase,
+            message.description or self.description,
+            self.footprints if message.footprint is None else (*self.footprints, message.footprint),
+            message.estimated or self.estimated,
+            message.readings or self.readings,
+            message.failure or self.failure,
+        )
+
+    def described(self, end_reason: str) -> Description | None:
+        """The description with the estimate, or with as much of it as arrived before the process ended.
+
+        Of several methods the latest one counts that has two batch sizes, which give a line.
+
+        Args:
+            end_reason: why it ended, where that was before the estimate was complete.
+        """
+        if self.description is None:
+            return None
+        problem = end_reason if self.estimated is None else self.estimated.problem
+        by_method: dict[str, dict[int, Footprint]] = {}
+        for footprint in self.footprints:
+            by_method.setdefault(footprint.method, {})[footprint.batch_size] = footprint
+        latest_first = [tuple(by_size[size] for size in sorted(by_size)) for by_size in reversed(by_method.values())]
+        footprints = max(latest_first, key=lambda line: min(len(line), 2), default=())
+        if footprints and self.estimated is None:
+            problem = None
+        return replace(self.description, footprints=() if problem else footprints, estimate_problem=problem)
+
+
 class TrialPipe:
-    """The driver's end of one trial's pipe, and the latest message of each kind."""
+    """The driver's end of one trial's pipe."""
 
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid, self.descriptor = pid, descriptor
-        self.received = Message()
+        self.received = Received()
         self.is_open = True
         self._rest = b""
 
@@ -148,13 +194,7 @@ class TrialPipe:
             return False
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            message = _message(line)
-            self.received = Message(
-                message.phase or self.received.phase,
-                message.description or self.received.description,
-                message.readings or self.received.readings,
-                message.failure or self.received.failure,
-            )
+            self.received = self.received.then(_message(line))
         self.is_open = bool(data)
         return self.is_open
 

@@ -98,6 +98,10 @@ class Watcher:
         ended, self.phase, self._phase_began = self.phase, phase, time.monotonic()
         self._read(ended)
 
+    def shorten(self, seconds: float) -> None:
+        """End the trial in so many seconds, or at its deadline where that is earlier."""
+        self._deadline = min(self._deadline, time.monotonic() + seconds)
+
     def poll(self) -> StopReason | None:
         """Read once; returns why the trial must end, or None."""
         now = time.monotonic()

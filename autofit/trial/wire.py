@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from autofit.records.machine import Device
 from autofit.records.states import FailureKind, Phase
-from autofit.records.trial import Description, TrialSpec
+from autofit.records.trial import Description, Footprint, TrialSpec
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,23 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Estimated:
+    """The estimate of a describing trial, after its description: all of it, or none for a reason."""
+
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
 class Message:
-    """One line of a trial's pipe, with one of the fields set."""
+    """One line of a trial's pipe, with one of the fields set.
+
+    The footprints of a describing trial come after its description, each as soon as it is estimated, and `estimated` last.
+    """
 
     phase: Phase | None = None
     description: Description | None = None
+    footprint: Footprint | None = None
+    estimated: Estimated | None = None
     readings: Readings | None = None
     failure: Failure | None = None
 

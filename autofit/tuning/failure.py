@@ -7,26 +7,48 @@ from collections.abc import Sequence
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.events import Activity
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Limits, Trial
+from autofit.records.units import format_seconds
 from autofit.search.space import cost
 from autofit.tuning.runner import TrialRunner
 
 _LIFTED_HOST_SHARE = 0.95  # of the available RAM: the limit while the smallest config is measured
 
 
-def no_result_error(runner: TrialRunner, trials: Sequence[Trial], earlier: int) -> NothingFitsError | NoTrialFinishedError:
-    """The error for a tune without a finished trial; the first `earlier` trials are of an earlier tune."""
+def no_result_error(
+    runner: TrialRunner, trials: Sequence[Trial], earlier: int, *, jit_compile: bool
+) -> NothingFitsError | NoTrialFinishedError:
+    """The error for a tune without a finished trial; the first `earlier` trials are of an earlier tune.
+
+    `jit_compile` is whether XLA compiles the step.
+    """
     if not runner.budget.seconds_left():
         return out_of_time_error(runner, "a trial finished")
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
         return nothing_fits_error(runner, min(ooms, key=lambda trial: cost(trial.config)))
+    if jit_compile and trials and all(_ended_compiling(trial) for trial in trials):
+        seconds = _longest_phase(trials, Phase.FIRST_STEP)
+        which = "the only trial" if len(trials) == 1 else f"each of {len(trials)} trials"
+        return NoTrialFinishedError(
+            f"no trial finished: XLA compiled the first step for {seconds} and longer in {which}. Raise max_trial_seconds, "
+            "or write jit_compile: false to train without XLA"
+        )
     tally = Counter(trial.measurement.outcome for trial in trials)
     counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome]) or "none was started"
     last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
     kept = f"; {earlier} of them of an earlier tune, which --fresh deletes" if earlier else ""
     return NoTrialFinishedError(f"no trial finished ({counts}{kept}); the last one: {last}")
+
+
+def _ended_compiling(trial: Trial) -> bool:
+    evidence = trial.measurement.evidence
+    return trial.measurement.outcome is Outcome.TIMEOUT and not evidence.hung and evidence.phase == Phase.FIRST_STEP
+
+
+def _longest_phase(trials: Sequence[Trial], phase: Phase) -> str:
+    return format_seconds(max(trial.measurement.phase_seconds.get(phase, 0.0) for trial in trials))
 
 
 def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:

@@ -98,7 +98,8 @@ class _Tuning:
             prepared, proposer, confirmation = self._prepare(study, description)
         recommendation = confirmation.run()
         if recommendation is None:
-            raise no_result_error(self._runner, study.trials(), len(earlier_trials))
+            trials, earlier = study.trials(), len(earlier_trials)
+            raise no_result_error(self._runner, trials, earlier, jit_compile=description.jit_compile)
         record = tune_records.record(request, self._log(), description, recommendation, ended)
         tune_records.store(study, request, record)
         return record

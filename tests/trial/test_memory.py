@@ -10,6 +10,7 @@ from autofit.backends.tensorflow.memory.step_footprint import LIVENESS, XLA
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig
 from autofit.search.surrogate.host_memory import host_bytes_by_part
+from autofit.trial import launcher
 from tests import programs
 from tests import workloads as w
 
@@ -54,6 +55,13 @@ def test_the_peak_of_validation_is_told_apart(start, play):
     measurement = play(launcher, FitConfig(64, 1, 10, False), role="confirm", device_bytes=GIB)
     peaks = measurement.device_peak_bytes_by_phase
     assert 0 < peaks["validation"] < peaks["first epoch"]
+
+
+def test_an_estimate_that_takes_long_costs_neither_the_description_nor_what_is_estimated(start, play, monkeypatch):
+    monkeypatch.setattr(launcher, "_ESTIMATE_SECONDS", 1.0)
+    described = play(start(build_model=w.build_slow_to_compile), role="describe", batch_sizes=SIZES)
+    assert described.jit_compile
+    assert [(f.batch_size, f.method) for f in described.footprints] == [(size, LIVENESS) for size in SIZES]
 
 
 @pytest.mark.parametrize(("kwargs", "method"), [({}, LIVENESS), ({"xla": True}, XLA)])

@@ -1,6 +1,7 @@
 """Describe a workload before anything is trained; loads Keras.
 
     open the data ──> build the model ──> tied to one batch size? ──> trace the train step ──> Description
+                                                                               └──> estimate by estimate, as they are ready
 
 Tracing the step builds what a plain `fit` builds, and no more: layers that are made lazily, and the variables of those
 optimizers that the step uses. A step that cannot be traced is run once.
@@ -20,13 +21,14 @@ import numpy as np
 from autofit import backends
 from autofit.records.states import Phase
 from autofit.records.trial import Description
+from autofit.trial.wire import Estimated
 from autofit.trial.worker import batch_shapes, fork_safety
 from autofit.trial.worker.build import build_model, open_training, open_validation, resolved
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import distribution_of, keras_of
 from autofit.trial.worker.one_size import of_data, of_model
-from autofit.trial.worker.traced_workload import TracedWorkload, variable_bytes
+from autofit.trial.worker.traced_workload import TracedWorkload, first_line, variable_bytes
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
@@ -62,7 +64,6 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     if one_size is None and "batch_size" in knobs:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
-    footprints, problem = traced.footprints(context.spec.batch_sizes if is_tuned else (data.batch_samples,))
     notices = [*backends.current().problems(context.device), *_notices(data, shapes), *_notices_of_model(model)]
     notices += call.notices()
     validation = resolved(loaded.validation)
@@ -87,8 +88,6 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             validation_knobs=validation_knobs,
             validation_required=required_of(validation, validation_knobs.values()),
             fingerprint=_model_fingerprint(model, batch),
-            footprints=footprints,
-            estimate_problem=problem,
             accumulates_by=traced.accumulates_by(),
             notices=tuple([fork_problem] if fork_problem is not None else []) + tuple(notices),
             processes_hang=fork_problem not in (None, fork_safety.SAME_NUMBERS),
@@ -100,6 +99,13 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             versions={"backend": backends.current().name, **backends.current().versions()},
         )
     )
+    problem = traced.problem
+    try:
+        for footprint in traced.footprints(context.spec.batch_sizes if is_tuned else (data.batch_samples,)):
+            context.send(footprint=footprint)
+    except Exception as error:  # a limitation of the estimate: the workload is tuned without one
+        problem = first_line(error)
+    context.send(estimated=Estimated(problem))
 
 
 def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, list[int]]:

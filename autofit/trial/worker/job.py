@@ -13,8 +13,8 @@ from pathlib import Path
 from autofit.backends.protocol import Backend
 from autofit.records.machine import Device
 from autofit.records.states import Phase
-from autofit.records.trial import Description, FitConfig, TrialSpec
-from autofit.trial.wire import Failure, Message, Readings, encode
+from autofit.records.trial import Description, FitConfig, Footprint, TrialSpec
+from autofit.trial.wire import Estimated, Failure, Message, Readings, encode
 
 _USER_ERROR_FILE = "user-error.json"
 _PACKAGE = str(Path(__file__).parents[2])
@@ -75,11 +75,13 @@ class TrialContext:
         self,
         *,
         description: Description | None = None,
+        footprint: Footprint | None = None,
+        estimated: Estimated | None = None,
         readings: Readings | None = None,
         failure: Failure | None = None,
     ) -> None:
         """Send a result to the driver."""
-        self._write(Message(description=description, readings=readings, failure=failure))
+        self._write(Message(None, description, footprint, estimated, readings, failure))
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""

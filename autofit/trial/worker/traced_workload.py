@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -25,12 +25,14 @@ from autofit.workload.inputs.batch import is_ragged, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
-_COMPILED_SIZES = 2  # estimated where XLA compiles the step: a compilation takes seconds, and two sizes give a line
 _FEWEST_TO_HALVE = 2  # samples
 
 
 class TracedWorkload:
-    """The train step, traced for any batch size, for that of the data alone, or run once where it cannot be traced."""
+    """The train step, traced for any batch size, for that of the data alone, or run once where it cannot be traced.
+
+    `problem` is why its memory cannot be estimated, None where it can.
+    """
 
     def __init__(
         self,
@@ -45,16 +47,16 @@ class TracedWorkload:
         self._context, self._loaded, self._model = context, loaded, model
         self._data_tensors = data_tensors
         self._step: StepEstimator | None = None
-        self._problem: str | None = None
+        self.problem: str | None = None
         self.one_size: OneSize | None = None
         context.enter(Phase.ESTIMATING)
         arrays = leaves(batch)
         lengths = {length_of(leaf) for leaf in arrays} - {0}
         attempts: list[tuple[int, bool]] = []
         if (distribution := distribution_of(model)) is not None:
-            self._problem = f"its step is distributed by {distribution}"
+            self.problem = f"its step is distributed by {distribution}"
         elif len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
-            self._problem = "the sizes of its tensors are known only when it runs"
+            self.problem = "the sizes of its tensors are known only when it runs"
             attempts = [(data.batch_samples, False)]
         else:
             samples = max(lengths)
@@ -63,10 +65,10 @@ class TracedWorkload:
             try:
                 self._step = self._trace(batch, multiple if any_size else None)
             except Exception as error:
-                self._problem = self._problem or _first_line(error)
+                self.problem = self.problem or first_line(error)
                 continue
             if len(attempts) > 1:
-                self._problem = None
+                self.problem = None
                 self.one_size = None if any_size else of_step(multiple)
             elif self._fails_for_fewer(call, data):
                 self.one_size = of_step(data.batch_samples)
@@ -95,16 +97,10 @@ class TracedWorkload:
             return True
         return False
 
-    def footprints(self, sizes: Sequence[int]) -> tuple[tuple[Footprint, ...], str | None]:
-        """The memory for some batch sizes; only the reason if it cannot be estimated."""
-        if self._step is None or self._problem is not None:
-            return (), self._problem
-        if self._model.jit_compile and not self._context.spec.compile_all:
-            sizes = sizes[:_COMPILED_SIZES]
-        try:
-            return tuple(self._step.estimate(size) for size in sorted(sizes)), None
-        except Exception as error:  # a limitation of the estimate: the workload is tuned without one
-            return (), _first_line(error)
+    def footprints(self, sizes: Sequence[int]) -> Iterator[Footprint]:
+        """Estimate the memory for some batch sizes; see `StepEstimator.estimates`. None if there is a `problem`."""
+        if self._step is not None and self.problem is None:
+            yield from self._step.estimates(sizes, compile_all=self._context.spec.compile_all)
 
     def optimizer_bytes(self) -> int:
         """Bytes of the variables that the step uses beside the model's own."""
@@ -119,7 +115,8 @@ class TracedWorkload:
         return place if used or place == accumulation.BUILD_MODEL else ""
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The type and the first line of an error."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 

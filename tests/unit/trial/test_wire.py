@@ -6,16 +6,21 @@ import pytest
 
 from autofit.errors import TrialProcessError
 from autofit.records.states import FailureKind, Phase, Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
-from autofit.trial.server_connection import TrialPipe
-from autofit.trial.wire import MESSAGES, TASKS, Failure, Message, Readings, Task, encode
+from autofit.records.trial import FitConfig, Footprint, Limits, TrialSpec
+from autofit.trial.server_connection import Received, TrialPipe
+from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Readings, Task, encode
 from tests.fakes import DESCRIPTION
 
+WALK = [Footprint(size, {"activations": 10 * size}, "walk", 0.35) for size in (1, 8)]
+XLA = [Footprint(size, {"activations": 7 * size}, "XLA", 0.13) for size in (1, 8)]
 MESSAGES_SENT = [
     Message(phase=Phase.TRAINING),
     Message(description=DESCRIPTION),
     Message(readings=Readings(1000.0, None, 0.1, 3, device_peak_bytes_by_phase={"training": 5})),
     Message(failure=Failure(FailureKind.ERROR, "ValueError: no", "Traceback: no")),
+    Message(footprint=WALK[0]),
+    Message(footprint=WALK[1]),
+    Message(estimated=Estimated("no")),
 ]
 
 
@@ -44,7 +49,26 @@ def test_a_pipe_keeps_the_latest_phase_and_what_else_came(pipe):
         os.write(sending, encode(message))
     os.write(sending, encode(Message(phase=Phase.VALIDATION))[:10])  # the rest of the line has not arrived
     trial.read()
-    assert trial.received == Message(Phase.TRAINING, DESCRIPTION, MESSAGES_SENT[2].readings, MESSAGES_SENT[3].failure)
+    readings, failure = MESSAGES_SENT[2].readings, MESSAGES_SENT[3].failure
+    assert trial.received == Received(Phase.TRAINING, DESCRIPTION, tuple(WALK), Estimated("no"), readings, failure)
+
+
+@pytest.mark.parametrize(
+    ("footprints", "estimated", "footprints_described", "problem"),
+    [
+        ([*WALK], Estimated(), WALK, None),
+        ([*WALK, *XLA], Estimated(), XLA, None),
+        ([*WALK, XLA[1]], None, WALK, None),  # ended while XLA compiled: a line of the walk is more than a point of XLA's
+        ([WALK[1], XLA[1]], None, [XLA[1]], None),  # of one batch size
+        ([], None, [], "ended at its deadline"),
+        ([WALK[0]], Estimated("cannot be traced"), [], "cannot be traced"),
+    ],
+)
+def test_a_description_has_as_much_of_the_estimate_as_arrived(footprints, estimated, footprints_described, problem):
+    received = Received(None, DESCRIPTION, tuple(footprints), estimated)
+    described = received.described("ended at its deadline")
+    assert described is not None
+    assert (described.footprints, described.estimate_problem) == (tuple(footprints_described), problem)
 
 
 @pytest.mark.parametrize("line", [b"hello\n", b'{"phase": "dancing"}\n', b'{"readings": {"steps": 1}}\n'])

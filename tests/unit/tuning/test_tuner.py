@@ -463,6 +463,20 @@ def test_a_workload_that_always_hangs_is_given_up(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("jit_compile", "match"), [(True, "XLA compiled .* for 3 min 00 s and longer"), (False, "3 timeout")]
+)
+def test_trials_that_xla_compiles_for_too_long_are_said_to_be(tmp_path, jit_compile, match):
+    class Compiling(FakeLauncher):
+        def measure(self, spec):
+            evidence = Evidence("ended at its deadline", phase="first step")
+            return Measurement(Outcome.TIMEOUT, evidence, 185.0, phase_seconds={"first step": 180.0})
+
+    fake = Compiling({"describe": replace(DESCRIPTION, jit_compile=jit_compile)})
+    with pytest.raises(NoTrialFinishedError, match=match):
+        collect(tune, make_request(tmp_path), fake)
+
+
+@pytest.mark.parametrize(
     ("limits", "memory", "needed"), [({"device_bytes": 5 * MIB}, "device", 11), ({"host_bytes": 90 * MIB}, "host", 100)]
 )
 def test_when_nothing_fits_it_says_what_the_smallest_batch_needs(tmp_path, limits, memory, needed):
