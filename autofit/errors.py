@@ -10,6 +10,7 @@ AutofitError                     exit code 1 unless noted otherwise
 │   ├── NothingFitsError         the smallest batch needs more than the limit
 │   └── NoTrialFinishedError     trials ran, none of them finished
 ├── DeviceBusyError              the calling process holds the GPU itself
+├── DeviceLockedError            another autofit measures on the device, and waiting was declined
 ├── TrialProcessError            a process for trials could not be started
 └── CancelledError               the program that runs the tune cancelled it
 """
@@ -104,6 +105,22 @@ class DeviceBusyError(AutofitError):
             f"this process itself holds {much}the memory of {device}, so that no trial can use it. Call autofit before "
             "anything that uses the GPU (building a model does), or from a separate process; in a notebook, restart the "
             "kernel and tune first"
+        )
+
+
+class DeviceLockedError(AutofitError):
+    """Another autofit measures on the device, and the caller does not wait.
+
+    Args:
+        device: the device's name.
+        holder: who measures there.
+    """
+
+    def __init__(self, device: str, holder: str) -> None:
+        self.device, self.holder = device, holder
+        super().__init__(
+            f"another autofit measures on the {device} now ({holder}); two at once would falsify each other's results. "
+            "Wait for it (--wait, the default), end it, or choose another device"
         )
 
 

@@ -1,3 +1,7 @@
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -5,6 +9,11 @@ from autofit.machine import gpus
 
 settings.register_profile("shared machine", deadline=None)  # no time that a busy machine could spoil
 settings.load_profile("shared machine")
+
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # tunes of two workers run at once, as their tests do not time them
+    folder = Path(tempfile.gettempdir()) / f"autofit-tests-{os.getuid()}-{worker}"
+    folder.mkdir(exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
 
 def pytest_collection_modifyitems(items):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autofit.api.config import load
-from autofit.api.session import parse, run
+from autofit.api.session import parse, run_beside
 from autofit.errors import UsageError
 from autofit.records.estimate import Estimate
 from autofit.report.console.progress import Progress
@@ -104,4 +104,4 @@ def _estimate(workload: Workload, settings: TuneSettings, batch_size: Sequence[i
     sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
     if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
         raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers from 1 on", key="batch_size")
-    return run(functools.partial(run_estimate, batch_sizes=sizes), workload, settings, progress)
+    return run_beside(functools.partial(run_estimate, batch_sizes=sizes), workload, settings, progress)

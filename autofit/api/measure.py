@@ -30,6 +30,7 @@ def measure(
     host_memory: str | int = DEFAULTS.host_memory,
     max_trial_seconds: float = DEFAULTS.max_trial_seconds,
     launch: str = DEFAULTS.launch,
+    wait: bool = True,
     progress: bool | Progress = True,
 ) -> tuple[Trial, ...]:
     """Measure the throughput and the memory of given configurations, each in a process of its own.
@@ -50,6 +51,7 @@ def measure(
         host_memory: as for `tune`.
         max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout.
         launch: as for `tune`.
+        wait: whether to wait for another autofit that measures on the device; otherwise that is an error.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
@@ -59,11 +61,12 @@ def measure(
     Raises:
         UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
+        DeviceLockedError: another autofit measures on the device, and `wait` is off.
         UserCodeError: the model or data code raised; the message contains its traceback.
         TrialProcessError: a process could not be started.
     """
-    arguments = {name: value for name, value in locals().items() if name not in ("configs", "progress")}
+    arguments = {name: value for name, value in locals().items() if name not in ("configs", "wait", "progress")}
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"{configs!r} is not allowed; give one or more autofit.FitConfig", key="configs")
     workload, settings = parse(arguments)
-    return run(functools.partial(run_measure, configs=configs), workload, settings, progress)
+    return run(functools.partial(run_measure, configs=configs), workload, settings, progress, wait=wait)

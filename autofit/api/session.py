@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
 from autofit import backends
-from autofit.errors import UsageError
+from autofit.errors import CancelledError, DeviceLockedError, UsageError
 from autofit.machine import gpus, host, limits
-from autofit.records.events import Emit
+from autofit.machine.device_lock import DeviceLock
+from autofit.records.events import Activity, Emit, Notice
+from autofit.records.machine import Device, Machine
+from autofit.records.units import format_seconds
 from autofit.report.console.progress import Progress
 from autofit.trial.launcher import Launcher, ProcessLauncher
 from autofit.tuning.request import TuneRequest
@@ -26,6 +31,7 @@ from autofit.workload.workload import Workload
 Returned = TypeVar("Returned")
 
 _WORKLOAD_ARGUMENTS = tuple(field.name for field in fields(Workload))
+_LOCK_POLL_SECONDS = 0.2
 
 
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
@@ -63,8 +69,12 @@ def run(
     *,
     fresh: bool = False,
     cancelled: threading.Event | None = None,
+    wait: bool = True,
+    known: Callable[[TuneRequest, Emit], Returned | None] | None = None,
 ) -> Returned:
-    """Run a part of the engine on a workload and show its events; returns what the engine returns.
+    """Run a part of the engine that measures, and show its events; returns what the engine returns.
+
+    One measurement runs on a device: another autofit on it is waited for.
 
     Args:
         engine: called with the request, a launcher, and a function that takes its events.
@@ -73,17 +83,66 @@ def run(
         progress: whether to show progress, or a `Progress` to show it on.
         fresh: whether to delete stored trials of the same request first.
         cancelled: stops the running trial and the engine when it is set.
+        wait: whether to wait for another autofit; otherwise that is an error.
+        known: returns what need not be measured, to do without waiting; None where it must be.
 
     Raises:
         UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
+        DeviceLockedError: another autofit measures on the device.
         CancelledError: `cancelled` was set.
         AutofitError: what the engine raises.
     """
-    request = build_request(workload, settings, fresh=fresh)
-    shown = progress_of(progress)
-    with ProcessLauncher(workload, request.device, settings.launch, cancelled) as launcher, shown:
+    _refuse_unsupported(workload)
+    device, shown = _detected(settings)[1], progress_of(progress)
+    cancelled = cancelled or threading.Event()
+    with DeviceLock(device, _purpose(workload)) as lock:
+        if not lock.acquire():
+            # while somebody else has the GPU's memory, no limit may be right
+            with contextlib.suppress(*([UsageError] if device else [])), shown:
+                stored = None if known is None else known(build_request(workload, settings, fresh=fresh), shown.show)
+                if stored is not None:
+                    return stored
+            name = device.name if device else "CPU"
+            if not wait:
+                raise DeviceLockedError(name, lock.holder())
+            with shown:
+                _wait_for(lock, name, shown.show, cancelled)
+        request = build_request(workload, settings, fresh=fresh)
+        with ProcessLauncher(workload, request.device, settings.launch, cancelled) as launcher, shown:
+            return engine(request, launcher, shown.show)
+
+
+def run_beside(
+    engine: Callable[[TuneRequest, Launcher, Emit], Returned],
+    workload: Workload,
+    settings: TuneSettings,
+    progress: bool | Progress,
+) -> Returned:
+    """Run a part of the engine that times nothing, whoever measures on the device; see `run`."""
+    request, shown = build_request(workload, settings), progress_of(progress)
+    with ProcessLauncher(workload, request.device, settings.launch) as launcher, shown:
         return engine(request, launcher, shown.show)
+
+
+def _wait_for(lock: DeviceLock, device: str, emit: Emit, cancelled: threading.Event) -> None:
+    """Wait until the lock is taken.
+
+    Raises:
+        CancelledError: `cancelled` was set.
+    """
+    began = time.monotonic()
+    emit(Activity(f"waiting until the {device} is free: another autofit measures on it ({lock.holder()})"))
+    while not lock.acquire():
+        if cancelled.wait(_LOCK_POLL_SECONDS):
+            raise CancelledError("the tune was cancelled")
+    emit(Notice(f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds counts from now"))
+
+
+def _purpose(workload: Workload) -> str:
+    """What is measured, for those who wait: names alone, as arguments may be secret."""
+    usage = usages.usage_of(workload)
+    return f"{usage.model.partition('(')[0]} with {usage.data}"
 
 
 def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = False) -> TuneRequest:
@@ -93,13 +152,8 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
         UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
     """
-    build_model = workload.build_model
-    if not callable(build_model) and not isinstance(build_model, Reference):
-        raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
-    for data in (workload.data, workload.validation):
-        prebuilt.refuse_unsupported(data)
-    machine = host.detect(gpus.nvidia_devices())
-    device = gpus.choose_device(machine, settings.device)
+    _refuse_unsupported(workload)
+    machine, device = _detected(settings)
     if device is not None:
         gpus.require_free(device)
     identity, backend = fingerprint.identify(workload), backends.current()
@@ -115,3 +169,26 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
         fresh=fresh,
         usage=usages.usage_of(workload),
     )
+
+
+def _detected(settings: TuneSettings) -> tuple[Machine, Device | None]:
+    """The machine, and the accelerator to use.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    machine = host.detect(gpus.nvidia_devices())
+    return machine, gpus.choose_device(machine, settings.device)
+
+
+def _refuse_unsupported(workload: Workload) -> None:
+    """Check the form of what the user passed.
+
+    Raises:
+        UsageError: it is not supported.
+    """
+    build_model = workload.build_model
+    if not callable(build_model) and not isinstance(build_model, Reference):
+        raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
+    for data in (workload.data, workload.validation):
+        prebuilt.refuse_unsupported(data)

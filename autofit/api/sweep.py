@@ -31,6 +31,7 @@ def sweep(
     *,
     jobs: int | None = None,
     fresh: bool = False,
+    wait: bool = True,
     progress: bool | Progress = True,
     save: Callable[[SweepResult], None] | None = None,
     **arguments: Any,
@@ -48,6 +49,7 @@ def sweep(
             value. `exclude` lists cells to leave out, `include` cells to add.
         jobs: most cells to tune at the same time; None for one on each GPU. Two cells never share a device.
         fresh: whether to delete the stored trials of every cell first.
+        wait: as for `tune`, before every cell.
         progress: whether to show progress, or a `Progress` to show it on.
         save: function called with the sweep so far whenever a cell has ended.
         arguments: other arguments of `tune`, the same for all cells.
@@ -58,6 +60,7 @@ def sweep(
     Raises:
         UsageError: the matrix or an argument is wrong; nothing was trained.
         DeviceBusyError: the calling process itself holds the GPU.
+        DeviceLockedError: another autofit measures on the device, and `wait` is off.
         StorageError: the trials cannot be stored.
         TrialProcessError: no process for trials could be started.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
@@ -68,7 +71,7 @@ def sweep(
     except matrices.MatrixError as error:
         raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
     requests = [sweeping.CellRequest(values, *parse(cell)) for values, cell in cells]
-    return _sweep("sweep", requests, jobs, fresh=fresh, progress=progress, save=save)
+    return _sweep("sweep", requests, jobs, fresh=fresh, wait=wait, progress=progress, save=save)
 
 
 def sweep_file(
@@ -76,6 +79,7 @@ def sweep_file(
     *,
     jobs: int | None = None,
     fresh: bool = False,
+    wait: bool = True,
     progress: bool | Progress = True,
     save: Callable[[SweepResult], None] | None = None,
     **overrides: Any,
@@ -86,6 +90,7 @@ def sweep_file(
         path: path of the file.
         jobs: as for `sweep`.
         fresh: as for `sweep`.
+        wait: as for `sweep`.
         progress: as for `sweep`.
         save: as for `sweep`.
         overrides: arguments of `tune` that take precedence over the file.
@@ -99,7 +104,7 @@ def sweep_file(
     """
     cells = load.load_sweep(path)
     requests = [sweeping.CellRequest(values, *parse({**cell, **overrides})) for values, cell in cells]
-    return _sweep(os.fspath(path), requests, jobs, fresh=fresh, progress=progress, save=save)
+    return _sweep(os.fspath(path), requests, jobs, fresh=fresh, wait=wait, progress=progress, save=save)
 
 
 def _sweep(
@@ -108,6 +113,7 @@ def _sweep(
     jobs: int | None,
     *,
     fresh: bool,
+    wait: bool,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
@@ -117,7 +123,16 @@ def _sweep(
 
     def tune_cell(workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> TuneRecord:
         cell_progress = False if lanes else shown  # cells tuned at the same time would mix their lines
-        return run(cached.tune, workload, settings, cell_progress, fresh=fresh, cancelled=cancelled)
+        return run(
+            cached.tune,
+            workload,
+            settings,
+            cell_progress,
+            fresh=fresh,
+            cancelled=cancelled,
+            wait=wait,
+            known=cached.known,
+        )
 
     for event in sweeping.sweep(title, cells, tune_cell, lanes):
         label = f"cell {event.index + 1} of {len(cells)}: {wording.cell_label(event.cell.values)}"

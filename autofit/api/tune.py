@@ -45,6 +45,7 @@ def tune(
     storage: str | None = None,
     fresh: bool = False,
     launch: str = DEFAULTS.launch,
+    wait: bool = True,
     progress: bool | Progress = True,
 ) -> Result:
     """Find the fastest configuration of `fit` that fits in memory.
@@ -101,6 +102,7 @@ def tune(
         storage: Optuna storage URL, or path of an SQLite file; None for a file in the user's data folder.
         fresh: whether to delete stored trials of the same request first.
         launch: how to start trials: fork (from a warm server, fast), plain (a new interpreter each), or auto.
+        wait: whether to wait for another autofit that measures on the device; otherwise that is an error.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
@@ -110,6 +112,7 @@ def tune(
     Raises:
         UsageError: an argument is wrong; nothing was trained.
         DeviceBusyError: the calling process itself holds the GPU.
+        DeviceLockedError: another autofit measures on the device, and `wait` is off.
         UserCodeError: the model or data code raised; the message contains its traceback.
         NothingFitsError: not even the smallest batch fits the limits.
         NoTrialFinishedError: no trial finished, for other reasons than memory.
@@ -117,18 +120,24 @@ def tune(
         StorageError: the trials cannot be stored.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished trials are kept.
     """
-    arguments = {name: value for name, value in locals().items() if name not in ("fresh", "progress")}
-    return _tune(*parse(arguments), progress, fresh=fresh)
+    arguments = {name: value for name, value in locals().items() if name not in ("fresh", "wait", "progress")}
+    return _tune(*parse(arguments), progress, fresh=fresh, wait=wait)
 
 
 def tune_file(
-    path: str | os.PathLike[str], *, fresh: bool = False, progress: bool | Progress = True, **overrides: Any
+    path: str | os.PathLike[str],
+    *,
+    fresh: bool = False,
+    wait: bool = True,
+    progress: bool | Progress = True,
+    **overrides: Any,
 ) -> Result:
     """Run the tune that a YAML file describes; see `tune`.
 
     Args:
         path: path of the file.
         fresh: as for `tune`.
+        wait: as for `tune`.
         progress: as for `tune`.
         overrides: arguments of `tune` that take precedence over the file.
 
@@ -140,13 +149,13 @@ def tune_file(
         AutofitError: as for `tune`.
     """
     with load.placing_errors(path, overrides):
-        return _tune(*parse({**load.load(path), **overrides}), progress, fresh=fresh)
+        return _tune(*parse({**load.load(path), **overrides}), progress, fresh=fresh, wait=wait)
 
 
-def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool) -> Result:
+def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool, wait: bool) -> Result:
     """Tune; without a `Progress` of the caller's, print a summary of the result at the end."""
     shown = progress_of(progress)
-    result = Result.of(run(cached.tune, workload, settings, shown, fresh=fresh))
+    result = Result.of(run(cached.tune, workload, settings, shown, fresh=fresh, wait=wait, known=cached.known))
     if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself
         shown.summarise(result)
     return result

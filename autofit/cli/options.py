@@ -17,6 +17,10 @@ Storage = Annotated[
     typer.Option(help="Trial storage: sqlite:///FILE, postgresql://…, journal:FILE, or the path of an SQLite file."),
 ]
 Launch = Annotated[str | None, typer.Option(help="How to start a trial's process: auto, fork or plain.")]
+Wait = Annotated[
+    bool,
+    typer.Option("--wait/--no-wait", help="Wait for another autofit that measures on the device, or end with an error."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result without progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from autofit import api
 from autofit.api.result import SweepResult
 from autofit.cli.exit import reporting_errors, require_writable
-from autofit.cli.options import Launch, Quiet, Storage, overrides
+from autofit.cli.options import Launch, Quiet, Storage, Wait, overrides
 from autofit.errors import UsageError
 from autofit.records.units import counted
 from autofit.report.console.progress import Progress
@@ -29,6 +29,7 @@ def sweep(
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Tune every cell again, or resume an earlier run.")
     ] = False,
+    wait: Wait = True,
     quiet: Quiet = False,
     launch: Launch = None,
 ) -> None:
@@ -57,6 +58,7 @@ def sweep(
             file,
             jobs=_jobs(jobs),
             fresh=fresh,
+            wait=wait,
             progress=Progress(console, quiet=quiet),
             save=save,
             **overrides(storage=storage, launch=launch),

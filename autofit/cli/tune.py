@@ -10,7 +10,7 @@ from rich.console import Console
 
 from autofit import api
 from autofit.cli.exit import reporting_errors, require_writable
-from autofit.cli.options import File, Launch, Quiet, Storage, overrides
+from autofit.cli.options import File, Launch, Quiet, Storage, Wait, overrides
 from autofit.errors import TuneError
 from autofit.records.units import counted
 from autofit.report.console.progress import Progress
@@ -23,6 +23,7 @@ def tune(
     output: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
     storage: Storage = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the stored trials of this tune first.")] = False,
+    wait: Wait = True,
     quiet: Quiet = False,
     launch: Launch = None,
 ) -> None:
@@ -39,7 +40,9 @@ def tune(
     with reporting_errors(kept):
         require_writable("--output", output)
         try:
-            result = api.tune_file(file, fresh=fresh, progress=progress, **overrides(storage=storage, launch=launch))
+            result = api.tune_file(
+                file, fresh=fresh, wait=wait, progress=progress, **overrides(storage=storage, launch=launch)
+            )
         except TuneError as error:
             if output is not None and error.tune is not None:
                 result_files.save(error.tune, output)

@@ -26,16 +26,26 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
         NothingFitsError: not even the smallest batch fits, now or in an earlier tune under no smaller limits.
         AutofitError: as `tuner.tune`.
     """
-    cached = stored_result(request)
-    if cached is not None:
-        emit(Notice(origin(cached)))
-    if isinstance(cached, TuneRecord):
-        return cached
-    if cached is not None:
-        raise _nothing_fits(cached)
+    stored = known(request, emit)
+    if stored is not None:
+        return stored
     from autofit.tuning import tuner  # loads Optuna and SciPy, which takes a second
 
     return tuner.tune(request, launcher, emit)
+
+
+def known(request: TuneRequest, emit: Emit) -> TuneRecord | None:
+    """Return the stored result of a request if it is still valid.
+
+    Raises:
+        NothingFitsError: that nothing fits is what is stored.
+    """
+    stored = stored_result(request)
+    if stored is not None:
+        emit(Notice(origin(stored)))
+    if isinstance(stored, FailedTune):
+        raise _nothing_fits(stored)
+    return stored
 
 
 def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:

@@ -16,7 +16,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autofit.errors import AutofitError, DeviceBusyError, StorageError, TrialProcessError, TuneError, UsageError
+from autofit.errors import (
+    AutofitError,
+    DeviceBusyError,
+    DeviceLockedError,
+    StorageError,
+    TrialProcessError,
+    TuneError,
+    UsageError,
+)
 from autofit.machine.host import detect
 from autofit.records.machine import Device
 from autofit.records.result import FailedTune, TuneRecord
@@ -24,7 +32,7 @@ from autofit.records.sweep import Cell, SweepRecord
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
-_FATAL_ERRORS = (DeviceBusyError, StorageError, TrialProcessError)
+_FATAL_ERRORS = (DeviceBusyError, DeviceLockedError, StorageError, TrialProcessError)
 """Errors that stop the whole sweep: the next cell would fail with them, too."""
 
 _ANY_GPU = ("auto", "gpu")
@@ -113,7 +121,7 @@ def sweep(
         lanes: devices for cells at the same time; cells that name the CPU or one GPU follow one by one.
 
     Raises:
-        DeviceBusyError, StorageError, TrialProcessError: nothing can be tuned.
+        DeviceBusyError, DeviceLockedError, StorageError, TrialProcessError: nothing can be tuned.
         KeyboardInterrupt: passed on, after all processes are ended.
     """
     running = _Sweep(title, [cell.values for cell in cells])

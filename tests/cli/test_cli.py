@@ -1,6 +1,7 @@
 """The commands, run as a user runs them: real trials, exit codes, files and messages."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autofit.machine.device_lock import DeviceLock
 from tests.trial.test_lifetime import alive, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,6 +220,26 @@ def test_a_tune_that_is_ended_leaves_no_process_and_resumes(autofit, tmp_path, s
     assert re.search(r"\b1 trial\b", resumed.stdout)
     assert resumed.stdout.count("chosen: batch 32") == 3
     assert len(json.loads((tmp_path / "result.json").read_text())["trials"]) == 1
+
+
+def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tuned, tmp_path):
+    write(tmp_path, WORKLOAD + "Cases\n" + SMALL)
+    with DeviceLock(None, "their_model with their_data") as theirs:
+        assert theirs.acquire()
+        refused = autofit("tune", "tune.yaml", "--no-wait")
+        assert refused.returncode == 1
+        assert f"pid {os.getpid()}, their_model with their_data, since" in refused.stderr
+        stored = subprocess.run(
+            [AUTOFIT, "tune", "tune.yaml", "--quiet"], cwd=tuned[0], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert stored.returncode == 0
+        waiting = subprocess.Popen(
+            [AUTOFIT, "tune", "tune.yaml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert waiting.stdout.readline().startswith("waiting until the CPU is free")
+    assert waiting.stdout.readline().startswith("waited ")
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=20)
 
 
 SCRIPT = """
