@@ -6,15 +6,15 @@ import contextlib
 import difflib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
 from autofit import backends
 from autofit.errors import CancelledError, DeviceLockedError, UsageError
-from autofit.machine import gpus, host, limits
+from autofit.machine import gpus, host, limits, load
 from autofit.machine.device_lock import DeviceLock
-from autofit.records.events import Activity, Emit, Notice
+from autofit.records.events import Activity, Emit, Event, Notice
 from autofit.records.machine import Device, Machine
 from autofit.records.units import format_seconds
 from autofit.report.console.progress import Progress
@@ -97,20 +97,49 @@ def run(
     device, shown = _detected(settings)[1], progress_of(progress)
     cancelled = cancelled or threading.Event()
     with DeviceLock(device, _purpose(workload)) as lock:
-        if not lock.acquire():
-            # while somebody else has the GPU's memory, no limit may be right
-            with contextlib.suppress(*([UsageError] if device else [])), shown:
-                stored = None if known is None else known(build_request(workload, settings, fresh=fresh), shown.show)
-                if stored is not None:
-                    return stored
+        is_free = lock.acquire()
+        # while somebody else has the GPU's memory, no limit may be right
+        with contextlib.suppress(*([] if is_free or device is None else [UsageError])):
+            request = build_request(workload, settings, fresh=fresh)
+            if known is not None and (stored := _announced(known, request, shown)) is not None:
+                return stored
+        if not is_free:
             name = device.name if device else "CPU"
             if not wait:
                 raise DeviceLockedError(name, lock.holder())
             with shown:
                 _wait_for(lock, name, shown.show, cancelled)
-        request = build_request(workload, settings, fresh=fresh)
+            request = build_request(workload, settings, fresh=fresh)
         with ProcessLauncher(workload, request.device, settings.launch, cancelled) as launcher, shown:
+            for text in _other_work(request.device):
+                shown.show(Notice(text))
             return engine(request, launcher, shown.show)
+
+
+def _announced(
+    known: Callable[[TuneRequest, Emit], Returned | None], request: TuneRequest, shown: Progress
+) -> Returned | None:
+    """Return what is known, and show its events only if it is."""
+    events: list[Event] = []
+    try:
+        return known(request, events.append)
+    finally:
+        if events:
+            with shown:
+                for event in events:
+                    shown.show(event)
+
+
+def _other_work(device: Device | None) -> Iterator[str]:
+    """What disturbs the measurement before it has begun."""
+    if device is not None and device.held_by:
+        yield (
+            f"others use {device.name}, too: {', '.join(device.held_by)}. If they compute, rates are lower than on a free "
+            "GPU; if they take more memory, trials run out of it"
+        )
+    work = load.other_work()
+    if work is not None:
+        yield f"{work}: rates will be lower than on an idle machine, and less certain. End it first if you can"
 
 
 def run_beside(

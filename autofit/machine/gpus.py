@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pynvml
 
 from autofit.errors import DeviceBusyError, UsageError
-from autofit.machine import frameworks
+from autofit.machine import frameworks, nvml
 from autofit.records.machine import Device, Machine
-from autofit.records.units import format_bytes
 
 _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
 _DEVICE_FILE = Path("/dev/nvidia0")
@@ -38,14 +35,14 @@ def choose_device(machine: Machine, device: str) -> Device | None:
     """Return the accelerator that `device` (auto, cpu, gpu or gpu:N) selects; None for the CPU.
 
     Raises:
-        UsageError: the name is unknown, there is no such GPU, or only a MIG slice is visible.
+        UsageError: the name is unknown, there is no such GPU, or one that the driver does not describe.
     """
     if device == "cpu":
         return None
     if not machine.devices and (part := mig_slice(os.environ)) is not None:
         raise UsageError(
-            f"{device!r}: {_VISIBLE} names {part}: MIG slices are not supported yet; set device: cpu, or name the "
-            "whole GPU in it",
+            f"{device!r}: {_VISIBLE} names {part}, a MIG slice that the driver does not report; name one that "
+            "nvidia-smi -L lists, or write cpu",
             key="device",
         )
     if device == "auto" and not machine.devices:
@@ -97,10 +94,10 @@ def require_free(device: Device) -> None:
     Raises:
         DeviceBusyError: it holds some.
     """
-    with _driver() as available:
+    with nvml.opened() as available:
         if not available:
             return
-        held, used = _bytes_by_pid(device), _total_used(device)
+        held, used = nvml.bytes_by_pid(device), nvml.total_used(device)
     own = held.get(os.getpid())
     if own or frameworks.on_gpu() is not None:
         raise DeviceBusyError(device.name, own or None)
@@ -115,11 +112,11 @@ def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int |
 
     A figure that the driver does not report is None; in a container it may not report single processes, or with 0 bytes.
     """
-    with _driver() as available:
+    with nvml.opened() as available:
         if not available:
             return None, None
-        own = [size for pid, size in _bytes_by_pid(device).items() if pid in pids]
-        return _total_used(device), sum(own) or None
+        own = [size for pid, size in nvml.bytes_by_pid(device).items() if pid in pids]
+        return nvml.total_used(device), sum(own) or None
 
 
 def nvidia_devices() -> tuple[Device, ...]:
@@ -130,7 +127,7 @@ def nvidia_devices() -> tuple[Device, ...]:
 def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in its order (with `hidden`, all, in the driver's)."""
     named = None if hidden else os.environ.get(_VISIBLE)
-    with _driver() as available:
+    with nvml.opened() as available:
         devices = _all() if available else ()
     return devices if named is None else _visible(devices, named)
 
@@ -148,7 +145,8 @@ def _visible(devices: tuple[Device | UnreadDevice, ...], named: str) -> tuple[De
     """
     chosen: list[Device | UnreadDevice] = []
     for entry in (part.strip() for part in named.split(",")):
-        matches = [d for d in devices if str(d.index) == entry or (entry.startswith("GPU-") and d.uuid.startswith(entry))]
+        is_name = entry.startswith(("GPU-", "MIG-"))
+        matches = [d for d in devices if str(d.index) == entry or (is_name and d.uuid.startswith(entry))]
         if not matches:
             break
         chosen.append(matches[0])
@@ -156,80 +154,21 @@ def _visible(devices: tuple[Device | UnreadDevice, ...], named: str) -> tuple[De
 
 
 def _all() -> tuple[Device | UnreadDevice, ...]:
-    try:
-        driver, count = str(pynvml.nvmlSystemGetDriverVersion()), pynvml.nvmlDeviceGetCount()
-    except pynvml.NVMLError:
-        return ()
-    return tuple(_read(index, driver) for index in range(count))
+    driver = nvml.driver_version()
+    return tuple(_read(index, handle, error, driver) for index, (handle, error) in enumerate(nvml.handles()))
 
 
-def _read(index: int, driver: str) -> Device | UnreadDevice:
+def _read(index: int, handle: Any, error: pynvml.NVMLError | None, driver: str) -> Device | UnreadDevice:
     name, uuid = "an NVIDIA GPU", ""
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        if error is not None:
+            raise error
         name, uuid = str(pynvml.nvmlDeviceGetName(handle)), str(pynvml.nvmlDeviceGetUUID(handle))
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    except pynvml.NVMLError as error:
-        return UnreadDevice(index, name, uuid, str(error), int(error.value))
-    held_by = tuple(f"{_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
-    return Device(index, name, uuid, int(memory.total), int(memory.free), held_by, driver, _compute_capability(handle))
-
-
-def _compute_capability(handle: Any) -> tuple[int, int] | None:
-    try:
-        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-    except pynvml.NVMLError:
-        return None
-    return int(major), int(minor)
-
-
-@contextlib.contextmanager
-def _driver() -> Iterator[bool]:
-    """Open NVML, the driver's query library, for the block; yield False where there is none."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-
-
-def _handle(device: Device) -> Any:
-    return pynvml.nvmlDeviceGetHandleByUUID(device.uuid)
-
-
-def _total_used(device: Device) -> int | None:
-    try:
-        return int(pynvml.nvmlDeviceGetMemoryInfo(_handle(device)).used)
-    except pynvml.NVMLError:
-        return None
-
-
-def _bytes_by_pid(device: Device) -> dict[int, int]:
-    try:
-        return _processes(_handle(device))
-    except pynvml.NVMLError:
-        return {}
-
-
-def _processes(handle: Any) -> dict[int, int]:
-    """Return the bytes that each process holds, by pid; empty where the driver reports none."""
-    try:
-        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except pynvml.NVMLError:
-        return {}
-    return {int(process.pid): int(process.usedGpuMemory or 0) for process in processes}
-
-
-def _name(pid: int) -> str:
-    try:
-        return f"{psutil.Process(pid).name()} (pid {pid})"
-    except psutil.Error:
-        return f"pid {pid}"
+    except pynvml.NVMLError as problem:
+        return UnreadDevice(index, name, uuid, str(problem), int(problem.value))
+    capability = nvml.compute_capability(handle)
+    return Device(index, name, uuid, int(memory.total), int(memory.free), nvml.holders(handle), driver, capability)
 
 
 def _links(folder: Path) -> list[Path]:

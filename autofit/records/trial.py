@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autofit.records.conditions import Conditions
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.units import counted
 
@@ -131,7 +132,8 @@ class Measurement:
     for the trial's processes, context and libraries included; `allocator_fallbacks` counts the algorithms that the backend
     gave up because their workspace did not fit. `queued_batches` is the number of batches ready or in the making when the
     queue was full. `storage_bytes_per_second` was read from storage during the timed run: near 0 when the page cache held
-    the data. `started_at` is in seconds since 1970 (UTC); `phase_seconds` is the time spent in each phase.
+    the data. `started_at` is in seconds since 1970 (UTC); `phase_seconds` is the time spent in each phase;
+    `conditions` are those in which the rate was timed.
     """
 
     outcome: Outcome
@@ -153,6 +155,7 @@ class Measurement:
     storage_bytes_per_second: float | None = None
     started_at: float | None = None
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    conditions: Conditions | None = None
     traceback: str | None = None
 
     @property

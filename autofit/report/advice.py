@@ -1,4 +1,4 @@
-"""A result explained in sentences: bottleneck, learning rate, updates and last batch of an epoch, reliable rates or not."""
+"""A result explained in sentences: bottleneck, learning rate, updates and last batch of an epoch, how sure the rates are."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
     """Sentences by subject, the most important first."""
     sentences = {
         "noise": _noise(record),
+        "other work": _other_work(record),
         "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
         "updates": updates_sentence(record),
@@ -177,6 +178,23 @@ def _epoch(record: TuneRecord) -> str:
         return text
     text += f", the last of {counted(last, 'sample')}"
     return f"{text}, for which XLA compiles once more" if record.description.jit_compile else text
+
+
+def _other_work(record: TuneRecord) -> str:
+    """What other work the runs were timed beside, and what held the GPU's clock back."""
+    timed = [(trial, trial.measurement.conditions) for trial in (*record.searched, *record.runs)]
+    disturbed = [conditions for _, conditions in timed if conditions is not None and conditions.is_disturbed]
+    throttles = sorted({reason for _, conditions in timed if conditions is not None for reason in conditions.throttles})
+    sentences = []
+    if disturbed:
+        worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)
+        sentences.append(
+            f"{len(disturbed)} of {counted(len(timed), 'run')} were timed beside other work (at most, {worst.other_work}): "
+            "rates are lower than on an idle machine, and gains less certain"
+        )
+    if throttles:
+        sentences.append(f"the GPU lowered its clock while rates were timed ({', '.join(throttles)})")
+    return ". ".join(sentences)
 
 
 def _page_cache(record: TuneRecord) -> str:

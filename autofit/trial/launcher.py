@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -17,7 +18,7 @@ from typing import Protocol
 
 from autofit import backends
 from autofit.errors import CancelledError, UsageError
-from autofit.machine import host
+from autofit.machine import host, nvml
 from autofit.records.machine import Device
 from autofit.records.states import FailureKind
 from autofit.records.trial import Description, Measurement, TrialSpec
@@ -69,6 +70,9 @@ class ProcessLauncher:
         self._device, self._backend, self._workload = device, backends.current(), workload
         self._cancelled = cancelled or threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="autofit-"))
+        self._driver = contextlib.ExitStack()
+        if device is not None:  # while this is open, no trial waits for the driver to wake up
+            self._driver.enter_context(nvml.opened())
         self._server: ServerConnection | None = None
         self._trial_count, self._patience = 0, Patience()
 
@@ -143,6 +147,7 @@ class ProcessLauncher:
             failure=received.failure,
             stopped=stopped,
             pause_seconds=watcher.pause_seconds,
+            conditions=watcher.conditions,
             last_host_bytes=watcher.last_bytes,
             peak_host_bytes=watcher.peak_bytes,
             host_peak_bytes_by_phase=watcher.peak_by_phase,
@@ -191,6 +196,7 @@ class ProcessLauncher:
     def close(self) -> None:
         """End the server and every trial below it, and remove the folder."""
         self._stop_server()
+        self._driver.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _stop_server(self) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from autofit.backends.protocol import Backend
+from autofit.records.conditions import Conditions
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.records.units import format_bytes, format_seconds, signal_name
@@ -25,6 +26,7 @@ _NOISE = re.compile(  # the allocator's inventory
 )
 _HOST_OOM_LINES = re.compile(
     r"std::bad_alloc|MemoryError|Cannot allocate memory|No space left on device.*(/dev/shm|torch_)"
+    r"|[Ff]ailed to allocate pinned host memory"
 )
 _FULL_BYTES = 2**20  # /dev/shm with less free space than this is full
 _NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree above it that is killed from outside counts as out of memory
@@ -51,6 +53,7 @@ class TrialEnd:
     driver_peak_bytes: int | None = None
     started_at: float | None = None
     phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
+    conditions: Conditions | None = None
     pause_seconds: float = 0.0
     """For how long its processes had done nothing when it ended."""
     least_shared_memory_bytes: int | None = None
@@ -104,6 +107,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         allocator_fallbacks=len(backend.fallback_lines.findall(end.log)),
         started_at=end.started_at,
         phase_seconds={str(phase): seconds for phase, seconds in end.phase_seconds.items()},
+        conditions=end.conditions,
         traceback=end.failure.traceback if end.failure is not None and outcome is Outcome.ERROR else None,
         **readings,
     )

@@ -24,14 +24,17 @@ import psutil
 
 from autofit.machine import gpus, host
 from autofit.machine.process_memory import ProcessMemory
+from autofit.records.conditions import Conditions
 from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
 from autofit.trial.pauses import Pauses
+from autofit.trial.timed_conditions import TimedConditions
 
 _TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
 _PSS_SECONDS = 0.25  # least time between two readings far from the limit
 _PSS_DUTY = 0.05  # share of a core that reading PSS may take far from the limit
 _RETRY_SECONDS = 10.0  # for which an allocator waits before it fails (AllocatorRetry of TensorFlow): no hang of the step
+_DEVICE_SECONDS = 1.0  # between two questions to the GPU's driver
 _END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
 
 
@@ -77,7 +80,8 @@ class Watcher:
         self.peak_by_phase: dict[Phase, int] = {}
         self._seconds_by_phase: dict[Phase, float] = {}
         self.least_shared_memory_bytes = host.shared_memory()[1]
-        self._device = device
+        self._timed = TimedConditions()
+        self._device, self._device_due = device, 0.0
         self._device_used_before = gpus.used_bytes(device, ())[0] if device else None
         self.driver_peak_bytes: int | None = None
 
@@ -85,6 +89,11 @@ class Watcher:
     def peak_bytes(self) -> int:
         """The highest ΣPSS of the phases that count."""
         return max((size for phase, size in self.peak_by_phase.items() if phase.counts), default=0)
+
+    @property
+    def conditions(self) -> Conditions | None:
+        """The conditions in which the rate was timed; None if it was not."""
+        return self._timed.conditions()
 
     @property
     def seconds_by_phase(self) -> dict[Phase, float]:
@@ -95,6 +104,7 @@ class Watcher:
     def enter(self, phase: Phase) -> None:
         """Begin a phase; the present use counts for it, and what was used since the last reading for the one before."""
         self._seconds_by_phase = self.seconds_by_phase
+        self._timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
         ended, self.phase, self._phase_began = self.phase, phase, time.monotonic()
         self._read(ended)
 
@@ -110,6 +120,10 @@ class Watcher:
                 self._tree = [self._root, *self._root.children(recursive=True)]
             self._tree_due = now + _TREE_SECONDS
             self.pause_seconds = self.pauses.read(self._tree, now)
+            self._timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
+        if self._device is not None and now >= self._device_due:
+            self._read_device(self._device)
+            self._device_due = now + _DEVICE_SECONDS
         is_within = self.last_bytes <= self._limit  # else the phase that has just ended was beyond it
         if is_within and (now >= self._pss_due or self.last_bytes + self._growth_bytes() > self._limit):
             self._read()
@@ -143,12 +157,16 @@ class Watcher:
         for phase, size in ((between, total + unseen), (self.phase, total)):
             self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
         self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, host.shared_memory()[1])
-        if self._device is not None:
-            total_used, tree_used = gpus.used_bytes(self._device, {process.pid for process in self._tree})
-            if tree_used is None and total_used is not None and self._device_used_before is not None:
-                tree_used = max(0, total_used - self._device_used_before)
-            if tree_used is not None:
-                self.driver_peak_bytes = max(self.driver_peak_bytes or 0, tree_used)
+
+    def _read_device(self, device: Device) -> None:
+        """Read what the driver counts for the tree, and the GPU's clock."""
+        total_used, tree_used = gpus.used_bytes(device, {process.pid for process in self._tree})
+        if tree_used is None and total_used is not None and self._device_used_before is not None:
+            tree_used = max(0, total_used - self._device_used_before)
+        if tree_used is not None:
+            self.driver_peak_bytes = max(self.driver_peak_bytes or 0, tree_used)
+        if self.phase is Phase.TRAINING:
+            self._timed.read_device(device, {process.pid for process in self._tree})
 
     def _growth_bytes(self) -> int:
         """Growth of RSS since the last reading: an upper bound of the growth of ΣPSS."""

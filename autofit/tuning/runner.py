@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
-from autofit.records.events import Activity, Emit
+from autofit.records.events import Activity, Emit, Notice
 from autofit.records.states import Outcome, Role, phrase_of
 from autofit.records.trial import INPUT_BOUND_RATIO, Description, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
+_MOST_REPEATS = 4  # of trials that other work disturbed, in a tune
+_REPEAT_MARGIN_RATIO = 1.5  # of the seconds that the trial took, left before its deadline
 _PROMISING_RATIO = 0.9  # of the best rate: a config that is clearly below it is not measured further
 
 
@@ -28,6 +30,7 @@ class TrialRunner:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self.request, self.budget, self.emit = request, Budget(request.settings), emit
         self._launcher = launcher
+        self._repeats_left, self._has_said = _MOST_REPEATS, False
 
     def describe(
         self, config: FitConfig, *, batch_sizes: tuple[int, ...] = (), compile_all: bool = False, note: str = ""
@@ -86,6 +89,35 @@ class TrialRunner:
         )
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
+        """Measure a config; once more if other work disturbed it, as long as that helps."""
+        result = self._run_once(spec, activity)
+        if result.conditions is None or not result.conditions.is_disturbed:
+            return result
+        work = result.conditions.other_work
+        left_seconds = spec.deadline_seconds - result.seconds
+        if not self._repeats_left or left_seconds < _REPEAT_MARGIN_RATIO * result.seconds:
+            self._say_once(
+                f"{work} while {spec.config} was timed: rates are lower than on an idle machine, and less certain"
+            )
+            return result
+        self._repeats_left -= 1
+        self.emit(Notice(f"{work} while {spec.config} was timed: it is measured again"))
+        again = self._run_once(replace(spec, deadline_seconds=left_seconds), activity)
+        if again.outcome is Outcome.TIMEOUT:
+            return result
+        if again.conditions is not None and again.conditions.is_disturbed:
+            self._repeats_left = 0  # it does not pass
+            self._say_once(
+                f"{again.conditions.other_work} again: rates are lower than on an idle machine, and less certain"
+            )
+        return again
+
+    def _say_once(self, disturbance: str) -> None:
+        if not self._has_said:
+            self.emit(Notice(disturbance))
+        self._has_said = True
+
+    def _run_once(self, spec: TrialSpec, activity: Activity) -> Measurement:
         result = self._run(spec, activity)
         assert isinstance(result, Measurement), "only a describing trial returns a description"
         return result

@@ -26,7 +26,7 @@ _INSTALL = f"Run {install_command('gpu')}."
 _OTHERWISE = "or set device: gpu:N or device: cpu"
 _UNREAD = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: "Set device: gpu:N or device: cpu; GPUs with shared memory are not supported yet.",
-    pynvml.NVML_ERROR_NO_PERMISSION: f"Give the container a whole GPU, not a MIG slice, {_OTHERWISE}.",
+    pynvml.NVML_ERROR_NO_PERMISSION: f"Name a MIG slice in CUDA_VISIBLE_DEVICES, {_OTHERWISE}.",
     pynvml.NVML_ERROR_GPU_IS_LOST: f"Restart the machine, {_OTHERWISE}.",
 }
 
@@ -71,8 +71,8 @@ def driver(
     elif not visible and (part := mig_slice(environment)) is not None:
         yield problem(
             "gpu",
-            f"CUDA_VISIBLE_DEVICES names {part}: MIG slices are not supported yet",
-            "Set device: cpu, or name a whole GPU in CUDA_VISIBLE_DEVICES.",
+            f"CUDA_VISIBLE_DEVICES names {part}, a MIG slice that the driver does not report",
+            "Name one that nvidia-smi -L lists, or set device: cpu.",
         )
     elif not visible:
         yield warning(

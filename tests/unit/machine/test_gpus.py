@@ -187,9 +187,52 @@ def test_a_driver_that_tells_nothing_has_no_gpus(driver, monkeypatch):
     def unknown():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
 
-    for name in ("nvmlSystemGetDriverVersion", "nvmlShutdown"):
+    for name in ("nvmlSystemGetDriverVersion", "nvmlDeviceGetCount", "nvmlShutdown"):
         monkeypatch.setattr(pynvml, name, unknown)
     assert gpus.survey() == ()
+
+
+@pytest.fixture
+def divided(driver, monkeypatch):
+    """Two slices of 5 GiB; a container may not read the memory of the whole GPU."""
+    sizes = {"slice 0": 5 * GIB, "slice 1": 5 * GIB}
+
+    def memory(handle):
+        if handle not in sizes:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+        return made_of(total=sizes[handle], used=GIB, free=sizes[handle] - GIB)
+
+    def slice_of(handle, index):
+        if index >= len(sizes):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return f"slice {index}"
+
+    answers = {
+        "nvmlDeviceGetMigMode": lambda handle: [pynvml.NVML_DEVICE_MIG_ENABLE] * 2,
+        "nvmlDeviceGetMaxMigDeviceCount": lambda handle: 7,
+        "nvmlDeviceGetMemoryInfo": memory,
+        "nvmlDeviceGetUUID": lambda handle: f"MIG-{handle[-1]}af0",
+        "nvmlDeviceGetName": lambda handle: "NVIDIA A100 MIG 1g.5gb",
+        "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": lambda handle: 0,
+        "nvmlDeviceGetMigDeviceHandleByIndex": slice_of,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, name, answer)
+    refuse(monkeypatch, pynvml.NVML_ERROR_NOT_FOUND, "nvmlDeviceGetCudaComputeCapability", handles=tuple(sizes))
+
+
+@pytest.mark.parametrize(
+    ("named", "uuids"), [(None, ["MIG-0af0", "MIG-1af0"]), ("MIG-1a", ["MIG-1af0"]), ("1", ["MIG-1af0"])]
+)
+def test_slices_of_a_gpu_are_devices_of_their_own(divided, monkeypatch, named, uuids):
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    visible = gpus.nvidia_devices()
+    assert [device.uuid for device in visible] == uuids
+    assert {(device.total_bytes, device.free_bytes, device.compute_capability) for device in visible} == {
+        (5 * GIB, 4 * GIB, (7, 5))
+    }
+    assert gpus.choose_device(replace(HERE, devices=visible), "auto").uuid == uuids[0]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +268,7 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(driver, monkeypatch, name
 def test_a_slice_of_a_gpu_is_refused_and_not_taken_for_no_gpu(driver, monkeypatch, device):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-4d2e, MIG-5f3a")
     here = replace(HERE, devices=gpus.nvidia_devices())
-    with pytest.raises(UsageError, match="MIG-4d2e: MIG slices are not supported"):
+    with pytest.raises(UsageError, match="names MIG-4d2e, a MIG slice that the driver does not report"):
         gpus.choose_device(here, device)
     assert gpus.choose_device(here, "cpu") is None
 

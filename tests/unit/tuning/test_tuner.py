@@ -10,12 +10,14 @@ import pytest
 from rich.console import Console
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
+from autofit.records.conditions import Conditions
 from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.machine import Device
 from autofit.records.result import DataForm, Usage
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import Description, Evidence, FitConfig, Footprint, Limits, Measurement, Trial, TrialSpec
 from autofit.report import choice, snippet
+from autofit.report.advice import advice
 from autofit.report.console.summary import print_trials, summarise
 from autofit.report.html import content, page, timeline, tradeoff_plots, trial_table
 from autofit.search import selection
@@ -830,3 +832,40 @@ def test_with_no_other_knob_there_is_nothing_to_tune_and_the_reason_is_given(tmp
     launcher = OfOneSize(32, batch_size="batch_size")
     with pytest.raises(UsageError, match=r"nothing to tune: your code fails with batches of .* and runs with 32"):
         collect(tune, make_request(tmp_path), launcher)
+
+
+QUIET, BUSY = Conditions(2, 0.0, 0.5), Conditions(2, 1.1, 0.0)
+
+
+class BesideOtherWork(FakeLauncher):
+    """Other work runs beside the trials of these numbers, and slows them down."""
+
+    def __init__(self, disturbed):
+        super().__init__()
+        self.disturbed = disturbed
+
+    def measure(self, spec):
+        number = sum(spec.role != "describe" for spec in self.specs) - 1
+        result = super().measure(spec)
+        if number not in self.disturbed:
+            return replace(result, conditions=QUIET)
+        return replace(result, samples_per_second=0.6 * result.samples_per_second, conditions=BUSY)
+
+
+def test_what_other_work_disturbed_is_measured_again(tmp_path):
+    events, record = collect(tune, make_request(tmp_path), BesideOtherWork({1, 7}))
+    _, undisturbed = collect(tune, make_request(tmp_path / "b"), FakeLauncher())
+    said = [event.text for event in events if isinstance(event, Notice)]
+    assert [text.endswith("it is measured again") for text in said] == [True, True]
+    assert record.config == undisturbed.config
+    assert all(trial.measurement.conditions == QUIET for trial in (*record.searched, *record.runs))
+
+
+def test_other_work_that_does_not_pass_is_said_once(tmp_path):
+    launcher = BesideOtherWork(range(100))
+    events, record = collect(tune, make_request(tmp_path), launcher)
+    said = [event.text for event in events if isinstance(event, Notice)]
+    assert len(said) == 2
+    assert "other processes used 1.1 of 2 cores again" in said[1]
+    assert len(launcher.specs) == 1 + len(record.searched) + len(record.runs) + 1
+    assert "timed beside other work" in advice(record)["other work"]

@@ -1,0 +1,145 @@
+"""NVML, the NVIDIA driver's query library: one reading a function, None where the driver does not report it.
+
+Each call opens NVML and closes it again, which counts: while one is open, the others cost nothing. Without persistence mode
+a driver initializes a GPU anew when the last of its clients has gone, which takes seconds: `opened` keeps it awake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import psutil
+import pynvml
+
+from autofit.records.machine import Device
+from autofit.records.units import format_bytes
+
+Reading = TypeVar("Reading")
+
+_THROTTLES = {  # NVML's reasons for a lower clock that a load causes, by bit
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "temperature",
+    0x40: "temperature",
+    0x80: "power supply",
+}
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[bool]:
+    """Open NVML for the block; yield False where there is none."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def reading(query: Callable[..., Reading], *arguments: Any) -> Reading | None:
+    """What a query of NVML answers; None where it does not."""
+    try:
+        return query(*arguments)
+    except (pynvml.NVMLError, AttributeError):  # a library that is older than the query
+        return None
+
+
+def driver_version() -> str:
+    """The version of the driver; empty where it is not reported."""
+    return str(reading(pynvml.nvmlSystemGetDriverVersion) or "")
+
+
+def handles() -> Iterator[tuple[Any, pynvml.NVMLError | None]]:
+    """The devices that CUDA can use: the handle of each, or the error that the driver gave instead.
+
+    Of a GPU that is divided into MIG slices, those.
+    """
+    for index in range(reading(pynvml.nvmlDeviceGetCount) or 0):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        except pynvml.NVMLError as error:
+            yield None, error
+            continue
+        slices = list(_slices(handle))
+        for each in slices or [handle]:
+            yield each, None
+
+
+def _slices(handle: Any) -> Iterator[Any]:
+    """The MIG slices of a GPU; none where it is not divided."""
+    mode = reading(pynvml.nvmlDeviceGetMigMode, handle)
+    if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return
+    for index in range(reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        found = reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        if found is not None:
+            yield found
+
+
+def compute_capability(handle: Any) -> tuple[int, int] | None:
+    """The generation of a GPU, or of that of a slice."""
+    whole = reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
+    pair = reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
+    return None if pair is None else (int(pair[0]), int(pair[1]))
+
+
+def holders(handle: Any) -> tuple[str, ...]:
+    """The processes that hold a GPU's memory, for people."""
+    return tuple(f"{_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
+
+
+def total_used(device: Device) -> int | None:
+    """The memory in use, bytes."""
+    memory = _of(device, pynvml.nvmlDeviceGetMemoryInfo)
+    return None if memory is None else int(memory.used)
+
+
+def bytes_by_pid(device: Device) -> dict[int, int]:
+    """The bytes that each process holds, by pid; empty where none are reported."""
+    return _of(device, _processes) or {}
+
+
+def clock_mhz(device: Device) -> int | None:
+    """The clock of the multiprocessors, MHz."""
+    clock = _of(device, pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
+    return None if clock is None else int(clock)
+
+
+def throttles(device: Device) -> frozenset[str]:
+    """Why the GPU's clock is lower now than it could be, as far as a load causes it."""
+    bits = _of(device, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
+    return frozenset(reason for bit, reason in _THROTTLES.items() if int(bits) & bit)
+
+
+def nearby_cores(device: Device, core_count: int) -> tuple[int, ...]:
+    """The numbers of the CPU cores on the GPU's own NUMA node; empty where that is not reported."""
+    words = _of(device, pynvml.nvmlDeviceGetCpuAffinity, -(-core_count // 64)) or ()
+    return tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
+
+
+def _of(device: Device, query: Callable[..., Reading], *arguments: Any) -> Reading | None:
+    """What a query answers for a device."""
+    handle = reading(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
+    return None if handle is None else reading(query, handle, *arguments)
+
+
+def _processes(handle: Any) -> dict[int, int]:
+    """The bytes that each process holds, those that compute and those that draw."""
+    held: dict[int, int] = {}
+    for query in (pynvml.nvmlDeviceGetGraphicsRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses):
+        for process in reading(query, handle) or ():
+            held[int(process.pid)] = max(int(process.usedGpuMemory or 0), held.get(int(process.pid), 0))
+    return held
+
+
+def _name(pid: int) -> str:
+    try:
+        return f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        return f"pid {pid}"

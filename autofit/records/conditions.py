@@ -1,0 +1,38 @@
+"""What went on beside a trial while its rate was timed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_BUSY_SHARE = 0.1  # of the cores: what other processes take of them shows in the rate
+_IDLE_SHARE = 0.25  # of the cores: with so much idle, nobody waits for a core
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Conditions while a rate was timed, means over that time.
+
+    `cores` are those that this process may use; `other_cores` is how many of them other processes used, those of the host
+    of a virtual machine included, and `idle_cores` how many nobody used. `clock_mhz` is the clock of a GPU's
+    multiprocessors, `throttles` why it was lower than it could be; `device_users` are other processes that held its memory.
+    None where the system or the driver does not report a figure.
+    """
+
+    cores: int
+    other_cores: float | None = None
+    idle_cores: float | None = None
+    clock_mhz: int | None = None
+    throttles: tuple[str, ...] = ()
+    device_users: int = 0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes took cores for which the trial, or its input pipeline, may have waited."""
+        if self.other_cores is None or self.idle_cores is None:
+            return False
+        return self.other_cores >= _BUSY_SHARE * self.cores and self.idle_cores < _IDLE_SHARE * self.cores
+
+    @property
+    def other_work(self) -> str:
+        """The other work, for people."""
+        return f"other processes used {self.other_cores or 0:.1f} of {self.cores} cores"

@@ -1,0 +1,55 @@
+"""Other work on the machine: a real process that uses a core is counted, and one of ours is not."""
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from autofit.machine import load
+from autofit.records.conditions import Conditions
+
+pytestmark = pytest.mark.quiet
+SECONDS = 1.0
+
+
+@pytest.fixture
+def spinning():
+    """A process that uses a core."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    yield psutil.Process(process.pid)
+    process.kill()
+    process.wait()
+
+
+def cores_between(tree):
+    before = load.CoreSeconds.read(tree)
+    time.sleep(SECONDS)
+    return load.other_and_idle_cores(before, load.CoreSeconds.read(tree))
+
+
+def test_a_core_that_another_process_uses_is_other_work_and_one_of_ours_is_not(spinning):
+    other, _ = cores_between([])
+    with_ours, _ = cores_between([spinning])
+    assert 0.8 < other < 1.4
+    assert with_ours < other - 0.6
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) > 6, reason="one busy core of many is little")
+def test_who_keeps_the_machine_busy_is_named(spinning):
+    work = load.other_work()
+    assert work is not None
+    assert f"(pid {spinning.pid})" in work
+    spinning.kill()
+    spinning.wait()
+    assert load.other_work() is None
+
+
+@pytest.mark.parametrize(
+    ("other", "idle", "is_disturbed"),
+    [(0.05, 0.0, False), (0.5, 0.1, True), (0.5, 1.2, False), (None, None, False), (1.0, None, False)],
+)
+def test_other_work_disturbs_where_no_core_is_left_over(other, idle, is_disturbed):
+    assert Conditions(2, other, idle).is_disturbed is is_disturbed
