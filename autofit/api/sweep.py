@@ -23,6 +23,11 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
+_SHARED = (
+    "cells run at the same time, each with a GPU and cores of its own; memory bandwidth, storage and power are shared, and "
+    "rates may be a little lower than alone. jobs: 1 measures one after the other"
+)
+
 
 def sweep(
     build_model: Callable[..., Any] | Reference,
@@ -117,8 +122,10 @@ def _sweep(
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    lanes = sweeping.lanes_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers())
+    lanes = sweeping.lanes_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers(), gpus.nearby_cores)
     shown = progress_of(progress)
+    if lanes:
+        shown.show(Notice(_SHARED))
     result: SweepResult | None = None
 
     def tune_cell(workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> TuneRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from autofit.records.machine import Device
@@ -43,8 +44,11 @@ class Backend(Protocol):
     suspects: re.Pattern[str]
     """Matches an error that too little device memory causes, among other things: a line of `shortage_lines` decides."""
 
-    def environment(self, device: Device | None) -> dict[str, str]:
-        """Return the variables to set before the backend is imported, so that it uses this device (None: the CPU)."""
+    def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
+        """Return the variables to set before the backend is imported, so that it uses this device (None: the CPU).
+
+        `cache` is a folder for what its processes compile.
+        """
 
     def preload(self) -> None:
         """Import the backend without running an operation."""
@@ -52,8 +56,8 @@ class Backend(Protocol):
     def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
         """Enforce the limit; called in a trial's process before its first operation."""
 
-    def problems(self, device: Device | None) -> tuple[str, ...]:
-        """Return what in the environment keeps trials on this device from being what they should be, in sentences."""
+    def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
+        """Return what keeps trials on this device, under this limit, from being what they should be, in sentences."""
 
     def pool_bytes(self, device: Device | None) -> int | None:
         """Return the device memory that a program without a limit would have of what is free now; None if unknown."""
@@ -85,7 +89,7 @@ class Backend(Protocol):
             limit_bytes: the device's limit; None without one.
             multiple_of: trace for some multiple of this batch size, from which any other is estimated; None to trace for
                 the batch's own size.
-            data_tensors: bytes of each tensor of the data, which a CPU holds beside the step.
+            data_tensors: bytes of each tensor of the data, which the device holds beside the step.
 
         Raises:
             Exception: the model's code fails when it is traced for such a batch.

@@ -119,6 +119,12 @@ def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int |
         return nvml.total_used(device), sum(own) or None
 
 
+def nearby_cores(device: Device) -> tuple[int, ...]:
+    """Return the numbers of the CPU cores on the GPU's own NUMA node; empty where the driver does not report them."""
+    with nvml.opened() as available:
+        return nvml.nearby_cores(device, os.cpu_count() or 1) if available else ()
+
+
 def nvidia_devices() -> tuple[Device, ...]:
     """Return the GPUs of `survey` that can be tuned on."""
     return tuple(device for device in survey() if isinstance(device, Device))

@@ -54,6 +54,7 @@ class Phase(Text):
     BUILDING = "building the model"
     SCANNING = "looking at the batches"
     ESTIMATING = "estimating memory"
+    FIRST_LONGEST = "first step on the longest batch"
     LONGEST_BATCH = "longest batch"
     FIRST_STEP = "first step"
     COMPUTE_ALONE = "compute alone"
@@ -69,9 +70,20 @@ class Phase(Text):
         """Whether its memory counts: the user's run has no phase in which the input pipeline runs alone."""
         return self is not Phase.INPUT_ALONE
 
+    @property
+    def is_first(self) -> bool:
+        """Whether a step of a shape runs in it for the first time, which compiles it and chooses algorithms."""
+        return self in (Phase.FIRST_STEP, Phase.FIRST_LONGEST)
+
+    @property
+    def trains(self) -> bool:
+        """Whether steps run in it that are not the first."""
+        return self in (Phase.LONGEST_BATCH, Phase.COMPUTE_ALONE, Phase.FIRST_EPOCH, Phase.TRAINING)
+
 
 _PHRASES = {
     Phase.STARTING: "while it was starting",
+    Phase.FIRST_LONGEST: "in the first step on the longest batch",
     Phase.LONGEST_BATCH: "while training on the longest batch",
     Phase.FIRST_STEP: "in the first step",
     Phase.COMPUTE_ALONE: "while the step ran alone",

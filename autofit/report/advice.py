@@ -1,4 +1,4 @@
-"""A result explained in sentences: bottleneck, learning rate, updates and last batch of an epoch, how sure the rates are."""
+"""A result explained in sentences: bottleneck, learning rate, updates and last batch of an epoch, trust in the rates."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
 from autofit.search.config_arrays import ConfigArrays, Mask
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
-_LARGEST_BATCH = 4096  # samples; larger batches are tried only where the user's space has them
+_LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger ones are tried only where the user's space has them
 _MOST_WORKERS = 16
 _QUEUES = (2, 4, 10, 32)  # batches
 
@@ -116,6 +116,7 @@ def build_space(
     max_batch_size: int | None = None,
     min_updates: int = 1,
     autotunes: bool = False,
+    on_gpu: bool = False,
 ) -> SearchSpace:
     """Build the search space of a workload whose input takes `knobs`.
 
@@ -130,6 +131,7 @@ def build_space(
         min_updates: the fewest full batches an epoch that a batch size may leave, where `sample_count` is known; the
             baseline's batch size may leave fewer. Not used with `effective_batch_size`, which decides on the updates.
         autotunes: whether the data takes AUTOTUNE for workers and queue, as `tf.data` does: a value among the defaults.
+        on_gpu: whether a GPU trains, which small models saturate only with large batches.
 
     Raises:
         UsageError: a knob does not exist, the data does not take it, or its values are illegal or empty.
@@ -149,7 +151,8 @@ def build_space(
             "nothing to tune: the data factory takes none of the knobs; "
             "give it a parameter batch_size (and workers, max_queue_size, use_multiprocessing)"
         )
-    largest = min(_LARGEST_BATCH, sample_count or _LARGEST_BATCH)
+    largest = _LARGEST_GPU_BATCH if on_gpu else _LARGEST_BATCH
+    largest = min(largest, sample_count or largest)
     workers = {1, *(2**k for k in range(1, 5)), cores}
     defaults: dict[str, Sequence[int]] = {
         "batch_size": batch_grid(1, largest),

@@ -30,6 +30,7 @@ from autofit.trial.wire import Task
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
+_COMPILED = "compiled"  # a folder, which the processes of a tune share
 _POLL_SECONDS = 0.02  # a process tree that grows by 2 GB/s grows by 40 MB between two polls
 _ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is there: XLA may compile for minutes
 
@@ -89,7 +90,7 @@ class ProcessLauncher:
             UsageError: the workload cannot be passed to another process.
         """
         for path in self._folder.iterdir():
-            if path.name != SERVER_LOG:
+            if path.name not in (SERVER_LOG, _COMPILED):
                 path.unlink()
         self._workload, self._patience = workload, Patience()
         if self._server is not None:
@@ -107,7 +108,9 @@ class ProcessLauncher:
     def _connected(self) -> ServerConnection:
         if self._server is None:
             self._workload.save(self._folder)
-            environment = {**os.environ, **self._backend.environment(self._device)}
+            compiled = self._folder / _COMPILED
+            compiled.mkdir(exist_ok=True)
+            environment = {**os.environ, **self._backend.environment(self._device, compiled)}
             self._server = ServerConnection(self._mode, self._folder, environment)
         return self._server
 

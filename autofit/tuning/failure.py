@@ -13,6 +13,7 @@ from autofit.records.units import format_seconds
 from autofit.search.space import cost
 from autofit.tuning.runner import TrialRunner
 
+_FIRST_STEPS = [phase for phase in Phase if phase.is_first]
 _LIFTED_HOST_SHARE = 0.95  # of the available RAM: the limit while the smallest config is measured
 
 
@@ -29,7 +30,7 @@ def no_result_error(
     if ooms:
         return nothing_fits_error(runner, min(ooms, key=lambda trial: cost(trial.config)))
     if jit_compile and trials and all(_ended_compiling(trial) for trial in trials):
-        seconds = _longest_phase(trials, Phase.FIRST_STEP)
+        seconds = format_seconds(max(_compiling_seconds(trial) for trial in trials))
         which = "the only trial" if len(trials) == 1 else f"each of {len(trials)} trials"
         return NoTrialFinishedError(
             f"no trial finished: XLA compiled the first step for {seconds} and longer in {which}. Raise max_trial_seconds, "
@@ -44,11 +45,11 @@ def no_result_error(
 
 def _ended_compiling(trial: Trial) -> bool:
     evidence = trial.measurement.evidence
-    return trial.measurement.outcome is Outcome.TIMEOUT and not evidence.hung and evidence.phase == Phase.FIRST_STEP
+    return trial.measurement.outcome is Outcome.TIMEOUT and not evidence.hung and evidence.phase in _FIRST_STEPS
 
 
-def _longest_phase(trials: Sequence[Trial], phase: Phase) -> str:
-    return format_seconds(max(trial.measurement.phase_seconds.get(phase, 0.0) for trial in trials))
+def _compiling_seconds(trial: Trial) -> float:
+    return max(trial.measurement.phase_seconds.get(phase, 0.0) for phase in _FIRST_STEPS)
 
 
 def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:

@@ -138,10 +138,25 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
         max_batch_size=settings.max_batch_size,
         min_updates=settings.min_updates if min_updates is None else min_updates,
         autotunes=KINDS[description.input_kind].autotunes,
+        on_gpu=request.device is not None,
     )
     if description.processes_hang and space.use_multiprocessing is not None:
         space = replace(space, use_multiprocessing=(False,))
     return space if description.fixed_batch_size is None else _of_one_size(space, description)
+
+
+def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> Notice | None:
+    """That a batch larger than any of the default space may be faster; None where something else ends the space."""
+    settings, sizes = request.settings, prepared.space.batch_size or ()
+    is_bounded = prepared.few_updates or settings.max_batch_size or settings.effective_batch_size
+    if "batch_size" in settings.space.values() or is_bounded or len(sizes) < 2 or chosen.batch_size != sizes[-1]:
+        return None
+    if sizes[-1] == _sample_count(request, prepared.description):
+        return None
+    return Notice(
+        f"batch {sizes[-1]} is the largest that is tried by default: a larger one may be faster. Write, for instance, "
+        f"batch_size: {{min: {sizes[-1]}, max: {16 * sizes[-1]}}} in space"
+    )
 
 
 def of_one_size(prepared: Prepared, failed: Trial) -> Description:

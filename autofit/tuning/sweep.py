@@ -81,13 +81,19 @@ class CellEnded:
     record: SweepRecord
 
 
-def lanes_of(jobs: int | None, gpus: Sequence[Device], cores: Sequence[int]) -> tuple[Lane, ...]:
+def lanes_of(
+    jobs: int | None,
+    gpus: Sequence[Device],
+    cores: Sequence[int],
+    nearby: Callable[[Device], Sequence[int]] = lambda device: (),
+) -> tuple[Lane, ...]:
     """The lanes of a sweep: one per GPU, each with its own cores, up to `jobs`; none if there would be only one.
 
     Args:
         jobs: largest number of cells at the same time; None for one per GPU.
         gpus: the accelerators.
         cores: numbers of the CPU cores that this process may use.
+        nearby: the numbers of the cores on a GPU's own NUMA node, as far as they are known.
 
     Raises:
         UsageError: `jobs` is larger than the number of devices.
@@ -102,11 +108,14 @@ def lanes_of(jobs: int | None, gpus: Sequence[Device], cores: Sequence[int]) -> 
     count = min(len(gpus) if jobs is None else jobs, len(cores))
     if count < 2:
         return ()
-    share = len(cores) // count
-    return tuple(
-        Lane(f"gpu:{gpu.index}", tuple(cores[index * share : (index + 1) * share]))
-        for index, gpu in enumerate(gpus[:count])
-    )
+    share, free = len(cores) // count, list(cores)
+    lanes = []
+    for gpu in gpus[:count]:
+        near = set(nearby(gpu))
+        taken = sorted(free, key=lambda core: core not in near)[:share]  # stable: in order, the near ones first
+        free = [core for core in free if core not in taken]
+        lanes.append(Lane(f"gpu:{gpu.index}", tuple(sorted(taken))))
+    return tuple(lanes)
 
 
 def sweep(

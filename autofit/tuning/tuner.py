@@ -32,6 +32,7 @@ from autofit.tuning.prepare import (
     MakeProposer,
     Prepared,
     describe,
+    edge_notice,
     frontier_proposer,
     notices,
     of_one_size,
@@ -100,6 +101,9 @@ class _Tuning:
         if recommendation is None:
             trials, earlier = study.trials(), len(earlier_trials)
             raise no_result_error(self._runner, trials, earlier, jit_compile=description.jit_compile)
+        edge = edge_notice(request, prepared, recommendation.config)
+        if edge is not None:
+            self._emit(edge)
         record = tune_records.record(request, self._log(), description, recommendation, ended)
         tune_records.store(study, request, record)
         return record

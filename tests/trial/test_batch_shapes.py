@@ -28,7 +28,7 @@ def test_the_longest_batch_is_found_among_all(texts):
 def test_a_batch_whose_usual_texts_fit_is_out_of_memory_on_the_longest(texts, play):
     measurement = play(texts, FitConfig(256, 1, 10, False), device_bytes=LIMIT)
     assert measurement.outcome is Outcome.DEVICE_OOM
-    assert measurement.evidence.phase == "longest batch"
+    assert measurement.evidence.phase == "first step on the longest batch"
 
 
 @pytest.mark.parametrize("role", ["measure", "confirm"])

@@ -16,6 +16,7 @@ import json, sys
 import keras, numpy as np, tensorflow as tf
 from autofit.backends.tensorflow.backend import TensorFlow, uses_onednn
 from autofit.backends.tensorflow.memory import loops, xla
+from autofit.backends.tensorflow.memory.shapes import Scale
 from autofit.backends.tensorflow.memory.traced_step import TracedStep
 from autofit.backends.tensorflow.memory.liveness import peak
 
@@ -89,8 +90,27 @@ def report():
     assert total is not None, "no report, or no total in it"
     assert total >= variables, (total, variables)
 
+def reserve():
+    @tf.function
+    def recurrent(x):
+        state = tf.zeros((1, 5, 11))
+        layer = tf.raw_ops.CudnnRNNV3(
+            input=x,
+            input_h=state,
+            input_c=state,
+            params=tf.zeros((1000,)),
+            sequence_lengths=tf.fill((5,), 7),
+            rnn_mode="lstm",
+        )
+        return layer.reserve_space
+
+    graph = recurrent.get_concrete_function(tf.TensorSpec((7, 5, 3))).graph
+    (layer,) = (op for op in graph.get_operations() if op.type == "CudnnRNNV3")
+    size = Scale(traced=5, batch_size=10).tensor_bytes(layer.outputs[3])
+    assert size == 6 * 7 * 10 * 11 * 4, size
+
 problems = {}
-for check in (started, onednn, loop, branches, call, gradients, optimizer, parts, report):
+for check in (started, onednn, loop, branches, call, gradients, optimizer, parts, report, reserve):
     try:
         check()
     except Exception as error:
@@ -108,6 +128,7 @@ FACTS = {
     "optimizer": ("operations of an update are not named after the optimizer", MEMORY + "graph_reader.py"),
     "parts": ("a traced step has no weights, optimizer variables or batch", MEMORY + "traced_step.py"),
     "report": ("XLA's memory-usage report is missing, or its total is not where it was", MEMORY + "xla.py"),
+    "reserve": ("a recurrent layer of cuDNN does not keep its reserve space as its fourth output", MEMORY + "shapes.py"),
 }
 
 

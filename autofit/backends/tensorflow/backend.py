@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends.protocol import StepEstimator
-from autofit.backends.tensorflow import exhaustion, gpu_limit
+from autofit.backends.tensorflow import compile_cache, exhaustion, gpu_limit
 from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
@@ -58,9 +58,12 @@ class TensorFlow:
     fallback_lines = exhaustion.FALLBACK_LINES
     suspects = exhaustion.SUSPECTS
 
-    def environment(self, device: Device | None) -> dict[str, str]:
+    def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
         """Select the device by UUID, which does not depend on CUDA's order, and turn on all logging, which reports OOMs."""
-        return {"CUDA_VISIBLE_DEVICES": device.uuid if device else "-1", "TF_CPP_MIN_LOG_LEVEL": "0"}
+        variables = {"CUDA_VISIBLE_DEVICES": device.uuid if device else "-1", "TF_CPP_MIN_LOG_LEVEL": "0"}
+        if device is None:
+            return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # of a build for AMD's GPUs
+        return {**variables, **compile_cache.environment(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
     def preload(self) -> None:
         """Import TensorFlow and Keras.
@@ -79,7 +82,10 @@ class TensorFlow:
 
         On a CPU a limit selects the BFC allocator, which counts and can be capped with and without oneDNN (measured: see
         tests/trial/test_keras_facts.py). Without a limit the allocator stays the default one, whose speed differs a little.
+        Builds for other GPUs than NVIDIA's, which no variable hides, are kept from using them.
         """
+        if device is None and not _tensorflow().sysconfig.get_build_info().get("is_cuda_build"):
+            _tensorflow().config.set_visible_devices([], "GPU")
         if limit_bytes is None:
             return
         if device is None:
@@ -96,10 +102,12 @@ class TensorFlow:
             )
         gpu_limit.hold(_context().context(), gpus[0], limit_bytes)
 
-    def problems(self, device: Device | None) -> tuple[str, ...]:
+    def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
         """See `Backend.problems`."""
-        problem = None if device is None else gpu_limit.allocator_problem(os.environ)
-        return () if problem is None else (problem,)
+        if device is None:
+            return ()
+        problems = gpu_limit.allocator_problem(os.environ), gpu_limit.pool_problem(device, limit_bytes)
+        return tuple(problem for problem in problems if problem is not None)
 
     def pool_bytes(self, device: Device | None) -> int | None:
         """See `Backend.pool_bytes`."""

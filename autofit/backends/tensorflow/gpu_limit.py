@@ -43,6 +43,20 @@ def default_pool_bytes(device: Device) -> int | None:
     return max(0, free - _MIB * (_SMALL_RESERVE_MIB if free < _SMALL_BYTES else by_generation))
 
 
+def pool_problem(device: Device, limit_bytes: int | None) -> str | None:
+    """What a limit above TensorFlow's own pool means for the user's run; None for one below."""
+    pool_bytes = default_pool_bytes(device)
+    if limit_bytes is None or pool_bytes is None or limit_bytes <= pool_bytes:
+        return None
+    return (
+        f"a limit of {format_bytes(limit_bytes)} is more than TensorFlow takes of {device.name} by itself (about "
+        f"{format_bytes(pool_bytes)}; it leaves the rest to its libraries): what fits a trial may run out of memory in "
+        "your run, unless it sets the same limit: tf.config.set_logical_device_configuration("
+        f'tf.config.list_physical_devices("GPU")[0], '
+        f"[tf.config.LogicalDeviceConfiguration(memory_limit={limit_bytes // _MIB})])"
+    )
+
+
 def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
     """Give a GPU a limit; called before the user's code is loaded.
 

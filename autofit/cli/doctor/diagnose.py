@@ -14,6 +14,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -61,7 +62,7 @@ def diagnose() -> Iterator[Finding | Activity]:
         return
     yield Activity("training a tiny model in its own process")
     usable = tuple(device for device in visible if isinstance(device, Device))
-    yield _trial(host.detect(usable), usable[0] if usable and report.gpus else None)
+    yield from _trials(host.detect(usable), usable[0] if usable and report.gpus else None)
 
 
 def _checks_of_the_host() -> Iterator[Finding | None]:
@@ -76,9 +77,16 @@ def _checks_of_the_host() -> Iterator[Finding | None]:
     yield folders.storage(folders.read(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
 
 
-def _trial(machine: Machine, device: Device | None) -> Finding:
+def _trials(machine: Machine, device: Device | None) -> Iterator[Finding]:
+    """Run a real trial, on a GPU another one with XLA, which compiles the step itself."""
+    forks = sys.platform == "linux"
     try:
         with ProcessLauncher(smoke_trial.workload(), device) as launcher:
-            return smoke_trial.attempt(launcher, machine, device, forks=sys.platform == "linux")
+            finding = smoke_trial.attempt(launcher, machine, device, forks=forks)
+            yield finding
+            if device is not None and finding.status is Status.OK:
+                launcher.change(smoke_trial.workload(jit_compile=True))
+                compiled = smoke_trial.attempt(launcher, machine, device, forks=forks)
+                yield replace(compiled, subject="XLA trial")
     except (AutofitError, OSError) as error:
-        return problem("trial", f"preparing a trial failed: {error}", "Fix the problems above first.")
+        yield problem("trial", f"preparing a trial failed: {error}", "Fix the problems above first.")

@@ -20,7 +20,9 @@ _NVIDIA, _DISPLAY_CLASS = "0x10de", "0x03"  # PCI vendor, and prefix of the clas
 _BUS_ORDER = "PCI_BUS_ID"
 _LEAST_BYTES = 2**30  # CUDA's context and libraries alone take hundreds of MiB
 
-_MISSING_LIBRARIES = re.compile(r"Cannot dlopen some GPU libraries|Could not find cuda drivers|libcu\w+\.so")
+_MISSING_LIBRARIES = re.compile(
+    r"Cannot dlopen some GPU libraries|Could not find cuda drivers|libcu\w+\.so|failed call to cuInit.*\(303\)"
+)
 _OLD_DRIVER = re.compile(r"driver version is insufficient|unsupported display driver|CUDA_ERROR_\w+")
 _INSTALL = f"Run {install_command('gpu')}."
 _OTHERWISE = "or set device: gpu:N or device: cpu"
@@ -167,8 +169,17 @@ def _kernels(name: str, capability: tuple[int, int] | None, report: BackendRepor
     TensorFlow compiles missing kernels on first use, for up to half an hour by its own message; with compute capability
     12.0, TensorFlow 2.19 and 2.20 are reported to fail with CUDA_ERROR_INVALID_PTX.
     """
-    built_for = [int(number) for kernel in report.kernels if (number := kernel.partition("_")[2]).isdigit()]
-    if capability is None or not built_for or capability[0] * 10 + capability[1] <= max(built_for):
+    built_for = [(kind, int(number)) for kind, _, number in (k.partition("_") for k in report.kernels) if number.isdigit()]
+    if capability is None or not built_for:
+        return
+    major, mine = capability[0], capability[0] * 10 + capability[1]
+    if mine <= max(number for _, number in built_for):
+        if not any(kind == "sm" and number // 10 == major and number <= mine for kind, number in built_for):
+            yield ok(
+                "tensorflow",
+                f"has no machine code for {name} (compute capability {major}.{capability[1]}): CUDA compiles it at first "
+                "use, which takes minutes, and keeps it in CUDA_CACHE_PATH (~/.nv/ComputeCache)",
+            )
         return
     yield warning(
         "tensorflow",

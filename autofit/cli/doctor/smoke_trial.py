@@ -1,4 +1,7 @@
-"""A real trial of a tiny model, with the fork server, the device and the measurement that a tune uses."""
+"""A real trial of a tiny model, with the fork server, the device and the measurement that a tune uses.
+
+The model has a convolution: cuDNN, which computes it on a GPU, is what is broken most often there.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy as np
 
 from autofit.cli.doctor.findings import Finding, ok, problem
 from autofit.errors import AutofitError
+from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Machine
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import Description, FitConfig, Limits, Measurement, TrialSpec
@@ -20,21 +24,33 @@ from autofit.workload.workload import Workload
 _DEADLINE_SECONDS = 60.0  # CUDA may have to compile kernels first
 _MEASURE_SECONDS = 0.3
 _DEVICE_BYTES = 2**30  # ample for one layer, and leaves other processes on the GPU alone
-_SAMPLES, _BATCH = 64, 8
+_SAMPLES, _BATCH, _PIXELS = 64, 8, 8
+_REINSTALL = {  # by whether a GPU trains
+    False: "Run pip install --force-reinstall keras tensorflow.",
+    True: f"Run {install_command('gpu')} in a new environment: CUDA's libraries and TensorFlow must be of one kind.",
+}
 _PLAIN = "Use --launch plain (launch='plain' in Python): each trial then starts its own interpreter."
 
 
-def workload() -> Workload:
-    """A model of one layer and a few samples; defined in a function, so that it is pickled by value."""
+def workload(*, jit_compile: bool = False) -> Workload:
+    """A tiny model and a few samples; defined in a function, so that it is pickled by value.
+
+    Args:
+        jit_compile: whether XLA compiles its step.
+    """
 
     def build_model() -> Any:
         import keras  # slow to import: only in a trial's process
 
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-        model.compile(optimizer="sgd", loss="mse")
+        layers = keras.layers
+        model = keras.Sequential(
+            [keras.Input((_PIXELS, _PIXELS, 1)), layers.Conv2D(2, 3), layers.Flatten(), layers.Dense(1)]
+        )
+        model.compile(optimizer="sgd", loss="mse", jit_compile=jit_compile)
         return model
 
-    return Workload(build_model, (np.ones((_SAMPLES, 4), "float32"), np.ones((_SAMPLES, 1), "float32")))
+    images = np.ones((_SAMPLES, _PIXELS, _PIXELS, 1), "float32")
+    return Workload(build_model, (images, np.ones((_SAMPLES, 1), "float32")))
 
 
 def attempt(launcher: ProcessLauncher, machine: Machine, device: Device | None, *, forks: bool) -> Finding:
@@ -73,7 +89,7 @@ def _failure(measurement: Measurement, device: Device | None, *, forks: bool) ->
     if outcome.is_oom:
         return problem("trial", f"a tiny model ran out of memory: {reason}", "End the processes that hold the memory.")
     if outcome is Outcome.ERROR or not forks:
-        return problem("trial", f"a tiny model failed: {reason}", "Run pip install --force-reinstall keras tensorflow.")
+        return problem("trial", f"a tiny model failed: {reason}", _REINSTALL[device is not None])
     if outcome is Outcome.TIMEOUT and device is not None:
         return problem(
             "trial",

@@ -21,6 +21,7 @@ import numpy as np
 from autofit import backends
 from autofit.records.states import Phase
 from autofit.records.trial import Description
+from autofit.records.units import format_bytes
 from autofit.trial.wire import Estimated
 from autofit.trial.worker import batch_shapes, fork_safety
 from autofit.trial.worker.build import build_model, open_training, open_validation, resolved
@@ -38,6 +39,7 @@ from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.workload import Workload
 
 _BATCHES_IN_STEP = 2  # the estimate of the step has the current and the prefetched batch in it
+_MUCH_SHARE = 0.1  # of a GPU's limit
 _PIECE_BYTES = 2**20  # half of the allocator's first region: pieces fill each region without a rest
 
 
@@ -64,8 +66,9 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     if one_size is None and "batch_size" in knobs:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
-    notices = [*backends.current().problems(context.device), *_notices(data, shapes), *_notices_of_model(model)]
+    notices = [*_problems(context), *_notices(data, shapes), *_notices_of_model(model)]
     notices += call.notices()
+    notices += _notices_of_copies(context, data_tensors + tensors_held_out)
     validation = resolved(loaded.validation)
     validation_knobs = knobs_of(validation, loaded.validation_kwargs)
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
@@ -111,12 +114,15 @@ def describe(context: TrialContext, loaded: Workload) -> None:
 def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, list[int]]:
     """Open the data; returns it and the bytes of each tensor that it holds beside its batches.
 
-    `fit` makes tensors of arrays; a pipeline of tf.data has made its own, with its buffers, when the first batch is there.
+    `fit` makes tensors of arrays, on the device that trains; a pipeline of tf.data has made its own, with its buffers, when
+    the first batch is there.
     """
     _begin_peak()
     data = open_training(context, loaded)
     if data.kind != TfData.kind:
         return data, list(data.array_bytes().tensors)
+    if context.device is not None:  # its tensors and buffers are in host memory
+        return data, []
     peak = backends.current().peak_bytes(None) or 0
     return data, _pieces(peak - _BATCHES_IN_STEP * bytes_of(data.batch()))
 
@@ -130,6 +136,8 @@ def _open_validation(context: TrialContext, loaded: Workload) -> tuple[FitInput 
     data = open_validation(context, loaded)
     if data is None or data.kind != TfData.kind:
         return data, [] if data is None else list(data.array_bytes().tensors)
+    if context.device is not None:
+        return data, []
     return data, _pieces(_begin_peak() - before)
 
 
@@ -145,6 +153,10 @@ def _begin_peak() -> int:
         return 0
     backend.reset_peak(None)
     return backend.peak_bytes(None) or 0
+
+
+def _problems(context: TrialContext) -> tuple[str, ...]:
+    return backends.current().problems(context.device, context.spec.limits.device_bytes)
 
 
 def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterator[str]:
@@ -167,6 +179,16 @@ def _notices_of_model(model: Any) -> Iterator[str]:
             f"the model is distributed by {distribution}, but trials train on one device: what is found is for one "
             "replica; with N replicas multiply batch_size, which is of all together, by N, and expect less than N times "
             "the rate"
+        )
+
+
+def _notices_of_copies(context: TrialContext, data_tensors: list[int]) -> Iterator[str]:
+    """What the user should know of arrays that `fit` copies to a GPU."""
+    limit_bytes = context.spec.limits.device_bytes
+    if context.device is not None and limit_bytes and sum(data_tensors) > _MUCH_SHARE * limit_bytes:
+        yield (
+            f"fit copies the arrays to the GPU ({format_bytes(sum(data_tensors))} of {format_bytes(limit_bytes)}), which "
+            "leaves less for batches; a keras.utils.PyDataset or a tf.data.Dataset keeps them in host memory"
         )
 
 

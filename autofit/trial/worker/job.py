@@ -40,10 +40,17 @@ class DevicePeaks:
             self._phase = phase
 
     def highest(self) -> int | None:
-        """The highest peak so far of the phases that count, including the present one."""
+        """The highest peak so far of the phases that count, including the present one.
+
+        In its first step a GPU tries algorithms for each convolution, with workspaces of gigabytes where there is room, and
+        does without where there is none: what the steps after it take is what training takes.
+        """
         if self._phase is not None:
             self._record()
-        return max((size for phase, size in self.by_phase.items() if phase.counts), default=None)
+        counted = {phase: size for phase, size in self.by_phase.items() if phase.counts}
+        if self._device is not None and any(phase.trains for phase in counted):
+            counted = {phase: size for phase, size in counted.items() if not phase.is_first}
+        return max(counted.values(), default=None)
 
     def _record(self) -> None:
         peak = self._backend.peak_bytes(self._device)

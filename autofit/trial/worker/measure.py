@@ -39,6 +39,7 @@ _PASSING_SECONDS = 0.002  # least time of a batch on its way through Keras and t
 _MOST_STEPS = 20_000  # of an epoch: more than a run needs, and few enough for Keras to shuffle their indices quickly
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
 _FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: they warm up the timed run
+_GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within it (assumed)
 _WARM_UP_STEPS = 2  # not counted in a run whose step was trained before
 _VALIDATION_STEPS = 10  # of a confirming run: their memory counts, not their time
 _VARIED_BATCHES = 8  # that stand for an epoch of batches that differ in shape
@@ -86,7 +87,8 @@ def measure(context: TrialContext, loaded: Workload) -> None:
         to_beat=context.spec.rate_to_beat,
     )
     validates = bench.held_out is not None and bench.held_out.one_fit
-    storage_rate = _train(bench, clock, validation_steps=int(validates), short_epoch=validates)
+    is_traced = not measured_before
+    storage_rate = _train(bench, clock, validation_steps=int(validates), short_epoch=validates, is_traced=is_traced)
     if bench.data.one_fit:
         input_rate = _input_rate(bench).samples_per_second
     _send_readings(context, clock, compute_rate, input_rate, storage_rate)
@@ -98,11 +100,16 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     _train_on_longest(bench)
     clock = _fit_clock(bench, drain=context.spec.input_bound, enough_spread=0.0)
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS, _VALIDATION_STEPS))
-    storage_rate = _train(bench, clock, validation_steps=steps, short_epoch=True)
+    storage_rate = _train(bench, clock, validation_steps=steps, short_epoch=True, is_traced=False)
     _send_readings(context, clock, None, None, storage_rate)
 
 
-def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoch: bool) -> float | None:
+def _phases(phase: Phase, *, is_traced: bool) -> tuple[Phase, Phase | None]:
+    """The phases of a run: its first step, which is traced and compiled, is one of its own."""
+    return (phase, None) if is_traced else (Phase.FIRST_STEP, phase)
+
+
+def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoch: bool, is_traced: bool) -> float | None:
     """Train until the clock is done, after a short epoch and its validation if asked; returns bytes/s read from storage.
 
     Data that each `fit` copies is trained on in one call, as the user's own run does; others end the short epoch by
@@ -111,9 +118,10 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoc
     validation: dict[str, Any] = {}
     if bench.held_out is not None and validation_steps:
         validation = bench.held_out.validation_arguments(validation_steps)
-    short = Run(StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS), Phase.FIRST_EPOCH)
+    clock_of_epoch = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
+    short = Run(clock_of_epoch, *_phases(Phase.FIRST_EPOCH, is_traced=is_traced))
     storage = _StorageMeter()
-    runs = [Run(clock, Phase.TRAINING, begin=storage.start)]
+    runs = [Run(clock, *_phases(Phase.TRAINING, is_traced=is_traced or short_epoch), begin=storage.start)]
     if short_epoch and not bench.data.one_fit:
         steps = _FIRST_EPOCH_STEPS * steps_per_execution(bench.model)
         bench.call.run(bench.context, bench.model, {**bench.data.fit_arguments(steps), **validation}, [short])
@@ -134,7 +142,7 @@ def _train_on_longest(bench: _Bench) -> None:
     samples = bench.context.config.batch_size or length_of(leaves(shapes.longest)[0])
     steps = max(_LONGEST_STEPS, steps_per_execution(bench.model))
     arguments = {"x": repeated(shapes.resized(samples), steps, of_fixed_size=bench.data.of_fixed_size)}
-    run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH)
+    run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.FIRST_LONGEST, after_first=Phase.LONGEST_BATCH)
     bench.call.run(bench.context, bench.model, arguments, [run], with_callbacks=False)
 
 
@@ -204,6 +212,7 @@ def _fit_clock(
         bench.step_samples,
         context.spec.measure_seconds,
         warm_up=warm_up,
+        warm_up_seconds=_warm_up_seconds(context),
         prefilled=math.ceil(queue / execution) if drain else 0,
         stall=stall if queue else None,
         enough_spread=enough_spread,
@@ -212,9 +221,13 @@ def _fit_clock(
     return clock
 
 
+def _warm_up_seconds(context: TrialContext) -> float:
+    return 0.0 if context.device is None else _GPU_WARM_UP_SECONDS
+
+
 def _compute_rate(bench: _Bench) -> Rate:
     """Time the step alone, on one repeated batch; on a few if batches differ in shape."""
-    clock = StepClock(bench.step_samples, _COMPUTE_SECONDS)
+    clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=_warm_up_seconds(bench.context))
     shapes = batch_shapes.load(bench.context.folder)
     data = bench.data
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.look(), _VARIED_BATCHES))

@@ -70,6 +70,7 @@ class StepClock:
         batch_samples: samples per step.
         max_seconds: longest steady part; the run ends earlier when the spread is small enough.
         warm_up: first steps that are not counted; fewer, but at least two, when they take more than a second.
+        warm_up_seconds: for which they last at least: a GPU that was idle takes time to reach its clock.
         prefilled: steps after the stall that consume the full queue and are not counted.
         steps: number of steps to count, whatever the spread, in a run that then ends by itself.
         enough_spread: the run may end early at this spread; 0 to use all of its time.
@@ -83,6 +84,7 @@ class StepClock:
         max_seconds: float,
         *,
         warm_up: int = 2,
+        warm_up_seconds: float = 0.0,
         prefilled: int = 0,
         steps: int | None = None,
         enough_spread: float = 0.02,
@@ -90,7 +92,8 @@ class StepClock:
         stall: Callable[[], None] | None = None,
     ) -> None:
         self._batch_samples, self._max_seconds = batch_samples, max_seconds
-        self._warm_up, self._prefilled, self._stall = warm_up, prefilled, stall
+        self._warm_up, self._warm_up_seconds = warm_up, warm_up_seconds
+        self._prefilled, self._stall = prefilled, stall
         self.steps, self._enough_spread, self._to_beat = steps, enough_spread, to_beat or 0.0
         self.queued: int | None = None  # batches ready at the end of the stall
         self._ends: list[float] = []
@@ -117,8 +120,9 @@ class StepClock:
         return steady_rate(self._ends, self._batch_samples) if len(self._ends) >= 2 else None
 
     def _is_warm(self) -> bool:
-        slow = time.perf_counter() - self._first_end >= _WARM_UP_SECONDS
-        return self.steps_done >= self._warm_up or (slow and self.steps_done >= _FEWEST_WARM_UP_STEPS)
+        seconds = time.perf_counter() - self._first_end
+        is_enough = self.steps_done >= self._warm_up and seconds >= self._warm_up_seconds
+        return is_enough or (seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS)
 
     def _is_precise(self) -> bool:
         steps = len(self._ends) - 1

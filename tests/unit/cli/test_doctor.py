@@ -258,7 +258,7 @@ def test_a_gpu_that_the_driver_does_not_tell_of_keeps_nothing_from_being_looked_
     unread = UnreadDevice(0, "NVIDIA GB10", "GPU-1", "Not Supported", 3)
     monkeypatch.setattr(diagnose, "survey", lambda *, hidden=False: (unread,))
     monkeypatch.setattr(diagnose, "Probe", lambda: Told(SEEN))
-    monkeypatch.setattr(diagnose, "_trial", lambda here, device: ok("trial", f"on {device}, of {here.devices}"))
+    monkeypatch.setattr(diagnose, "_trials", lambda here, device: [ok("trial", f"on {device}, of {here.devices}")])
     assert ok("trial", "on None, of ()") in list(diagnose.diagnose())
 
 
@@ -312,6 +312,7 @@ def test_what_tensorflow_sees():
             "driver version is insufficient",
             "Update the NVIDIA driver",
         ),
+        (True, "E x.cc:52] failed call to cuInit: INTERNAL: UNKNOWN ERROR (303)", "missing", install_command("gpu")),
         (True, "failed call to cuInit: CUDA_ERROR_UNKNOWN: x", "CUDA_ERROR_UNKNOWN", "Update the NVIDIA driver"),
         (True, "another line", "no GPU", install_command("gpu")),
     ],
@@ -320,6 +321,14 @@ def test_a_gpu_that_tensorflow_does_not_see(built_with_cuda, log, detail, remedy
     blind = BackendReport("2.21.0", "3.15.1", 2.0, built_with_cuda, KERNELS, (), log)
     _, found = gpus.tensorflow(blind, (GPU,), {})
     expect(found, PROBLEM, detail, remedy)
+
+
+@pytest.mark.parametrize(("capability", "is_compiled"), [((8, 0), False), ((8, 6), False), ((9, 0), True), ((7, 5), True)])
+def test_a_gpu_whose_code_cuda_must_compile_first_is_said(capability, is_compiled):
+    kernels = ("sm_80", "sm_89", "compute_90")
+    report = BackendReport("2.21.0", "3", 2.0, True, kernels, (VisibleGpu("some GPU", capability, None),))
+    findings = [finding.detail for finding in gpus.tensorflow(report, (GPU,), {})]
+    assert any("CUDA_CACHE_PATH" in detail for detail in findings) is is_compiled
 
 
 @pytest.mark.parametrize(("capability", "told"), [((7, 5), False), ((9, 0), False), ((12, 0), True), (None, False)])
@@ -608,7 +617,7 @@ class Told:
 def test_all_is_looked_at_and_nothing_tried_that_cannot_work(seen, backend, tried, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", backend)
     monkeypatch.setattr(diagnose, "Probe", lambda: Told(seen))
-    monkeypatch.setattr(diagnose, "_trial", lambda here, device: ok("trial", "done"))
+    monkeypatch.setattr(diagnose, "_trials", lambda here, device: [ok("trial", "done")])
     events = list(diagnose.diagnose())
     subjects = [event.subject for event in events if isinstance(event, Finding)]
     assert subjects[:3] == ["platform", "python", "libraries"]

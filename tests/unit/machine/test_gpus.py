@@ -10,9 +10,11 @@ import pynvml
 import pytest
 
 from autofit.errors import DeviceBusyError, UsageError
-from autofit.machine import gpus, limits
+from autofit.machine import gpus, limits, nvml
 from autofit.records.machine import Device
+from autofit.trial.launcher import ProcessLauncher
 from autofit.trial.watcher import Watcher
+from autofit.workload.workload import Workload
 from tests.unit.machine.test_limits import HERE
 
 GIB = 2**30
@@ -294,3 +296,41 @@ def test_a_gpu_whose_driver_does_not_answer_is_not_passed_over(driver, monkeypat
         gpus.choose_device(HERE, "auto")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert gpus.choose_device(HERE, "auto") is None
+
+
+def test_cores_near_a_gpu_its_clock_and_why_it_is_low_are_read(driver, monkeypatch):
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCpuAffinity", lambda handle, words: [0b1100, 1][:words])
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetClockInfo", lambda handle, kind: 1410)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", lambda handle: 0x1 | 0x4 | 0x40)
+    monkeypatch.setattr(gpus.os, "cpu_count", lambda: 96)
+    assert gpus.nearby_cores(GPU) == (2, 3, 64)
+    assert nvml.clock_mhz(GPU) == 1410
+    assert nvml.throttles(GPU) == {"power cap", "temperature"}
+    code = pynvml.NVML_ERROR_NOT_SUPPORTED
+    queries = ("nvmlDeviceGetCpuAffinity", "nvmlDeviceGetClockInfo")
+    for name in (*queries, "nvmlDeviceGetCurrentClocksThrottleReasons"):
+
+        def refused(*_):
+            raise pynvml.NVMLError(code)
+
+        monkeypatch.setattr(pynvml, name, refused)
+    assert (gpus.nearby_cores(GPU), nvml.clock_mhz(GPU), nvml.throttles(GPU)) == ((), None, frozenset())
+
+
+def test_the_driver_stays_open_while_trials_run(driver, monkeypatch):
+    opened = []
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: opened.append(1))
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: opened.append(-1))
+    workload = Workload(len, ([1], [1]))
+    with ProcessLauncher(workload, GPU):
+        least = sum(opened)
+        gpus.used_bytes(GPU, ())
+        assert least == sum(opened) == 1
+    assert sum(opened) == 0
+
+
+def test_what_draws_on_a_gpu_holds_its_memory_too(driver, monkeypatch):
+    driver[10] = GIB
+    drawing = [made_of(pid=7, usedGpuMemory=2 * GIB), made_of(pid=10, usedGpuMemory=None)]
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetGraphicsRunningProcesses", lambda handle: drawing)
+    assert nvml.bytes_by_pid(GPU) == {7: 2 * GIB, 10: GIB}

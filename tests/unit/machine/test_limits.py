@@ -109,5 +109,5 @@ def test_an_allocator_that_no_limit_holds_is_said_where_there_is_a_gpu(allocator
     monkeypatch.delenv("TF_GPU_ALLOCATOR", raising=False)
     if allocator is not None:
         monkeypatch.setenv("TF_GPU_ALLOCATOR", allocator)
-    assert len(backends.current().problems(GPU)) == count
-    assert backends.current().problems(None) == ()
+    assert len(backends.current().problems(GPU, GIB)) == count
+    assert backends.current().problems(None, None) == ()

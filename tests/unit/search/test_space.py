@@ -162,3 +162,11 @@ def test_a_hang_rules_out_as_many_workers_of_its_kind():
     for hung, alike in ruled_out.items():
         assert like_a_hang(ConfigArrays.of(alike), hung).all()
         assert not like_a_hang(ConfigArrays.of([c for c in others if c not in alike]), hung).any()
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "sample_count", "largest"), [(False, None, 4096), (True, None, 65536), (True, 9000, 9000)]
+)
+def test_a_gpu_has_larger_batches_by_default(on_gpu, sample_count, largest):
+    space = build_space(None, ["batch_size"], cores=2, sample_count=sample_count, on_gpu=on_gpu)
+    assert space.batch_size[-1] == largest

@@ -33,6 +33,14 @@ def test_equal_steps_give_their_rate(step_seconds, steps, batch):
     assert rate.steps == steps
 
 
+@pytest.mark.parametrize(("warm_up_seconds", "counted"), [(0.0, 58), (0.495, 9), (5.0, 0)])
+def test_a_gpu_has_time_to_reach_its_clock(clock_time, warm_up_seconds, counted):
+    clock = StepClock(8, 100.0, warm_up_seconds=warm_up_seconds)
+    run(clock, clock_time, [0.01] * 60)
+    rate = clock.rate()
+    assert (0 if rate is None else rate.steps) == counted
+
+
 def test_the_spread_is_that_of_blocks_not_of_steps():
     ends = list(itertools.accumulate([0.01, 0.03] * 500))
     assert steady_rate(ends, 1).spread < 0.02

@@ -138,6 +138,11 @@ def test_cells_have_lanes_where_each_has_a_gpu_and_cores():
         sweep.Lane("gpu:0", (0, 1, 2, 3)),
         sweep.Lane("gpu:1", (4, 5, 6, 7)),
     )
+    near = {GPUS[0].uuid: (4, 5, 6, 7), GPUS[1].uuid: (0, 1, 2, 3)}
+    crossed = sweep.lanes_of(None, GPUS[:2], range(8), lambda gpu: near[gpu.uuid])
+    assert [lane.cores for lane in crossed] == [(4, 5, 6, 7), (0, 1, 2, 3)]
+    half_known = sweep.lanes_of(None, GPUS[:2], range(8), lambda gpu: (6, 7) if gpu is GPUS[0] else ())
+    assert [lane.cores for lane in half_known] == [(0, 1, 6, 7), (2, 3, 4, 5)]
     assert sweep.lanes_of(1, GPUS, range(8)) == ()
     assert sweep.lanes_of(None, GPUS, range(1)) == ()
     assert sweep.lanes_of(None, (), range(8)) == ()

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+_CUDNN_RNNS, _RESERVE_INDEX = ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"), 3
+_RESERVED_OUTPUTS = {b"lstm": 6, b"gru": 5}  # times the layer's output: its gates and states (assumed, not measured)
 _UNSIZED = ("resource", "variant", "string")
 
 
@@ -40,7 +42,16 @@ class Scale:
     def tensor_bytes(self, tensor: Any) -> int:
         """Return the bytes of a tensor; 0 for handles, lists, and shapes that are not known before the step runs."""
         shape = self.shape(tensor)
-        return 0 if shape is None or tensor.dtype.name in _UNSIZED else math.prod(shape) * int(tensor.dtype.size)
+        if shape is None:
+            return self._reserved_bytes(tensor)
+        return 0 if tensor.dtype.name in _UNSIZED else math.prod(shape) * int(tensor.dtype.size)
+
+    def _reserved_bytes(self, tensor: Any) -> int:
+        """Return the bytes that cuDNN's recurrent layers keep for their gradient; 0 for other tensors of unknown shape."""
+        op = getattr(tensor, "op", None)
+        if op is None or op.type not in _CUDNN_RNNS or tensor.value_index != _RESERVE_INDEX:
+            return 0
+        return _RESERVED_OUTPUTS.get(op.get_attr("rnn_mode"), 1) * self.tensor_bytes(op.outputs[0])
 
     def counted_bytes(self, tensor: Any, entries: int = 1) -> int:
         """Return the bytes that the allocator counts of a tensor, or of one that is split into `entries` equal ones."""

@@ -35,7 +35,7 @@ class StepFootprint:
         limit_bytes: the device's limit, which a GPU's allocator reserves at once.
         multiple_of: see `TracedStep`.
         least_bytes: the smallest buffer that the allocator counts.
-        data_tensors: bytes of each tensor of the data, which a CPU's allocator holds beside the step.
+        data_tensors: bytes of each tensor of the data, which the allocator holds beside the step.
 
     Raises:
         Exception: the model's own code fails while it is traced.
@@ -57,7 +57,7 @@ class StepFootprint:
         self._model, self._batch, self._on_cpu, self._workers = (model, batch, on_cpu, 1 if model.run_eagerly else workers)
         self._onednn, self._least_bytes = on_cpu and onednn, least_bytes
         self._limit_bytes = None if on_cpu else limit_bytes
-        self._data = {DATA_PART: tuple(data_tensors)} if on_cpu else {}
+        self._data = {DATA_PART: tuple(data_tensors)}
         self._traced = TracedStep(
             model, batch, on_cpu=on_cpu, onednn=self._onednn, multiple_of=multiple_of, least_bytes=least_bytes
         )

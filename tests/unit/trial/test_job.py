@@ -1,0 +1,43 @@
+"""The peaks of a trial, phase by phase."""
+
+import pytest
+
+from autofit.records.machine import Device
+from autofit.records.states import Phase
+from autofit.trial.worker.job import DevicePeaks
+
+GPU = Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34)
+
+
+class Allocator:
+    """A backend that counts what the test sets."""
+
+    def __init__(self):
+        self.peak = 0
+
+    def peak_bytes(self, device):
+        return self.peak
+
+    def reset_peak(self, device):
+        self.peak = 0
+
+
+def peaks_of(device, phases):
+    allocator = Allocator()
+    peaks = DevicePeaks(allocator, device)
+    for phase, peak in phases:
+        peaks.enter(phase)
+        allocator.peak = peak
+    return peaks
+
+
+@pytest.mark.parametrize(("device", "highest"), [(GPU, 30), (None, 500)])
+def test_what_a_gpu_tries_in_its_first_step_does_not_count_for_training(device, highest):
+    phases = [(Phase.BUILDING, 10), (Phase.FIRST_STEP, 500), (Phase.COMPUTE_ALONE, 30), (Phase.TRAINING, 20)]
+    peaks = peaks_of(device, phases)
+    assert peaks.highest() == highest
+    assert peaks.by_phase[Phase.FIRST_STEP] == 500
+
+
+def test_a_trial_that_ended_in_its_first_step_has_its_peak():
+    assert peaks_of(GPU, [(Phase.BUILDING, 10), (Phase.FIRST_STEP, 500)]).highest() == 500
