@@ -15,6 +15,14 @@ def test_the_output_is_the_frozen_one(name):
     assert process.stdout == (HERE / f"{name}.txt").read_text()
 
 
+def test_a_simulated_gpu_is_filled_without_an_oom():
+    command = [sys.executable, HERE / "gpu_memory.py", "--searches", "16"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50).stdout.splitlines()
+    assert lines[-1].startswith("out of memory: 0 of ")
+    after_six = lines[-2].split()
+    assert (after_six[0], float(after_six[2]) >= 0.9, float(after_six[-1]) <= 1.0) == ("6", True, True)
+
+
 def test_every_way_of_searching_runs_on_a_surface_and_a_table(monkeypatch):
     monkeypatch.syspath_prepend(HERE)
     import peers

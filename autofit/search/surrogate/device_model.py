@@ -71,11 +71,23 @@ class DeviceModel:
             return estimated, estimated + deviations / 2 * errors
         expected, upper = self._observations.bounded(self._fit.model, self._features(configs), configs.batch, deviations)
         if self._footprints:
-            return expected, upper
+            return expected, np.maximum(upper, self._wrong_as_a_whole(configs.batch))
         highest = _highest_affine(self._fit.peaks, configs.batch)
         if self._fit.jumps:
             highest = np.where(configs.batch > max(size for size, _ in self._fit.peaks), np.inf, highest)
         return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._peak_noise))
+
+    def _wrong_as_a_whole(self, batch: Vector) -> Vector:
+        """The estimate in the proportion by which the only batch size that ran took more, bytes; 0 where several ran.
+
+        One peak does not say whether the estimate is too low by as much everywhere, or in proportion.
+        """
+        peaks = () if self._fit is None else self._fit.peaks
+        if len({size for size, _ in peaks}) != 1:
+            return np.zeros(len(batch))
+        size, peak = peaks[0]
+        proportion = peak / max(1.0, float(estimates(self._footprints, np.array([size]))[0]))
+        return np.asarray(estimates(self._footprints, batch) * max(1.0, proportion))
 
     @property
     def _peak_noise(self) -> float:

@@ -48,6 +48,15 @@ def test_before_anything_has_run_the_estimate_is_the_prediction():
     assert predicted.upper_bytes > 1.1 * predicted.expected_bytes
 
 
+def test_after_one_batch_size_the_estimate_may_be_wrong_as_a_whole():
+    def upper(*batches):
+        trials = [ran(FitConfig(batch), device=round(1.4 * (20 + batch) * MIB)) for batch in batches]
+        return MemorySurrogate(ESTIMATED, LIMITS, on_cpu=False, trials=trials).device(FitConfig(128)).upper_bytes
+
+    assert upper(16) >= 1.4 * 148 * MIB
+    assert upper(16, 96) < upper(16)
+
+
 def test_trials_narrow_the_bound():
     def width(count):
         trials = [ran(FitConfig(b), device=(20 + b) * MIB) for b in (16, 32, 64)[:count]]
