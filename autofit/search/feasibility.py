@@ -10,7 +10,7 @@ import numpy as np
 from autofit.records.states import Outcome
 from autofit.records.trial import Description, FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
-from autofit.search.space import SearchSpace, cost, dominated_by, like_a_hang
+from autofit.search.space import SearchSpace, cost, dominated_by, hardly_faster, like_a_hang
 from autofit.search.surrogate.memory import MemorySurrogate
 
 _BOUND_DEVIATIONS = 2.0  # standard deviations of an upper bound: an OOM trial costs half a minute, so 2 suffice
@@ -83,6 +83,8 @@ class FeasibleSet:
             untried &= ~dominated_by(self.arrays, trial.config, trial.measurement.outcome)
             if trial.measurement.evidence.hung:
                 untried &= ~like_a_hang(self.arrays, trial.config)
+            elif trial.measurement.outcome is Outcome.TIMEOUT:
+                untried &= ~hardly_faster(self.arrays, trial.config)
         candidates = untried & (np.maximum(*upper) <= self._risk) & self._near(trials)
         likely = np.where(upper[0] >= upper[1], expected[0], expected[1])
         return Feasibility(untried, untried & (np.maximum(*expected) <= self._risk), candidates, *upper, likely)

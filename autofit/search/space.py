@@ -17,6 +17,7 @@ from autofit.search.config_arrays import ConfigArrays, Mask
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
 _LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger ones are tried only where the user's space has them
+_SLOW_SHARE = 0.5  # of a batch that did not end in time: above it, another one is not tried
 _MOST_WORKERS = 16
 _QUEUES = (2, 4, 10, 32)  # batches
 
@@ -92,6 +93,13 @@ def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
     failed = ConfigArrays.of([hung])
     same_kind = (arrays.processes == failed.processes) & (arrays.queued == failed.queued)
     return np.asarray(same_kind & np.where(failed.queued, arrays.workers >= failed.workers, arrays.batch >= failed.batch))
+
+
+def hardly_faster(arrays: ConfigArrays, slow: FitConfig) -> Mask:
+    """Which configs hardly end in time if one did not: batches of half its size and more, with no more workers."""
+    failed = ConfigArrays.of([slow])
+    no_faster = (arrays.workers <= failed.workers) & (arrays.processes <= failed.processes)
+    return np.asarray((arrays.batch > _SLOW_SHARE * failed.batch) & no_faster)
 
 
 def cost(config: FitConfig) -> tuple[float, ...]:

@@ -21,6 +21,7 @@ from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Description, FitConfig, Trial
+from autofit.records.units import format_seconds
 from autofit.search.decision import Proposer
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
@@ -175,8 +176,9 @@ class _Tuning:
         Returns a description instead if a trial shows that the workload takes batches of one size only.
         """
         settings, budget, announced = self._request.settings, self._runner.budget, False
+        too_slow: list[Trial] = []  # for the seconds left: no evidence for a tune with more of them, so not stored
         while True:
-            trials = study.trials()
+            trials = (*study.trials(), *too_slow)
             decision = proposer.propose(trials)
             reason = decision.stop_reason or budget.stop_reason(trials, prepared.baseline, earlier)
             if reason is not None or decision.proposal is None:
@@ -192,7 +194,12 @@ class _Tuning:
             measurement = self._runner.search_trial(config, trials, activity, deadline_seconds)
             timed_out = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung
             if timed_out and deadline_seconds < settings.max_trial_seconds:
-                return budget.out_of_time(reserved)  # the budget was too short, not the config too slow
+                if not reserved:
+                    return budget.out_of_time()
+                too_slow.append(Trial(config, measurement, why))
+                seconds = format_seconds(deadline_seconds)
+                self._emit(Notice(f"{config}: not done after {seconds}, all that max_seconds leaves for a trial"))
+                continue
             if measurement.outcome is Outcome.ERROR and self._runs_with_its_own_size(config, study, prepared):
                 return of_one_size(prepared, Trial(config, measurement, why))
             trial = study.add(Trial(config, measurement, why), prepared.space.knobs())

@@ -23,7 +23,7 @@ from autofit.report.html import content, page, timeline, tradeoff_plots, trial_t
 from autofit.search import selection
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.decision import Decision, Proposal, Reason
-from autofit.search.space import build_space, dominated_by
+from autofit.search.space import build_space, dominated_by, hardly_faster
 from autofit.storage import result_files
 from autofit.tuning import tuner
 from autofit.tuning.cached import tune
@@ -510,7 +510,7 @@ def test_seconds_that_are_spent_end_the_search_but_not_the_confirmation(tmp_path
     _, record = collect(tune, make_request(tmp_path, max_seconds=0.5, max_trials=50), launcher)
     assert "seconds are spent" in record.stop_reason
     assert len(record.trials) < 50
-    assert len([spec for spec in launcher.specs if spec.role == "confirm"]) <= 2
+    assert len([spec for spec in launcher.specs if spec.role == "confirm"]) <= 3
 
 
 def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(tmp_path):
@@ -547,16 +547,23 @@ def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_
     assert record.speedup.ratio < 1
 
 
-def test_a_trial_that_was_cut_short_by_the_seconds_left_is_not_held_against_its_config(tmp_path):
+def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_nor_its_config(tmp_path):
     class Slow(FakeLauncher):
         def measure(self, spec):
             if spec.config.batch_size > 32 and spec.role == "measure":
                 return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
             return super().measure(spec)
 
-    _, record = collect(tune, make_request(tmp_path, max_seconds=60.0), Slow())
-    assert "seconds are spent" in record.stop_reason
+    slow = Slow()
+    events, record = collect(tune, make_request(tmp_path, max_seconds=60.0), slow)
     assert all(trial.measurement.outcome is Outcome.OK for trial in record.trials)
+    assert len(record.trials) >= 2
+    cut_short = [spec.config for spec in slow.specs if spec.role == "measure" and spec.config.batch_size > 32]
+    said = [event.text for event in events if isinstance(event, Notice)]
+    assert len(cut_short) == sum("all that max_seconds leaves for a trial" in text for text in said) <= 3
+    assert cut_short
+    for number, config in enumerate(cut_short):
+        assert not any(hardly_faster(ConfigArrays.of([config]), other)[0] for other in cut_short[:number])
     launcher = FakeLauncher()
     collect(tune, make_request(tmp_path, max_seconds=600.0), launcher)
     assert any(spec.role == "measure" and spec.config.batch_size > 32 for spec in launcher.specs)
@@ -564,7 +571,7 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_is_not_held_against_its_
 
 def test_what_fits_is_looked_for_beyond_max_trials(tmp_path):
     _, record = collect(tune, make_request(tmp_path, device_bytes=12 * MIB, max_trials=1), FakeLauncher())
-    assert record.config.batch_size <= 2
+    assert record.config.batch_size <= 3
 
 
 def test_an_answer_that_no_longer_fits_is_not_given(tmp_path):
