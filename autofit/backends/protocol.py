@@ -43,6 +43,8 @@ class Backend(Protocol):
     """Matches a log line that reports a slower algorithm chosen for lack of memory, the slow zone just below the limit."""
     suspects: re.Pattern[str]
     """Matches an error that too little device memory causes, among other things: a line of `shortage_lines` decides."""
+    outside_pool: re.Pattern[str]
+    """Matches an error of a library that found no memory beside the pool, which a smaller limit gives it."""
 
     def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
         """Return the variables to set before the backend is imported, so that it uses this device (None: the CPU).

@@ -119,6 +119,11 @@ def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int |
         return nvml.total_used(device), sum(own) or None
 
 
+def holders(device: Device) -> str:
+    """Return who holds the GPU's memory now, for people; empty where the driver names nobody."""
+    return ", ".join(next((now.held_by for now in nvidia_devices() if now.uuid == device.uuid), ()))
+
+
 def nearby_cores(device: Device) -> tuple[int, ...]:
     """Return the numbers of the CPU cores on the GPU's own NUMA node; empty where the driver does not report them."""
     with nvml.opened() as available:

@@ -109,7 +109,8 @@ class Limits:
 class Evidence:
     """Why a trial has its outcome; `phase` is a `Phase`, or a phase of an older version.
 
-    `hung` is whether a TIMEOUT was ended because its processes did nothing any more.
+    `hung` is whether a TIMEOUT was ended because its processes did nothing any more; `outside_pool` whether a DEVICE_OOM
+    was that of a library, which found no memory beside the limit.
     """
 
     reason: str
@@ -119,6 +120,7 @@ class Evidence:
     last_host_bytes: int | None = None
     log_tail: tuple[str, ...] = ()
     hung: bool = False
+    outside_pool: bool = False
 
 
 @dataclass(frozen=True)

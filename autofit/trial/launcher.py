@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import Protocol
 
 from autofit import backends
-from autofit.errors import CancelledError, UsageError
-from autofit.machine import host, nvml
+from autofit.errors import CancelledError, TrialProcessError, UsageError
+from autofit.machine import gpus, host, nvml
 from autofit.records.machine import Device
 from autofit.records.states import FailureKind
 from autofit.records.trial import Description, Measurement, TrialSpec
+from autofit.records.units import format_bytes
 from autofit.trial.outcome import TrialEnd, classify, read_log
 from autofit.trial.pauses import Patience
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialPipe
@@ -32,6 +33,8 @@ from autofit.workload.workload import Workload
 LAUNCH_MODES = ("auto", "fork", "plain")
 _COMPILED = "compiled"  # a folder, which the processes of a tune share
 _POLL_SECONDS = 0.02  # a process tree that grows by 2 GB/s grows by 40 MB between two polls
+_SLACK_BYTES = 256 * 2**20  # that the GPU's free memory may fall without a word: displays, other contexts
+_ROOM_SECONDS, _ROOM_POLL_SECONDS = 60.0, 1.0  # for memory that others have just taken, or a trial has not yet given back
 _ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is there: XLA may compile for minutes
 
 
@@ -125,6 +128,8 @@ class ProcessLauncher:
         if self._server is None:
             yield "starting the trial server"
         server = self._connected()
+        if self._device is not None:
+            yield from self._wait_for_room(self._device, spec.limits.device_bytes or 0)
         started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
         patience = self._patience.seconds(spec)
         watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device, patience)
@@ -165,6 +170,29 @@ class ProcessLauncher:
         measurement = classify(end, spec.limits, self._backend, on_cpu=self._device is None)
         description = received.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
+
+    def _wait_for_room(self, device: Device, limit_bytes: int) -> Generator[str, None, None]:
+        """Wait while others hold memory of the GPU that they did not hold when the limit was set.
+
+        Raises:
+            TrialProcessError: they keep it: an OOM beside them would be no evidence of what a config takes.
+            CancelledError: the trial was cancelled.
+        """
+        began = time.monotonic()
+        wanted_bytes = min(limit_bytes, device.free_bytes - _SLACK_BYTES)
+        while (used_bytes := gpus.used_bytes(device, ())[0]) is not None:
+            free_bytes = device.total_bytes - used_bytes
+            if free_bytes >= wanted_bytes:
+                return
+            if time.monotonic() - began > _ROOM_SECONDS:
+                raise TrialProcessError(
+                    f"others have taken the memory of {device.name} during the tune: {format_bytes(free_bytes)} are free, "
+                    f"{format_bytes(wanted_bytes)} are needed ({gpus.holders(device) or 'the driver does not name them'}). "
+                    "End the other processes, and run this again; finished trials are kept"
+                )
+            yield "waiting for the GPU's memory, which others hold"
+            if self._cancelled.wait(_ROOM_POLL_SECONDS):
+                raise CancelledError("the tune was cancelled")
 
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, *, complete: bool

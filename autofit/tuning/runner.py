@@ -9,10 +9,12 @@ from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
 from autofit.records.events import Activity, Emit, Notice
 from autofit.records.states import Outcome, Role, phrase_of
 from autofit.records.trial import INPUT_BOUND_RATIO, Description, FitConfig, Limits, Measurement, Trial, TrialSpec
+from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
+_LIBRARY_BYTES = 512 * 2**20  # that a GPU's libraries are given, where they found none beside the limit
 _MOST_REPEATS = 4  # of trials that other work disturbed, in a tune
 _REPEAT_MARGIN_RATIO = 1.5  # of the seconds that the trial took, left before its deadline
 _PROMISING_RATIO = 0.9  # of the best rate: a config that is clearly below it is not measured further
@@ -91,6 +93,8 @@ class TrialRunner:
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
         """Measure a config; once more if other work disturbed it, as long as that helps."""
         result = self._run_once(spec, activity)
+        if result.evidence.outside_pool:
+            return self._with_lower_limit(spec, activity) or result
         if result.conditions is None or not result.conditions.is_disturbed:
             return result
         work = result.conditions.other_work
@@ -111,6 +115,23 @@ class TrialRunner:
                 f"{again.conditions.other_work} again: rates are lower than on an idle machine, and less certain"
             )
         return again
+
+    def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
+        """Measure a config once more with more room beside its limit; None if it does not run even so."""
+        if spec.limits.device_bytes is None or spec.limits.device_bytes <= 2 * _LIBRARY_BYTES:
+            return None
+        lower = replace(spec.limits, device_bytes=spec.limits.device_bytes - _LIBRARY_BYTES)
+        result = self._run_once(replace(spec, limits=lower), activity)
+        if result.outcome is not Outcome.OK:
+            return None
+        limit, less = format_bytes(spec.limits.device_bytes), format_bytes(lower.device_bytes or 0)
+        self.emit(
+            Notice(
+                f"{spec.config}: the GPU's libraries found no memory beside a limit of {limit}; with {less} it ran. Lower "
+                "device_memory to that, here and in your own run"
+            )
+        )
+        return result
 
     def _say_once(self, disturbance: str) -> None:
         if not self._has_said:

@@ -57,6 +57,7 @@ class TensorFlow:
     shortage_lines = exhaustion.SHORTAGE_LINES
     fallback_lines = exhaustion.FALLBACK_LINES
     suspects = exhaustion.SUSPECTS
+    outside_pool = exhaustion.OUTSIDE_POOL
 
     def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
         """Select the device by UUID, which does not depend on CUDA's order, and turn on all logging, which reports OOMs."""

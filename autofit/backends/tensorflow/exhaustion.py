@@ -49,6 +49,13 @@ SUSPECTS = re.compile(
 )
 """See `Backend.suspects`."""
 
+OUTSIDE_POOL = re.compile(
+    r"create cublas handle|create cudnn handle|without BLAS support|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
+    r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer",
+    re.IGNORECASE,
+)
+"""See `Backend.outside_pool`."""
+
 
 def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
     """See `Backend.exhausted`.

@@ -84,6 +84,21 @@ def test_an_error_that_has_other_causes_too_is_decided_by_the_log(source, log, o
     assert (measured.traceback is None) is (outcome is Outcome.DEVICE_OOM)
 
 
+@pytest.mark.parametrize(
+    ("message", "is_outside"),
+    [
+        ("failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", True),
+        ("Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED", True),
+        ("No algorithm worked!  Error messages: RESOURCE_EXHAUSTED: Out of memory while trying to allocate", False),
+    ],
+)
+def test_a_library_that_finds_no_memory_beside_the_pool_is_told_apart(message, is_outside):
+    failure = Failure(FailureKind.ERROR, f"InternalError: {message}", f"Traceback\n{message}")
+    evidence = ended(failure=failure, log=RETRY).evidence
+    assert evidence.outside_pool is is_outside
+    assert not ended(failure=failure, log="").evidence.outside_pool  # an error of another kind
+
+
 def test_an_error_of_the_users_stays_his_whatever_the_log_says():
     assert ended(failure=Failure(FailureKind.ERROR, "ValueError: x", "T"), log=FAILED).outcome is Outcome.ERROR
 

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from autofit.errors import DeviceBusyError, UsageError
+from autofit.errors import DeviceBusyError, TrialProcessError, UsageError
 from autofit.machine import gpus, limits, nvml
 from autofit.records.machine import Device
+from autofit.trial import launcher
 from autofit.trial.launcher import ProcessLauncher
 from autofit.trial.watcher import Watcher
 from autofit.workload.workload import Workload
@@ -334,3 +335,26 @@ def test_what_draws_on_a_gpu_holds_its_memory_too(driver, monkeypatch):
     drawing = [made_of(pid=7, usedGpuMemory=2 * GIB), made_of(pid=10, usedGpuMemory=None)]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetGraphicsRunningProcesses", lambda handle: drawing)
     assert nvml.bytes_by_pid(GPU) == {7: 2 * GIB, 10: GIB}
+
+
+def room_for(limit_bytes, monkeypatch):
+    monkeypatch.setattr(launcher, "_ROOM_SECONDS", 0.05)
+    monkeypatch.setattr(launcher, "_ROOM_POLL_SECONDS", 0.02)
+    (gpu,) = gpus.nvidia_devices()
+    return lambda trials: list(trials._wait_for_room(gpu, limit_bytes)), gpu
+
+
+def test_a_trial_waits_for_memory_that_others_took_during_the_tune_and_says_who_keeps_it(driver, monkeypatch):
+    wait, gpu = room_for(14 * GIB, monkeypatch)
+    with ProcessLauncher(Workload(len, ([1], [1])), gpu) as trials:
+        assert wait(trials) == []
+        driver[1] = 5 * GIB
+        with pytest.raises(TrialProcessError, match=r"11\.0 GiB are free, 14\.0 GiB are needed .* holds 5\.00 GiB"):
+            wait(trials)
+
+
+def test_what_others_held_from_the_start_is_not_waited_for(driver, monkeypatch):
+    driver[1] = 5 * GIB
+    wait, gpu = room_for(10.9 * GIB, monkeypatch)
+    with ProcessLauncher(Workload(len, ([1], [1])), gpu) as trials:
+        assert wait(trials) == []

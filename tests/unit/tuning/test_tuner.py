@@ -876,3 +876,17 @@ def test_other_work_that_does_not_pass_is_said_once(tmp_path):
     assert "other processes used 1.1 of 2 cores again" in said[1]
     assert len(launcher.specs) == 1 + len(record.searched) + len(record.runs) + 1
     assert "timed beside other work" in advice(record)["other work"]
+
+
+def test_a_library_that_finds_no_memory_beside_the_limit_gets_some_before_the_batch_is_condemned(tmp_path):
+    class Crowded(FakeLauncher):
+        def measure(self, spec):
+            if spec.limits.device_bytes == 4096 * MIB and spec.config.batch_size > 32:
+                return Measurement(Outcome.DEVICE_OOM, Evidence("no cublas handle", outside_pool=True), 5.0)
+            return super().measure(spec)
+
+    events, record = collect(tune, make_request(tmp_path, device_bytes=4096 * MIB), Crowded())
+    assert record.config.batch_size > 32
+    assert not any(trial.measurement.outcome.is_oom for trial in record.trials)
+    said = [event.text for event in events if isinstance(event, Notice)]
+    assert any("no memory beside a limit of 4.00 GiB; with 3.50 GiB it ran" in text for text in said)
