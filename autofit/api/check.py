@@ -53,7 +53,7 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     state = "none, no trials" if attributes is None else "none, but trials of an earlier run"
     if attributes is not None and request.result_key() in attributes:
         state = "yes"
-    findings["stored result"] = f"{state} ({urls.url_of(settings.storage)})"
+    findings["stored result"] = f"{state} ({urls.shown(settings.storage)})"
     return findings
 
 

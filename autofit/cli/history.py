@@ -36,4 +36,4 @@ def history(
         if as_json:
             typer.echo(console_history.as_json(tunes))
         elif prune is None:
-            console_history.print_history(tunes, urls.url_of(storage), Console(highlight=False))
+            console_history.print_history(tunes, urls.shown(storage), Console(highlight=False))

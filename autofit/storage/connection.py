@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
+import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import optuna
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autofit.errors import StorageError
 from autofit.records.distribution import install_command
-from autofit.storage.urls import JOURNAL, SQLITE, file_of, url_of
+from autofit.storage.urls import JOURNAL, SQLITE, file_of, shown, url_of
 
-_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
+_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError, json.JSONDecodeError)
+_REMEDIES = {  # by what the cause says
+    "locked": "another program writes to it: end that, or give another storage",
+    "full": "free some space there, or give another storage",
+    "No space left": "free some space there, or give another storage",
+    "not a database": "it is another kind of file: give another storage",
+    "Expecting value": "it is no journal, or a damaged one: give another storage",
+}
 _OPENING_ERRORS = (*_ERRORS, ImportError, KeyError, ValueError, RuntimeError)
 _BUSY_SECONDS = 60  # longest wait for another process that writes to the same SQLite file
 _RACE_MESSAGES = ("already exists", "unique constraint", "duplicate key")  # another process is making the same tables
@@ -45,10 +55,33 @@ def open_storage(storage: str | None) -> BaseStorage:
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             if url.startswith(JOURNAL):
+                _mend_journal(file)
                 return JournalStorage(JournalFileBackend(str(file)))
         return _open_database(url)
     except _OPENING_ERRORS as error:
         raise _storage_error(error, url) from None
+
+
+def _mend_journal(file: Path) -> None:
+    """Cut off a last line without an end, which a killed process or a full disk leaves: all before it stays readable."""
+    if not _is_torn(file):
+        return
+    lock = JournalFileSymlinkLock(str(file))
+    lock.acquire()
+    try:
+        if _is_torn(file):  # still: another process may have been writing
+            content = file.read_bytes()
+            os.truncate(file, content.rfind(b"\n") + 1)
+    finally:
+        lock.release()
+
+
+def _is_torn(file: Path) -> bool:
+    if not file.exists() or not file.stat().st_size:
+        return False
+    with file.open("rb") as journal:
+        journal.seek(-1, os.SEEK_END)
+        return journal.read(1) != b"\n"
 
 
 def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
@@ -126,9 +159,14 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
         return StorageError(f"the trials cannot be stored: {extra} needs its driver: {install_command(extra)}")
     if isinstance(error, ArgumentError):
         return StorageError(
-            f"the trials cannot be stored: {url!r} is not the URL of a storage; write sqlite:///FILE, "
+            f"the trials cannot be stored: {shown(url)!r} is not the URL of a storage; write sqlite:///FILE, "
             "postgresql://USER@HOST/DATABASE or journal:FILE"
         )
+    while error.__cause__ is not None and isinstance(error.__cause__, Exception):  # libraries say what they tried to do
+        error = error.__cause__
     lines = str(error).strip().splitlines()
     reason = lines[0] if lines else type(error).__name__
-    return StorageError(f"the trials cannot be stored: {reason}; give a writable place as storage")
+    if url:
+        reason = reason.replace(url, shown(url))
+    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in reason), "give a writable place as storage")
+    return StorageError(f"the trials cannot be stored: {reason}; {remedy}")

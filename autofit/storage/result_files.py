@@ -19,7 +19,7 @@ from autofit.records.trial import FitConfig, Trial
 
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _RUNS = TypeAdapter(tuple[Trial, ...])
-_FILE_MODE = 0o644  # as `open` gives it; a temporary file is readable by its owner alone
+_ALL_MAY_WRITE, _PERMISSIONS = 0o666, 0o777  # of a new file, before the umask; the bits of a file's mode
 _CHOICE = [field.name for field in dataclasses.fields(Recommendation)]
 _NOT_SAVED = ("stage", "number", "validation_batch_size")  # of a trial: saved with its run, or its place in the list
 
@@ -117,23 +117,37 @@ def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a file atomically: in a temporary file that replaces it.
+    """Write a file atomically: in a temporary file that replaces it, with the permissions that it had.
+
+    What a link points to is replaced, not the link; a device or a pipe is written to, not replaced.
 
     Raises:
         UsageError: the file cannot be written.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))
     written: Path | None = None
     try:
+        if target.exists() and not target.is_file():
+            with target.open("w") as device:
+                device.write(text)
+            return
+        mode = target.stat().st_mode & _PERMISSIONS if target.exists() else _ALL_MAY_WRITE & ~_umask()
         with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
             written = Path(file.name)
             file.write(text)
-        written.chmod(_FILE_MODE)
+        written.chmod(mode)
         written.replace(target)
     except OSError as error:
         if written is not None:
             written.unlink(missing_ok=True)
         raise UsageError(f"{target}: the result cannot be written: {error.strerror}") from None
+
+
+def _umask() -> int:
+    """The permissions that this process does not give to new files."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def load_answer(path: str | os.PathLike[str]) -> TuneRecord:
@@ -182,7 +196,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         raw = json.loads(Path(path).read_text())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter for one that is nested a thousand times
         raise UsageError(f"{path}: is not JSON ({error}); give a file that autofit tune or sweep wrote") from None
     version = raw.get("version") if isinstance(raw, dict) else None
     if version is None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import platformdirs
 
 SQLITE, JOURNAL = "sqlite:///", "journal:"
-_SCHEMES = {"postgresql://": "postgresql+psycopg://", "mysql://": "mysql+pymysql://"}  # with the drivers of the extras
+_SCHEMES = {  # with the drivers of the extras
+    "postgres://": "postgresql+psycopg://",
+    "postgresql://": "postgresql+psycopg://",
+    "mysql://": "mysql+pymysql://",
+}
+_PASSWORD = re.compile(r"(://[^/?#@:]*:).*@")  # greedy: it may contain any character that was not escaped
 
 
 def default_storage() -> str:
@@ -22,6 +28,12 @@ def url_of(storage: str | None) -> str:
         if url.startswith(scheme):
             return with_driver + url.removeprefix(scheme)
     return url if "://" in url or url.startswith(JOURNAL) else f"{SQLITE}{Path(url).expanduser()}"
+
+
+def shown(storage: str | None) -> str:
+    """The URL of a storage, for people: without its password."""
+    url = url_of(storage)
+    return _PASSWORD.sub(r"\g<1>***@", url) if "://" in url else url
 
 
 def exists(storage: str | None) -> bool:

@@ -128,3 +128,47 @@ def test_a_storage_of_another_program_is_left_alone(tmp_path):
         connection.execute("create table diary (text)")
     connection.close()
     assert past_tunes.past_tunes(str(tmp_path / "other.db"), PREFIX) == ()
+
+
+@pytest.mark.parametrize("torn", [b'{"op_code": 4, "worker', b'{"op_code": 0}', b"\x00" * 30])
+def test_a_journal_that_a_killed_process_left_torn_keeps_what_it_had(tmp_path, torn):
+    storage = f"journal:{tmp_path / 'trials.log'}"
+    _, first = collect(tune, make_request(tmp_path, storage=storage), FakeLauncher())
+    with (tmp_path / "trials.log").open("ab") as journal:
+        journal.write(torn)
+    again = FakeLauncher()
+    assert collect(tune, make_request(tmp_path, storage=storage), again)[1] == first
+    _, more = collect(tune, make_request(tmp_path, storage=storage, max_trials=8), again)
+    assert len(more.trials) >= len(first.trials)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["trials.log"]
+
+
+@pytest.mark.parametrize(
+    ("storage", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql+psycopg://me:***@host/db"),
+        ("postgres://me:se:cr@et@host:5432/db", "postgresql+psycopg://me:***@host:5432/db"),
+        ("mysql://me@host/db", "mysql+pymysql://me@host/db"),
+        ("foo://me:secret@host", "foo://me:***@host"),
+        ("sqlite:////a:b/c@d.db", "sqlite:////a:b/c@d.db"),
+        ("journal:/a/b@c.log", "journal:/a/b@c.log"),
+    ],
+)
+def test_a_password_is_never_shown(storage, shown):
+    assert urls.shown(storage) == shown
+    if "secret" in storage:
+        with pytest.raises(StorageError) as error:
+            connection.open_storage(storage)
+        assert "secret" not in str(error.value)
+
+
+def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
+    file = tmp_path / "trials.db"
+    with connection.opened(str(file)):
+        pass
+    monkeypatch.setattr(connection, "_BUSY_SECONDS", 0.1)
+    holder = sqlite3.connect(file)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StorageError, match="database is locked; another program writes to it"):
+        collect(tune, make_request(tmp_path, storage=str(file)), FakeLauncher())
+    holder.close()
