@@ -48,8 +48,8 @@ def main(
 
 @contextlib.contextmanager
 def _importing_from_the_working_directory() -> Iterator[None]:
-    """Import the user's modules from the working directory, as `python -m autofit` does."""
-    sys.path.insert(0, "")
+    """Import the user's modules from the working directory, too: last, so that none takes the place of a library."""
+    sys.path.append("")
     try:
         yield
     finally:

@@ -104,6 +104,7 @@ class FailureKind(Text):
     """What kind of failure a trial's process reports itself."""
 
     USAGE = "usage"
+    WORKER_DIED = "worker_died"
     DEVICE_OOM = "device_oom"
     HOST_OOM = "host_oom"
     ERROR = "error"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import shutil
@@ -23,18 +24,20 @@ from autofit.records.machine import Device
 from autofit.records.states import FailureKind
 from autofit.records.trial import Description, Measurement, TrialSpec
 from autofit.records.units import format_bytes
-from autofit.trial.outcome import TrialEnd, classify, read_log
+from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.pauses import Patience
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialPipe
 from autofit.trial.watcher import StopReason, Watcher, end_tree
-from autofit.trial.wire import Task
+from autofit.trial.wire import Failure, Task
+from autofit.trial.worker.job import user_error
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
 _COMPILED = "compiled"  # a folder, which the processes of a tune share
 _POLL_SECONDS = 0.02  # a process tree that grows by 2 GB/s grows by 40 MB between two polls
+_SERVER_SECONDS = 5.0  # for the server to notice that a trial has been ended
 _SLACK_BYTES = 256 * 2**20  # that the GPU's free memory may fall without a word: displays, other contexts
-_ROOM_SECONDS, _ROOM_POLL_SECONDS = 60.0, 1.0  # for memory that others have just taken, or a trial has not yet given back
+_ROOM_SECONDS, _ROOM_POLL_SECONDS = 60.0, 0.1  # for memory that others have just taken, or a trial has not yet given back
 _ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is there: XLA may compile for minutes
 
 
@@ -137,9 +140,12 @@ class ProcessLauncher:
         log_path = self._folder / f"trial-{self._trial_count}.log"
         pipe = server.start(Task(spec, self._device), f"trial-{self._trial_count}.json", log_path)
         try:
-            exit_code, stopped = yield from self._watch(server, pipe, watcher, complete=spec.compile_all)
+            exit_code, stopped = yield from self._watch(server, pipe, watcher, log_path, complete=spec.compile_all)
+            watcher.read_shared_memory()
         finally:
             end_tree(server.pid, pipe.pid)
+            if server.lost:
+                watcher.end_known()
             pipe.finish()
             if server.lost:
                 self._stop_server()
@@ -152,7 +158,7 @@ class ProcessLauncher:
             exit_code=exit_code,
             phase=received.phase,
             readings=received.readings,
-            failure=received.failure,
+            failure=received.failure or self._unreported_failure(stopped),
             stopped=stopped,
             pause_seconds=watcher.pause_seconds,
             conditions=watcher.conditions,
@@ -171,6 +177,11 @@ class ProcessLauncher:
         description = received.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
+    def _unreported_failure(self, stopped: StopReason | None) -> Failure | None:
+        """The error that the user's data raised, in a thread or a worker, in a trial that waited for it to its deadline."""
+        error = user_error(self._folder) if stopped in (StopReason.DEADLINE, StopReason.HANG) else None
+        return None if error is None else Failure(FailureKind.ERROR, error[1].strip().splitlines()[-1], error[1])
+
     def _wait_for_room(self, device: Device, limit_bytes: int) -> Generator[str, None, None]:
         """Wait while others hold memory of the GPU that they did not hold when the limit was set.
 
@@ -180,6 +191,7 @@ class ProcessLauncher:
         """
         began = time.monotonic()
         wanted_bytes = min(limit_bytes, device.free_bytes - _SLACK_BYTES)
+        is_said = False
         while (used_bytes := gpus.used_bytes(device, ())[0]) is not None:
             free_bytes = device.total_bytes - used_bytes
             if free_bytes >= wanted_bytes:
@@ -190,18 +202,21 @@ class ProcessLauncher:
                     f"{format_bytes(wanted_bytes)} are needed ({gpus.holders(device) or 'the driver does not name them'}). "
                     "End the other processes, and run this again; finished trials are kept"
                 )
-            yield "waiting for the GPU's memory, which others hold"
+            if not is_said:
+                yield "waiting for the GPU's memory, which others hold"
+            is_said = True
             if self._cancelled.wait(_ROOM_POLL_SECONDS):
                 raise CancelledError("the tune was cancelled")
 
     def _watch(
-        self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, *, complete: bool
+        self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, complete: bool
     ) -> Generator[str, None, tuple[int | None, StopReason | None]]:
         """Follow a trial until it ends, yielding its phases; returns its exit code and why the watcher ended it.
 
         After a description, an estimate that need not be `complete` has a time of its own.
         """
         stopped: StopReason | None = None
+        stopped_at = math.inf
         is_described = complete
         while not server.lost:
             if self._cancelled.is_set():
@@ -217,8 +232,12 @@ class ProcessLauncher:
                     return message["exit_code"], stopped
             if stopped is None and not server.lost:
                 stopped = watcher.poll()
+                cap_log(log_path)
                 if stopped is not None:
                     end_tree(server.pid, pipe.pid)
+                    stopped_at = time.monotonic()
+            if time.monotonic() - stopped_at > _SERVER_SECONDS:
+                server.lost = True  # it does not say that the trial has ended
             if pipe.received.phase is not None and pipe.received.phase != phase:
                 watcher.enter(pipe.received.phase)
                 yield pipe.received.phase

@@ -6,6 +6,8 @@ the kernel's OOM killer or a person may send SIGKILL.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
 from collections.abc import Mapping
@@ -20,6 +22,8 @@ from autofit.records.units import format_bytes, format_seconds, signal_name
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure, Readings
 
+_LOG_HEAD_BYTES, _LOG_TAIL_BYTES = 2**18, 2**21  # that are read of a log
+_MOST_LOG_BYTES = 2**26  # of a log on disk
 _TAIL_LINES, _LINE_CHARACTERS = 40, 300  # of the log in the evidence
 _NOISE = re.compile(  # the allocator's inventory
     r"Chunk at|InUse at|Free  at|Bin \(|Next region of size|Stats: *$|Chunks of size \d+ totalling|\] [*_x]{20}"
@@ -61,11 +65,21 @@ class TrialEnd:
 
 
 def read_log(path: Path) -> str:
-    """Read the captured output of a process; empty if there is none."""
+    """Read the captured output of a process, of a long one its beginning and its end; empty if there is none."""
     try:
-        return path.read_text(errors="replace")
+        with path.open("rb") as log:
+            head = log.read(_LOG_HEAD_BYTES)
+            log.seek(max(len(head), path.stat().st_size - _LOG_TAIL_BYTES))
+            return (head + log.read(_LOG_TAIL_BYTES)).decode(errors="replace")
     except OSError:
         return ""
+
+
+def cap_log(path: Path) -> None:
+    """Drop what a chatty process has written to its log so far, but for the beginning; it goes on at the end."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size > _MOST_LOG_BYTES:
+            os.truncate(path, _LOG_HEAD_BYTES)
 
 
 def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
@@ -132,6 +146,10 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
                 f"ran, but its peak of {format_bytes(peak)} is over the device limit of {format_bytes(limits.device_bytes)}"
             )
         return Outcome.OK, "finished"
+    if end.failure is not None and end.failure.kind is FailureKind.WORKER_DIED:
+        is_full = bool(end.kernel_oom_kills) or last >= _NEAR_LIMIT_SHARE * limit
+        doing = f"{end.failure.reason} while: {end.phase or 'starting'}"
+        return (Outcome.HOST_OOM if is_full else Outcome.CRASHED), f"{doing}; {reading}" if is_full else doing
     if end.failure is not None:
         return _REPORTED_OUTCOMES.get(end.failure.kind, Outcome.ERROR), end.failure.reason
     how = _how_it_ended(end.exit_code)

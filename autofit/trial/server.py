@@ -16,8 +16,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,7 +67,8 @@ class _Server:
         started = time.perf_counter()
         if self._mode == "fork":
             try:
-                main.preload()
+                with self._watching_driver():
+                    main.preload()
             except Exception as error:
                 self._send(failed=str(error) if isinstance(error, AutofitError) else traceback.format_exc())
                 return
@@ -81,6 +84,25 @@ class _Server:
                 if not request:
                     return
                 self._send(pid=self._start(json.loads(request)["spec"], *descriptors))
+
+    @contextlib.contextmanager
+    def _watching_driver(self) -> Iterator[None]:
+        """End with the driver during the block, too, in which nothing is read from it; leaves no thread behind."""
+        is_over = threading.Event()
+
+        def watch() -> None:
+            while not is_over.wait(_ORPHAN_CHECK_SECONDS):
+                if os.getppid() != self._parent:
+                    self.end()
+                    os._exit(0)
+
+        watching = threading.Thread(target=watch, daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            watching.join()
 
     def end(self) -> None:
         """Kill every process below this one, then remove the folder."""

@@ -9,6 +9,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,12 @@ _READ_BYTES = 64 * 1024
 _START_SECONDS = 120.0  # for importing the backend, which takes half a minute from a cold disk
 _STOP_SECONDS = 5.0  # for the server to end every process below it; then it is killed with them
 _ROOT = str(Path(__file__).parents[2])
-_PROGRAM = f"import sys; sys.path.append({_ROOT!r}); from autofit.trial.server import serve; serve(*sys.argv[1:])"
+_ANSWER_SECONDS = 30.0  # for starting a process: a fork of a large server on a busy machine takes a second
+# without the working directory, whose files may have names of the standard library
+_PROGRAM = (
+    f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
+    "from autofit.trial.server import serve; serve(*sys.argv[1:])"
+)
 
 
 class ServerConnection:
@@ -93,17 +99,23 @@ class ServerConnection:
             os.close(write_end)
             os.close(log)
         os.set_blocking(read_end, False)
-        while not self.lost:
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while not self.lost and time.monotonic() < deadline:
             for message in self.receive(wait_seconds=1):
                 if "pid" in message:
                     return TrialPipe(message["pid"], read_end)
         os.close(read_end)
-        raise TrialProcessError("the trial server ended before it started a process")
+        problem = "ended before it started a process" if self.lost else "does not answer"
+        self.lost = True
+        raise TrialProcessError(f"the trial server {problem} (pid {self.pid}); finished trials are kept, run this again")
 
     def receive(self, wait_seconds: float) -> Generator[dict[str, Any], None, None]:
         """The messages that have arrived; sets `lost` when the server is gone."""
         if select.select([self._socket], [], [], wait_seconds)[0]:
-            data = self._socket.recv(_READ_BYTES)
+            try:
+                data = self._socket.recv(_READ_BYTES)
+            except OSError:  # it was killed with a request unread
+                data = b""
             self.lost = not data
             *lines, self._rest = (self._rest + data).split(b"\n")
             self._inbox += [json.loads(line) for line in lines]

@@ -1,8 +1,8 @@
-"""Gather the conditions in which a trial's rate is timed: other work on the cores, the GPU's clock and its other users."""
+"""Gather the conditions in which a trial's rate is timed: other work on the cores, and the GPU's clock."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import psutil
 
@@ -19,7 +19,6 @@ class TimedConditions:
         self._seconds = self._other = self._idle = 0.0
         self._clocks: list[int] = []
         self._throttles: set[str] = set()
-        self._users: set[int] = set()
 
     def read(self, tree: Sequence[psutil.Process], *, is_timed: bool) -> None:
         """Read the cores; the time since the last reading counts if it was timed."""
@@ -33,15 +32,14 @@ class TimedConditions:
         self._other += other * seconds
         self._idle += idle * seconds
 
-    def read_device(self, device: Device, pids: Collection[int]) -> None:
-        """Read a GPU while the rate is timed; `pids` are our own processes."""
+    def read_device(self, device: Device) -> None:
+        """Read a GPU's clock while the rate is timed."""
         with nvml.opened() as available:
             if not available:
                 return
             clock = nvml.clock_mhz(device)
             self._clocks += [] if clock is None else [clock]
             self._throttles |= nvml.throttles(device)
-            self._users |= set(nvml.bytes_by_pid(device)) - set(pids)
 
     def conditions(self) -> Conditions | None:
         """The means so far; None if nothing was timed."""
@@ -54,5 +52,4 @@ class TimedConditions:
             idle_cores=self._idle / self._seconds,
             clock_mhz=clock,
             throttles=tuple(sorted(self._throttles)),
-            device_users=len(self._users),
         )

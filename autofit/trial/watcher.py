@@ -156,7 +156,7 @@ class Watcher:
         between = self.phase if ended is None else ended
         for phase, size in ((between, total + unseen), (self.phase, total)):
             self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
-        self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, host.shared_memory()[1])
+        self.read_shared_memory()
 
     def _read_device(self, device: Device) -> None:
         """Read what the driver counts for the tree, and the GPU's clock."""
@@ -166,7 +166,17 @@ class Watcher:
         if tree_used is not None:
             self.driver_peak_bytes = max(self.driver_peak_bytes or 0, tree_used)
         if self.phase is Phase.TRAINING:
-            self._timed.read_device(device, {process.pid for process in self._tree})
+            self._timed.read_device(device)
+
+    def read_shared_memory(self) -> None:
+        """Read the free space in /dev/shm; a trial fills it within milliseconds."""
+        self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, host.shared_memory()[1])
+
+    def end_known(self) -> None:
+        """Kill the processes of the last listing that still run: without the server, nobody knows them."""
+        for process in self._tree:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
     def _growth_bytes(self) -> int:
         """Growth of RSS since the last reading: an upper bound of the growth of ΣPSS."""

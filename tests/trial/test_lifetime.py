@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ import pytest
 from autofit.errors import CancelledError
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.trial import launcher as launcher_module
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
@@ -139,3 +141,32 @@ def test_a_run_that_is_broken_off_ends_its_trial(start):
     assert below
     running.close()
     assert not any(alive(one) for one in below)
+
+
+def test_a_server_that_does_not_answer_is_ended_soon_after_the_deadline(monkeypatch):
+    monkeypatch.setattr(launcher_module, "_SERVER_SECONDS", 1.0)
+    workload = Workload(w.build_model, w.Cases, data_kwargs={"seconds": 0.5, "length": 1000})
+    with ProcessLauncher(workload, None) as launcher:
+        launcher.warm()
+        server = psutil.Process(launcher._server.pid)
+        spec = TrialSpec(Role.MEASURE, FitConfig(8, 1, 10, False), Limits(None, 2**33), 5.0, 60.0)
+        running = launcher.run(spec)
+        next(running)
+        server.send_signal(signal.SIGSTOP)
+        started = time.monotonic()
+        _, measured = drain(running)
+        assert time.monotonic() - started < 30
+        assert measured.outcome is Outcome.TIMEOUT
+        assert not alive(server)
+        again = drain(launcher.run(replace(spec, deadline_seconds=60.0, measure_seconds=0.5)))[1]
+        assert again.outcome is Outcome.OK
+
+
+def test_files_with_names_of_the_standard_library_do_not_run_in_the_server(tmp_path, monkeypatch):
+    for name in ("queue", "types", "random", "inspect", "socket"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not the standard library')")
+    monkeypatch.chdir(tmp_path)
+    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher:
+        launcher.warm()
+        described = drain(launcher.run(TrialSpec(Role.DESCRIBE, FitConfig(), Limits(None, 2**33), 60.0)))[1]
+    assert described.parameter_count > 0

@@ -68,7 +68,8 @@ class Probe:
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
         root = str(Path(__file__).parents[3])
-        program = f"import sys; sys.path.append({root!r}); from autofit.backends.tensorflow.probe import report; report()"
+        path = f"import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]"  # without the working directory
+        program = f"{path}; from autofit.backends.tensorflow.probe import report; report()"
         self._process = subprocess.Popen(
             command or [sys.executable, "-c", program],
             stdin=subprocess.DEVNULL,

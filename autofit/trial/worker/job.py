@@ -17,6 +17,7 @@ from autofit.records.trial import Description, FitConfig, Footprint, TrialSpec
 from autofit.trial.wire import Estimated, Failure, Message, Readings, encode
 
 _USER_ERROR_FILE = "user-error.json"
+_TRACEBACK_CHARACTERS = 20_000  # that are kept of one: an exception's text may be of any length
 _PACKAGE = str(Path(__file__).parents[2])
 
 
@@ -108,15 +109,20 @@ class TrialContext:
 
     def user_error(self) -> tuple[str, str] | None:
         """The type and the traceback of the error that `report_error` saved."""
-        file = self.folder / _USER_ERROR_FILE
-        if not file.exists():
-            return None
-        report = json.loads(file.read_text())
-        return report["type"], report["traceback"]
+        return user_error(self.folder)
 
     def forget_user_error(self) -> None:
         """Delete the error that an earlier trial saved."""
         (self.folder / _USER_ERROR_FILE).unlink(missing_ok=True)
+
+
+def user_error(folder: Path) -> tuple[str, str] | None:
+    """The type and the traceback of the error that a trial of a folder has saved."""
+    file = folder / _USER_ERROR_FILE
+    if not file.exists():
+        return None
+    report = json.loads(file.read_text())
+    return report["type"], report["traceback"]
 
 
 def user_traceback(error: BaseException) -> str:
@@ -127,4 +133,8 @@ def user_traceback(error: BaseException) -> str:
         frames = [f for f in link.stack if not f.filename.startswith((_PACKAGE, "<frozen importlib"))]
         link.stack = traceback.StackSummary.from_list(frames)
         link = link.__cause__ or link.__context__
-    return "".join(report.format())
+    text = "".join(report.format())
+    if len(text) <= _TRACEBACK_CHARACTERS:
+        return text
+    half = _TRACEBACK_CHARACTERS // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters …\n{text[-half:]}"

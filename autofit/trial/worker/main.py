@@ -18,6 +18,7 @@ from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure
+from autofit.trial.worker import pool_deaths
 from autofit.trial.worker.job import DevicePeaks, TrialContext, user_traceback
 from autofit.workload import workload
 
@@ -39,6 +40,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     try:
         backend.set_limit(task.device, task.spec.limits.device_bytes)
         context.enter(Phase.LOADING)
+        pool_deaths.end_with_worker(context)
         loaded = workload.load(folder)
         from autofit.trial.worker.describe import describe  # these load Keras: after the limit is set
         from autofit.trial.worker.measure import confirm, measure

@@ -4,6 +4,7 @@ import pytest
 
 from autofit.records.machine import Device
 from autofit.records.states import Phase
+from autofit.trial.worker import job
 from autofit.trial.worker.job import DevicePeaks
 
 GPU = Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34)
@@ -41,3 +42,13 @@ def test_what_a_gpu_tries_in_its_first_step_does_not_count_for_training(device, 
 
 def test_a_trial_that_ended_in_its_first_step_has_its_peak():
     assert peaks_of(GPU, [(Phase.BUILDING, 10), (Phase.FIRST_STEP, 500)]).highest() == 500
+
+
+def test_an_error_of_any_length_is_kept_in_part():
+    try:
+        raise ValueError("x" * 10**7 + "the end")
+    except ValueError as error:
+        text = job.user_traceback(error)
+    assert len(text) < 21_000
+    assert text.startswith("Traceback")
+    assert text.rstrip().endswith("the end")

@@ -8,6 +8,7 @@ import pytest
 from autofit import backends
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Limits
+from autofit.trial import outcome
 from autofit.trial.outcome import TrialEnd, classify
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure, Readings
@@ -123,3 +124,24 @@ def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts(on_cpu, 
 def test_signs_of_the_slow_zone_are_counted():
     measurement = classify(ending(readings=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
     assert (measurement.outcome, measurement.allocator_fallbacks) == (Outcome.OK, 3)
+
+
+def test_of_a_long_log_the_beginning_and_the_end_are_read(tmp_path):
+    log = tmp_path / "trial.log"
+    log.write_bytes(b"first\n" + b"chatter\n" * 2**20 + b"last\n")
+    text = outcome.read_log(log)
+    assert (text.startswith("first\n"), text.endswith("last\n"), len(text) < 2**22) == (True, True, True)
+    log.write_bytes(b"first\nlast\n")
+    assert outcome.read_log(log) == "first\nlast\n"
+
+
+def test_a_chatty_trial_does_not_fill_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(outcome, "_MOST_LOG_BYTES", 2**20)
+    log = tmp_path / "trial.log"
+    with log.open("ab", buffering=0) as chatty:
+        chatty.write(b"first\n" + b"chatter\n" * 2**18)
+        outcome.cap_log(log)
+        assert log.stat().st_size < 2**19
+        chatty.write(b"last\n")
+    assert outcome.read_log(log).startswith("first\n")
+    assert outcome.read_log(log).endswith("last\n")
