@@ -139,7 +139,7 @@ def _other_work(device: Device | None) -> Iterator[str]:
         )
     work = load.other_work()
     if work is not None:
-        yield f"{work}: rates will be lower than on an idle machine, and less certain. End it first if you can"
+        yield f"{work}\n    rates will be lower than on an idle machine, and less certain: end it first if you can"
 
 
 def run_beside(

@@ -17,7 +17,7 @@ from autofit.machine import host
 
 _SAMPLE_SECONDS = 0.5  # before a tune: long enough for a mean of the scheduler's slices
 _NAMED_SHARE = 0.1  # of a core: what takes less is not named
-_NAMED_COUNT = 3
+_NAMED_COUNT = 2
 _BUSY_SHARE = 0.15  # of the cores
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autofit.records.bounds import Count, Positive, Ratio
+
 _BUSY_SHARE = 0.1  # of the cores: what other processes take of them shows in the rate
 _IDLE_SHARE = 0.25  # of the cores: with so much idle, nobody waits for a core
 
@@ -14,16 +16,15 @@ class Conditions:
 
     `cores` are those that this process may use; `other_cores` is how many of them other processes used, those of the host
     of a virtual machine included, and `idle_cores` how many nobody used. `clock_mhz` is the clock of a GPU's
-    multiprocessors, `throttles` why it was lower than it could be; `device_users` are other processes that held its memory.
-    None where the system or the driver does not report a figure.
+    multiprocessors, `throttles` why it was lower than it could be. None where the system or the driver does not report a
+    figure.
     """
 
-    cores: int
-    other_cores: float | None = None
-    idle_cores: float | None = None
-    clock_mhz: int | None = None
+    cores: Positive
+    other_cores: Ratio | None = None
+    idle_cores: Ratio | None = None
+    clock_mhz: Count | None = None
     throttles: tuple[str, ...] = ()
-    device_users: int = 0
 
     @property
     def is_disturbed(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autofit.records.bounds import Count, Positive
+
 
 @dataclass(frozen=True)
 class Device:
@@ -16,8 +18,8 @@ class Device:
     index: int
     name: str
     uuid: str
-    total_bytes: int
-    free_bytes: int
+    total_bytes: Count
+    free_bytes: Count
     held_by: tuple[str, ...] = ()
     driver: str = ""
     compute_capability: tuple[int, int] | None = None
@@ -30,9 +32,9 @@ class Machine:
     system: str
     python: str
     processor: str
-    cores: int
-    memory_bytes: int
-    available_bytes: int
-    shared_memory_bytes: int = 0
+    cores: Positive
+    memory_bytes: Count
+    available_bytes: Count
+    shared_memory_bytes: Count = 0
     devices: tuple[Device, ...] = ()
     host: str = ""

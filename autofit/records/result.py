@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.machine import Machine
 from autofit.records.states import Outcome, Stage, Text
 from autofit.records.trial import Description, FitConfig, Limits, Trial
@@ -46,10 +47,10 @@ class Speedup:
 
     baseline: FitConfig
     baseline_outcome: Outcome
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    pairs: int = 0
+    ratio: Ratio | None = None
+    low: Ratio | None = None
+    high: Ratio | None = None
+    pairs: Count = 0
 
     @property
     def is_shown(self) -> bool:
@@ -116,12 +117,12 @@ class Recommendation:
     """
 
     config: FitConfig
-    samples_per_second: float
-    spread: float | None
-    device_peak_bytes: int | None
-    host_peak_bytes: int | None
+    samples_per_second: Rate
+    spread: Ratio | None
+    device_peak_bytes: Count | None
+    host_peak_bytes: Count | None
     speedup: Speedup
-    validation_batch_size: int | None = None
+    validation_batch_size: Positive | None = None
     challenger: Challenger | None = None
     grounds: Grounds | None = None
     confirmed: bool = True
@@ -179,9 +180,9 @@ class TuneLog:
     description: Description | None
     trials: tuple[Trial, ...]
     runs: tuple[Trial, ...] = ()
-    seconds: float
-    describing_seconds: float = 0.0
-    started_at: float = 0.0
+    seconds: Seconds
+    describing_seconds: Seconds = 0.0
+    started_at: Seconds = 0.0
     usage: Usage
     version: int = RESULT_VERSION
 
@@ -201,8 +202,8 @@ class FailedTune(TuneLog):
 
     problem: str
     memory: str | None = None
-    batch_size: int | None = None
-    needed_bytes: int | None = None
+    batch_size: Positive | None = None
+    needed_bytes: Count | None = None
     at_least: bool = False
 
 
@@ -221,13 +222,13 @@ class TuneRecord(TuneLog):
     data_kwargs: Mapping[str, Any]
     optimizer_kwargs: Mapping[str, Any]
     bottleneck: Bottleneck
-    compute_samples_per_second: float | None
-    input_samples_per_second: float | None
+    compute_samples_per_second: Rate | None
+    input_samples_per_second: Rate | None
     stop_reason: str
     description: Description
     frontier: tuple[FrontierPoint, ...]
-    effective_batch_size: int | None = None
-    ceilings_run_samples_per_second: float | None = None
+    effective_batch_size: Positive | None = None
+    ceilings_run_samples_per_second: Rate | None = None
 
     @property
     def config(self) -> FitConfig:

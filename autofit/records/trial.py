@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
 from autofit.records.conditions import Conditions
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.units import counted
@@ -36,9 +37,9 @@ _USUAL_RATE_NOISE = 0.04  # of a rate without an interval
 class FitConfig:
     """One setting of the knobs; None for a knob that the workload's input does not take."""
 
-    batch_size: int | None = None
-    workers: int | None = None
-    max_queue_size: int | None = None
+    batch_size: Positive | None = None
+    workers: Knob | None = None
+    max_queue_size: Knob | None = None
     use_multiprocessing: bool | None = None
 
     @classmethod
@@ -101,8 +102,8 @@ KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_mult
 class Limits:
     """What a trial may use, in bytes; `device_bytes` is None where no device limit applies."""
 
-    device_bytes: int | None
-    host_bytes: int
+    device_bytes: Positive | None
+    host_bytes: Positive
 
 
 @dataclass(frozen=True)
@@ -140,22 +141,22 @@ class Measurement:
 
     outcome: Outcome
     evidence: Evidence
-    seconds: float = 0.0
-    samples_per_second: float | None = None
-    spread: float | None = None
-    step_seconds: float | None = None
-    steps: int = 0
-    compute_samples_per_second: float | None = None
-    input_samples_per_second: float | None = None
-    device_peak_bytes: int | None = None
-    host_peak_bytes: int | None = None
+    seconds: Seconds = 0.0
+    samples_per_second: Rate | None = None
+    spread: Ratio | None = None
+    step_seconds: Seconds | None = None
+    steps: Count = 0
+    compute_samples_per_second: Rate | None = None
+    input_samples_per_second: Rate | None = None
+    device_peak_bytes: Count | None = None
+    host_peak_bytes: Count | None = None
     device_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
     host_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
-    driver_peak_bytes: int | None = None
-    allocator_fallbacks: int = 0
+    driver_peak_bytes: Count | None = None
+    allocator_fallbacks: Count = 0
     queued_batches: int | None = None
-    storage_bytes_per_second: float | None = None
-    started_at: float | None = None
+    storage_bytes_per_second: Rate | None = None
+    started_at: Seconds | None = None
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     conditions: Conditions | None = None
     traceback: str | None = None
@@ -179,7 +180,7 @@ class Trial:
     why: str = ""
     stage: Stage = Stage.SEARCH
     number: int | None = None
-    validation_batch_size: int | None = None
+    validation_batch_size: Positive | None = None
 
     def fits(self, limits: Limits) -> bool:
         """Whether the trial finished within `limits`."""
@@ -204,11 +205,11 @@ class Footprint:
     whichever is more (measured: see tests/benchmarks/memory.py).
     """
 
-    batch_size: int
+    batch_size: Positive
     device_bytes_by_part: Mapping[str, int]
     method: str
-    relative_error: float
-    absolute_error_bytes: int = 0
+    relative_error: Ratio
+    absolute_error_bytes: Count = 0
 
     @property
     def device_bytes(self) -> int:
@@ -245,11 +246,11 @@ class Description:
 
     input_kind: str
     knobs: Mapping[str, str]
-    sample_count: int | None
-    sample_bytes: int
-    parameter_count: int
-    parameter_bytes: int
-    optimizer_bytes: int
+    sample_count: Count | None
+    sample_bytes: Count
+    parameter_count: Count
+    parameter_bytes: Count
+    optimizer_bytes: Count
     jit_compile: bool
     fingerprint: str
     required: tuple[str, ...] = ()
@@ -264,12 +265,12 @@ class Description:
     shapes: str = ""
     notices: tuple[str, ...] = ()
     processes_hang: bool = False
-    process_bytes: int = 0
+    process_bytes: Count = 0
     fixed_batch_size: int | None = None
     fixed_batch_size_reason: str = ""
-    mapped_bytes: int = 0
-    tensor_bytes: int = 0
-    conversion_bytes: int = 0
+    mapped_bytes: Count = 0
+    tensor_bytes: Count = 0
+    conversion_bytes: Count = 0
     versions: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.events import Activity
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Limits, Trial
+from autofit.records.trial import Trial
 from autofit.records.units import format_seconds
 from autofit.search.space import cost
 from autofit.tuning.runner import TrialRunner
 
 _FIRST_STEPS = [phase for phase in Phase if phase.is_first]
-_LIFTED_HOST_SHARE = 0.95  # of the available RAM: the limit while the smallest config is measured
 
 
 def no_result_error(
@@ -30,7 +30,7 @@ def no_result_error(
     if ooms:
         return nothing_fits_error(runner, min(ooms, key=lambda trial: cost(trial.config)))
     if jit_compile and trials and all(_ended_compiling(trial) for trial in trials):
-        seconds = format_seconds(max(_compiling_seconds(trial) for trial in trials))
+        seconds = format_seconds(min(_compiling_seconds(trial) for trial in trials))
         which = "the only trial" if len(trials) == 1 else f"each of {len(trials)} trials"
         return NoTrialFinishedError(
             f"no trial finished: XLA compiled the first step for {seconds} and longer in {which}. Raise max_trial_seconds, "
@@ -58,20 +58,24 @@ def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:
 
 
 def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError:
-    """Run the smallest config, which did not fit, with lifted limits; returns the error with the memory that it needs."""
-    request = runner.request
-    memory = "device" if smallest.measurement.outcome is Outcome.DEVICE_OOM else "host"
-    limit_bytes = (request.limits.device_bytes or 0) if memory == "device" else request.limits.host_bytes
+    """The error with the memory that the smallest config needs, which did not fit.
+
+    A device's limit is lifted to measure that; the host's is kept, for what grows beyond it may take the whole machine.
+    """
+    request, failed = runner.request, smallest.measurement
+    if failed.outcome is not Outcome.DEVICE_OOM:
+        limit_bytes = request.limits.host_bytes
+        needed_bytes = max(failed.host_peak_bytes or 0, limit_bytes)
+        return NothingFitsError("host", smallest.config.batch_size, needed_bytes, limit_bytes, at_least=True)
+    limit_bytes = request.limits.device_bytes or 0
     free_bytes = request.device.free_bytes if request.device else request.machine.available_bytes
-    lifted = Limits(
-        free_bytes if request.limits.device_bytes else None, round(_LIFTED_HOST_SHARE * request.machine.available_bytes)
-    )
+    lifted = replace(request.limits, device_bytes=free_bytes if request.limits.device_bytes else None)
     measurement = runner.measure(smallest.config, Activity("what the smallest batch needs", smallest.config), lifted)
-    peaks = [m.device_peak_bytes if memory == "device" else m.host_peak_bytes for m in (measurement, smallest.measurement)]
-    # a run with lifted limits may take less than the one that failed, which also validated, and an OOM reads no peak above
+    peaks = [m.device_peak_bytes for m in (measurement, failed)]
+    # a run with a lifted limit may take less than the one that failed, which also validated, and an OOM reads no peak above
     # its limit: the need is above it in any case
     needed_bytes = max([peak for peak in peaks if peak], default=limit_bytes)
     at_least = measurement.outcome is not Outcome.OK or needed_bytes <= limit_bytes
     return NothingFitsError(
-        memory, smallest.config.batch_size, max(needed_bytes, limit_bytes), limit_bytes, at_least=at_least
+        "device", smallest.config.batch_size, max(needed_bytes, limit_bytes), limit_bytes, at_least=at_least
     )

@@ -17,6 +17,7 @@ from autofit.tuning.request import TuneRequest
 _LIBRARY_BYTES = 512 * 2**20  # that a GPU's libraries are given, where they found none beside the limit
 _MOST_REPEATS = 4  # of trials that other work disturbed, in a tune
 _REPEAT_MARGIN_RATIO = 1.5  # of the seconds that the trial took, left before its deadline
+_UNCERTAIN = "\n    rates are lower than on an idle machine, and less certain"
 _PROMISING_RATIO = 0.9  # of the best rate: a config that is clearly below it is not measured further
 
 
@@ -100,9 +101,7 @@ class TrialRunner:
         work = result.conditions.other_work
         left_seconds = spec.deadline_seconds - result.seconds
         if not self._repeats_left or left_seconds < _REPEAT_MARGIN_RATIO * result.seconds:
-            self._say_once(
-                f"{work} while {spec.config} was timed: rates are lower than on an idle machine, and less certain"
-            )
+            self._say_once(f"{work} while {spec.config} was timed{_UNCERTAIN}")
             return result
         self._repeats_left -= 1
         self.emit(Notice(f"{work} while {spec.config} was timed: it is measured again"))
@@ -111,9 +110,7 @@ class TrialRunner:
             return result
         if again.conditions is not None and again.conditions.is_disturbed:
             self._repeats_left = 0  # it does not pass
-            self._say_once(
-                f"{again.conditions.other_work} again: rates are lower than on an idle machine, and less certain"
-            )
+            self._say_once(f"{again.conditions.other_work} again{_UNCERTAIN}")
         return again
 
     def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:

@@ -293,3 +293,18 @@ def test_ctrl_c_while_the_command_loads_is_no_crash(tmp_path):
     assert process.returncode == 130
     assert "Traceback" not in told
     assert "Interrupted; " in told
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_an_output_that_takes_nothing_more_ends_in_one_sentence():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([AUTOFIT, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "autofit: the output cannot be written: No space left on device; finished trials are kept\n"
+
+
+def test_a_terminal_in_ascii_shows_what_it_can(tuned):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [AUTOFIT, "show", "result.json"]
+    done = subprocess.run(command, cwd=tuned[0], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr, "chosen" in done.stdout) == (0, "", True)

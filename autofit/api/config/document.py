@@ -57,14 +57,20 @@ def read(path: str | os.PathLike[str]) -> Document:
     """
     name = os.fspath(path)
     try:
-        raw = Path(path).read_bytes()
+        size = Path(path).stat().st_size
+        if size > _MOST_BYTES:
+            raise ConfigError(name, None, None, None, f"has {size:,} bytes; a tuning file has a few hundred")
+        with Path(path).open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)  # a device or a pipe has no size
+        if len(raw) > _MOST_BYTES:
+            raise ConfigError(
+                name, None, None, None, f"has more than {_MOST_BYTES:,} bytes; a tuning file has a few hundred"
+            )
         text = raw.decode()
     except OSError as error:
         raise ConfigError(name, None, None, None, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(name, raw[: error.start].count(b"\n") + 1, None, None, "is not a text file in UTF-8") from None
-    if len(raw) > _MOST_BYTES:
-        raise ConfigError(name, None, None, None, f"has {len(raw):,} bytes; a tuning file has a few hundred")
     try:
         return _document(name, text)
     except yaml.MarkedYAMLError as error:

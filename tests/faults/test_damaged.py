@@ -1,0 +1,29 @@
+"""A few of the damages of `damaged.py`, on a result and on a failed tune of made-up trials."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autofit.errors import NothingFitsError
+from autofit.storage import result_files
+from autofit.tuning.tuner import tune
+from tests.fakes import MIB, FakeLauncher, collect, make_request
+
+
+def made(folder, **limits):
+    try:
+        return collect(tune, make_request(folder, **limits), FakeLauncher())[1]
+    except NothingFitsError as error:
+        return error.tune
+
+
+@pytest.mark.parametrize("limits", [{"device_bytes": 150 * MIB}, {"host_bytes": 50 * MIB}])
+@pytest.mark.parametrize(("commands", "count"), [("show,kwargs", 60), ("report", 8)])
+def test_a_damaged_file_is_shown_or_refused_in_a_sentence(tmp_path, limits, commands, count):
+    file = tmp_path / "result.json"
+    result_files.save(made(tmp_path, **limits), file)
+    command = [sys.executable, Path(__file__).with_name("damaged.py"), file, "--count", str(count), "--commands", commands]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout[-3000:]
