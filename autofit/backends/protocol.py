@@ -44,7 +44,8 @@ class Backend(Protocol):
     suspects: re.Pattern[str]
     """Matches an error that too little device memory causes, among other things: a line of `shortage_lines` decides."""
     outside_pool: re.Pattern[str]
-    """Matches an error of a library that found no memory beside the pool, which a smaller limit gives it."""
+    """Matches an error of a library that found no memory beside the pool, and a log line of a pool that got less than its
+    limit: a smaller limit helps."""
 
     def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
         """Return the variables to set before the backend is imported, so that it uses this device (None: the CPU).

@@ -95,7 +95,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     if outcome is Outcome.DEVICE_OOM and on_cpu and limits.device_bytes is None:
         outcome = Outcome.HOST_OOM
     tail = [line for line in end.log.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
-    error_text = "" if end.failure is None else end.failure.traceback or end.failure.reason
+    texts = [end.log] if end.failure is None else [end.log, end.failure.traceback or end.failure.reason]
     killed_by = end.exit_code is not None and end.exit_code < 0
     evidence = Evidence(
         reason=reason,
@@ -104,7 +104,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         signal=signal_name(-end.exit_code) if killed_by and end.exit_code else None,
         last_host_bytes=end.last_host_bytes,
         log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
-        outside_pool=outcome is Outcome.DEVICE_OOM and backend.outside_pool.search(error_text) is not None,
+        outside_pool=outcome is Outcome.DEVICE_OOM and any(backend.outside_pool.search(text) for text in texts),
         hung=outcome is Outcome.TIMEOUT and end.stopped is StopReason.HANG,
     )
     readings = asdict(end.readings) if end.readings is not None and outcome is Outcome.OK else {}

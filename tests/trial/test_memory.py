@@ -1,5 +1,6 @@
 """Memory by phase, and estimates against what is measured: real models in real processes."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -133,3 +134,34 @@ def test_a_model_for_one_batch_size_is_estimated_for_that_size_alone_and_it_is_s
     assert [footprint.batch_size for footprint in described.footprints] == [8]
     assert described.fixed_batch_size == 8
     assert "takes batches of 8 only" in described.fixed_batch_size_reason
+
+
+ON_A_GPU = """
+import json, types
+from autofit.backends.tensorflow.memory.step_footprint import StepFootprint
+from autofit.trial.worker import describe
+from tests import workloads as w
+import numpy as np
+
+batch = np.zeros((8, w.PIXELS, w.PIXELS, 3), "float32"), np.zeros((8, 1), "float32")
+given = dict(on_cpu=False, onednn=False, workers=1, limit_bytes=2**30)
+sizes = []
+for data in ([], [200 * 2**20]):
+    step = StepFootprint(w.build_model(), batch, data_tensors=data, **given)
+    sizes.append(next(iter(step.estimates([8], compile_all=False))).device_bytes)
+limits = types.SimpleNamespace(device_bytes=2**30)
+context = types.SimpleNamespace(device="a GPU", spec=types.SimpleNamespace(limits=limits))
+notices = [list(describe._notices_of_copies(context, [size * 2**20])) for size in (50, 200)]
+print(json.dumps([sizes[1] - sizes[0], notices]))
+"""
+
+
+def test_arrays_that_fit_copies_to_a_gpu_count_there_and_are_said():
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", ON_A_GPU], capture_output=True, text=True, timeout=100, check=True, cwd=root
+    )
+    more, (few, many) = json.loads(done.stdout.splitlines()[-1])
+    assert more == 200 * 2**20
+    assert few == []
+    assert "copies the arrays to the GPU (200 MiB of 1.00 GiB)" in many[0]

@@ -51,7 +51,8 @@ SUSPECTS = re.compile(
 
 OUTSIDE_POOL = re.compile(
     r"create cublas handle|create cudnn handle|without BLAS support|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
-    r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer",
+    r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer"
+    r"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY",  # of the driver, before the pool takes less
     re.IGNORECASE,
 )
 """See `Backend.outside_pool`."""

@@ -99,6 +99,11 @@ def test_a_library_that_finds_no_memory_beside_the_pool_is_told_apart(message, i
     assert not ended(failure=failure, log="").evidence.outside_pool  # an error of another kind
 
 
+def test_an_oom_in_a_pool_that_got_less_than_its_limit_is_told_apart():
+    assert ended(exit_code=-signal.SIGABRT, log=f"{BACKPEDAL}\n{OPERATION}").evidence.outside_pool
+    assert not ended(exit_code=-signal.SIGABRT, log=OPERATION).evidence.outside_pool
+
+
 def test_an_error_of_the_users_stays_his_whatever_the_log_says():
     assert ended(failure=Failure(FailureKind.ERROR, "ValueError: x", "T"), log=FAILED).outcome is Outcome.ERROR
 
