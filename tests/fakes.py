@@ -2,10 +2,11 @@
 
 from dataclasses import fields, replace
 
+from autofit.records.description import Description
 from autofit.records.machine import Machine
 from autofit.records.result import Recommendation
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
 

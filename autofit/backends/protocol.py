@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from autofit.records.description import Footprint
 from autofit.records.machine import Device
 from autofit.records.states import FailureKind
-from autofit.records.trial import Footprint
 
 
 class StepEstimator(Protocol):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autofit.records.description import Description
 from autofit.records.machine import Machine
-from autofit.records.trial import Description, FitConfig, Limits
+from autofit.records.trial import FitConfig, Limits
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autofit.records.description import Description
 from autofit.records.machine import Machine
 from autofit.records.states import Stage
-from autofit.records.trial import Description, FitConfig, Limits, Trial
+from autofit.records.trial import FitConfig, Limits, Trial
 
 
 @dataclass(frozen=True)

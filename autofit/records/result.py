@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
+from autofit.records.description import Description
 from autofit.records.machine import Machine
 from autofit.records.states import Outcome, Stage, Text
-from autofit.records.trial import Description, FitConfig, Limits, Trial
+from autofit.records.trial import FitConfig, Limits, Trial
 
 RESULT_VERSION = 2
 """Version of the format of `result.json` and `sweep.json`; files of another version are refused."""

@@ -21,8 +21,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autofit.records.description import Description
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, Description, FitConfig, Limits, Trial
+from autofit.records.trial import AUTOTUNE, FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autofit.records.description import Description
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, FitConfig, Limits, Trial
+from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.space import SearchSpace, cost, dominated_by, hardly_faster, like_a_hang
 from autofit.search.surrogate.memory import MemorySurrogate

@@ -12,7 +12,8 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
 from autofit.machine.host import usable_cores
-from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, Description, FitConfig, Limits, Trial
+from autofit.records.description import Description
+from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig, Limits, Trial
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.decision import Decision, Proposal, Reason
 from autofit.search.space import SearchSpace, build_space

@@ -20,9 +20,10 @@ from typing import Protocol
 from autofit import backends
 from autofit.errors import CancelledError, TrialProcessError, UsageError
 from autofit.machine import gpus, host, nvml
+from autofit.records.description import Description
 from autofit.records.machine import Device
 from autofit.records.states import FailureKind
-from autofit.records.trial import Description, Measurement, TrialSpec
+from autofit.records.trial import Measurement, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.pauses import Patience

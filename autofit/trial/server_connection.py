@@ -18,8 +18,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from autofit.errors import TrialProcessError
+from autofit.records.description import Description, Footprint
 from autofit.records.states import Phase
-from autofit.records.trial import Description, Footprint
 from autofit.trial.outcome import read_log
 from autofit.trial.watcher import end_tree
 from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Readings, Task

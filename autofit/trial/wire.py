@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
+from autofit.records.description import Description, Footprint
 from autofit.records.machine import Device
 from autofit.records.states import FailureKind, Phase
-from autofit.records.trial import Description, Footprint, TrialSpec
+from autofit.records.trial import TrialSpec
 
 
 @dataclass(frozen=True)

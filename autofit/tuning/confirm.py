@@ -17,10 +17,11 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
+from autofit.records.description import Description
 from autofit.records.events import Activity, Notice, TrialEnded
 from autofit.records.result import DataForm, RateEstimate, Recommendation
 from autofit.records.states import Outcome, Phase, Stage
-from autofit.records.trial import Description, FitConfig, Measurement, Trial
+from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.records.units import counted, format_rate
 from autofit.search import selection
 from autofit.search.decision import Proposer

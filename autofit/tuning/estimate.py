@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import NoTrialFinishedError
+from autofit.records.description import Description
 from autofit.records.estimate import Estimate, EstimateRow
 from autofit.records.events import Emit
-from autofit.records.trial import Description, FitConfig
+from autofit.records.trial import FitConfig
 from autofit.search.space import batch_grid
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.memory import MemorySurrogate

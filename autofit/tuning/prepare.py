@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from autofit.errors import NothingFitsError, UsageError
+from autofit.records.description import Description
 from autofit.records.events import Notice
 from autofit.records.states import Outcome
-from autofit.records.trial import KERAS_DEFAULTS, Description, FitConfig, Trial
+from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.records.units import counted
 from autofit.search.decision import Proposer
 from autofit.search.sampler import FrontierSampler

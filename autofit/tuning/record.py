@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from autofit.errors import AutofitError, NothingFitsError
+from autofit.records.description import Description
 from autofit.records.result import Bottleneck, FailedTune, Recommendation, TuneLog, TuneRecord
-from autofit.records.trial import Description, Measurement
+from autofit.records.trial import Measurement
 from autofit.search import frontier
 from autofit.storage import attributes, result_files
 from autofit.storage.codec import METRIC

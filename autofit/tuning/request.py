@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autofit.records.description import Description
 from autofit.records.machine import Device, Machine
 from autofit.records.result import DataForm, Usage
-from autofit.records.trial import Description, FitConfig, Limits
+from autofit.records.trial import FitConfig, Limits
 from autofit.search.space import SearchSpace
 from autofit.storage import attributes
 from autofit.tuning.settings import TuneSettings

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
+from autofit.records.description import Description
 from autofit.records.events import Activity, Emit, Notice
 from autofit.records.states import Outcome, Role, phrase_of
-from autofit.records.trial import INPUT_BOUND_RATIO, Description, FitConfig, Limits, Measurement, Trial, TrialSpec
+from autofit.records.trial import INPUT_BOUND_RATIO, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget

@@ -17,10 +17,11 @@ import time
 from dataclasses import replace
 
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
+from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, FitConfig, Trial
+from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_seconds
 from autofit.search.decision import Proposer
 from autofit.storage import attributes

@@ -27,8 +27,9 @@ def search(job):
     """Run one search; returns the largest batch allowed after 2, 4 and 6 trials over the true one, and its OOMs."""
     seed, tree = job
     sys.path.insert(0, tree)
+    from autofit.records.description import Description, Footprint
     from autofit.records.states import Outcome
-    from autofit.records.trial import Description, Evidence, FitConfig, Footprint, Limits, Measurement, Trial
+    from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
     from autofit.search.sampler import FrontierSampler
     from autofit.search.space import SearchSpace, batch_grid
     from autofit.search.surrogate.memory import MemorySurrogate

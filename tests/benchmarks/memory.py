@@ -39,8 +39,9 @@ from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine.host import detect
+from autofit.records.description import Description
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import Description, Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference

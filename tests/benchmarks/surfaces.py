@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autofit.records.description import Description
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, Evidence, Limits, Measurement
+from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import SearchSpace, batch_grid
 

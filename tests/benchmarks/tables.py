@@ -21,8 +21,9 @@ from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine.host import detect
+from autofit.records.description import Description
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import KNOBS, Description, Evidence, FitConfig, Limits, Measurement, TrialSpec
+from autofit.records.trial import KNOBS, Evidence, FitConfig, Limits, Measurement, TrialSpec
 from autofit.search.space import SearchSpace
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from autofit.records.description import Footprint
 from autofit.records.estimate import Estimate, EstimateRow
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
-from autofit.records.trial import Footprint, Limits
+from autofit.records.trial import Limits
 from autofit.report.html import page as html
 from autofit.tuning.tuner import tune
 from tests.fakes import MACHINE, MIB, FakeLauncher, collect, make_request

@@ -28,8 +28,9 @@ sys.path.insert(0, str(ROOT))
 from autofit.errors import AutofitError, DeviceBusyError  # noqa: E402  # the repository is not installed everywhere
 from autofit.machine import gpus, nvml  # noqa: E402  # as above
 from autofit.machine.host import detect  # noqa: E402  # as above
+from autofit.records.description import Description  # noqa: E402  # as above
 from autofit.records.states import Outcome, Role  # noqa: E402  # as above
-from autofit.records.trial import Description, FitConfig, Limits, Trial, TrialSpec  # noqa: E402  # as above
+from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec  # noqa: E402  # as above
 from autofit.search.surrogate.memory import MemorySurrogate  # noqa: E402  # as above
 from autofit.trial.launcher import ProcessLauncher  # noqa: E402  # as above
 from autofit.workload.reference import Reference  # noqa: E402  # as above

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autofit.records.description import Description
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import Description, FitConfig, Limits, TrialSpec
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
 

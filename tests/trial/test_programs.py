@@ -9,8 +9,9 @@ import keras
 import pytest
 
 from autofit.errors import UsageError
+from autofit.records.description import Description
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, FitConfig
+from autofit.records.trial import FitConfig
 from tests import programs
 
 ROLES = ("describe", "measure", "confirm")

@@ -13,10 +13,11 @@ import numpy as np
 
 from autofit.cli.doctor.findings import Finding, ok, problem
 from autofit.errors import AutofitError
+from autofit.records.description import Description
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Machine
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import Description, FitConfig, Limits, Measurement, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import format_seconds
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload

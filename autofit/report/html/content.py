@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from autofit.records.description import Description
 from autofit.records.estimate import Estimate
 from autofit.records.machine import Machine
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.sweep import SweepRecord
-from autofit.records.trial import Description
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report.advice import advice, bottleneck_sentence, rate_beside_ceilings
 from autofit.report.choice import gain_evidence, gain_figure, gain_sentence, why_not_highest

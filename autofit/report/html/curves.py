@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autofit.records.description import Description
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, FitConfig, Trial
+from autofit.records.trial import FitConfig, Trial
 from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.search.surrogate.throughput import ThroughputSurrogate

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autofit.records.trial import Description, Footprint
+from autofit.records.description import Description, Footprint
 from autofit.search.config_arrays import Vector
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autofit.records.description import Description
 from autofit.records.states import Outcome
-from autofit.records.trial import Description
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 from autofit.search.surrogate.device_estimate import estimates

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autofit.records.trial import Description, FitConfig
+from autofit.records.description import Description
+from autofit.records.trial import FitConfig
 from autofit.search.config_arrays import ConfigArrays, Vector
 
 PASSING_BATCHES = 3

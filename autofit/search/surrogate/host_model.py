@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autofit.records.description import Description
 from autofit.records.states import Outcome
-from autofit.records.trial import Description, FitConfig, Measurement, Trial
+from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofit.records.trial import Description, FitConfig, Limits, Trial
+from autofit.records.description import Description
+from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.surrogate.device_model import DeviceModel
 from autofit.search.surrogate.host_model import HostModel

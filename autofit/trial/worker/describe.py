@@ -19,8 +19,8 @@ import keras
 import numpy as np
 
 from autofit import backends
+from autofit.records.description import Description
 from autofit.records.states import Phase
-from autofit.records.trial import Description
 from autofit.records.units import format_bytes
 from autofit.trial.wire import Estimated
 from autofit.trial.worker import batch_shapes, fork_safety

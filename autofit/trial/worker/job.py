@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofit.backends.protocol import Backend
+from autofit.records.description import Description, Footprint
 from autofit.records.machine import Device
 from autofit.records.states import Phase
-from autofit.records.trial import Description, FitConfig, Footprint, TrialSpec
+from autofit.records.trial import FitConfig, TrialSpec
 from autofit.trial.wire import Estimated, Failure, Message, Readings, encode
 
 _USER_ERROR_FILE = "user-error.json"

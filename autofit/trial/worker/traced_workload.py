@@ -12,8 +12,8 @@ import numpy as np
 from autofit import backends
 from autofit.backends.optimizers import optimizers_of
 from autofit.backends.protocol import StepEstimator
+from autofit.records.description import Footprint
 from autofit.records.states import Phase
-from autofit.records.trial import Footprint
 from autofit.trial.worker.build import open_training, resolved
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autofit.records.trial import Description, FitConfig
+from autofit.records.description import Description
+from autofit.records.trial import FitConfig
 from autofit.workload.inputs.indexed import IndexedInput
 from autofit.workload.inputs.knobs import arguments_of
 from autofit.workload.inputs.open import KINDS

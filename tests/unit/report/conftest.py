@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from autofit.records.description import Footprint
 from autofit.records.estimate import Estimate, EstimateRow
 from autofit.records.result import Bottleneck, FailedTune, Recommendation, Speedup, TuneRecord, Usage
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord
-from autofit.records.trial import FitConfig, Footprint, Limits, Trial, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
 from autofit.search.frontier import frontier
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 

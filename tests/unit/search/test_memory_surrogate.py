@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autofit.records.description import Footprint
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Footprint, Limits, Measurement, Trial
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.surrogate.device_estimate import estimated_bytes
 from autofit.search.surrogate.memory import MemorySurrogate
 from tests.fakes import DESCRIPTION, MIB

@@ -5,8 +5,9 @@ import os
 import pytest
 
 from autofit.errors import TrialProcessError
+from autofit.records.description import Footprint
 from autofit.records.states import FailureKind, Phase, Role
-from autofit.records.trial import FitConfig, Footprint, Limits, TrialSpec
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.server_connection import Received, TrialPipe
 from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Readings, Task, encode
 from tests.fakes import DESCRIPTION

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.errors import NoTrialFinishedError
+from autofit.records.description import Description
 from autofit.records.events import Activity, TrialEnded
 from autofit.records.result import SHOWING_PAIRS, TuneRecord
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import Description, Evidence, FitConfig, Measurement, Trial
+from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.tuning import budget, tuner
 from autofit.tuning.pairs import MOST_PAIRS
 from tests.fakes import BASELINE, FakeLauncher, collect, make_request

@@ -11,11 +11,12 @@ from rich.console import Console
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.records.conditions import Conditions
+from autofit.records.description import Description, Footprint
 from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.machine import Device
 from autofit.records.result import DataForm, Usage
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import Description, Evidence, FitConfig, Footprint, Limits, Measurement, Trial, TrialSpec
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.report import choice, snippet
 from autofit.report.advice import advice
 from autofit.report.console.summary import print_trials, summarise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autofit.records.trial import DATA_PART
+from autofit.records.description import DATA_PART
 
 PARTS = (DATA_PART, "weights", "optimizer", "gradients", "activations", "temporaries", "input_batch")
 """The purposes that device memory is attributed to."""

@@ -10,7 +10,7 @@ from autofit.backends.tensorflow.memory import liveness, xla
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
 from autofit.backends.tensorflow.memory.program import Operation, Program
 from autofit.backends.tensorflow.memory.traced_step import TracedStep
-from autofit.records.trial import DATA_PART, Footprint
+from autofit.records.description import DATA_PART, Footprint
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
