@@ -64,24 +64,25 @@ def open_storage(storage: str | None) -> BaseStorage:
 
 def _mend_journal(file: Path) -> None:
     """Cut off a last line without an end, which a killed process or a full disk leaves: all before it stays readable."""
-    if not _is_torn(file):
+    if not _is_torn_journal(file):
         return
     lock = JournalFileSymlinkLock(str(file))
     lock.acquire()
     try:
-        if _is_torn(file):  # still: another process may have been writing
-            content = file.read_bytes()
-            os.truncate(file, content.rfind(b"\n") + 1)
+        if _is_torn_journal(file):  # still: another process may have been writing
+            os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
     finally:
         lock.release()
 
 
-def _is_torn(file: Path) -> bool:
+def _is_torn_journal(file: Path) -> bool:
+    """Whether a file is a journal, by its first line, whose last line has no end: any other file is left alone."""
     if not file.exists() or not file.stat().st_size:
         return False
     with file.open("rb") as journal:
+        first = journal.readline()
         journal.seek(-1, os.SEEK_END)
-        return journal.read(1) != b"\n"
+        return first.startswith(b"{") and b'"op_code"' in first and first.endswith(b"\n") and journal.read(1) != b"\n"
 
 
 def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
@@ -162,7 +163,7 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
             f"the trials cannot be stored: {shown(url)!r} is not the URL of a storage; write sqlite:///FILE, "
             "postgresql://USER@HOST/DATABASE or journal:FILE"
         )
-    while error.__cause__ is not None and isinstance(error.__cause__, Exception):  # libraries say what they tried to do
+    while isinstance(error.__cause__, Exception):  # libraries say what they tried to do, the cause what is wrong
         error = error.__cause__
     lines = str(error).strip().splitlines()
     reason = lines[0] if lines else type(error).__name__

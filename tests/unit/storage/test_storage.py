@@ -1,5 +1,6 @@
 """Any Optuna storage, and the past tunes in it."""
 
+import contextlib
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,9 +11,8 @@ from autofit.errors import StorageError, UsageError
 from autofit.records.result import PastTune
 from autofit.report.console import history as report
 from autofit.storage import attributes, connection, past_tunes, urls
-from autofit.tuning.cached import tune
 from autofit.tuning.request import PREFIX
-from tests.fakes import FakeLauncher, collect, make_request
+from tests.fakes import FakeLauncher, collect, make_request, tune
 
 
 @pytest.mark.parametrize("where", ["sqlite:///{}/t.db", "{}/t.db", "journal:{}/t.log", "sqlite:///{}/new/folder/t.db"])
@@ -141,6 +141,15 @@ def test_a_journal_that_a_killed_process_left_torn_keeps_what_it_had(tmp_path, t
     _, more = collect(tune, make_request(tmp_path, storage=storage, max_trials=8), again)
     assert len(more.trials) >= len(first.trials)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["trials.log"]
+
+
+@pytest.mark.parametrize("content", [b"notes\nof mine", b'{"a": 1}\n{"b"', b'{"op_code": 0', b"\x00\x01\n\x02"])
+def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path, content):
+    file = tmp_path / "notes.txt"
+    file.write_bytes(content)
+    with contextlib.suppress(StorageError), connection.opened(f"journal:{file}") as backend:
+        backend.get_all_studies()
+    assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize(
