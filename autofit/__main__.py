@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import NoReturn
 
 _INTERRUPTED = 130
 
@@ -22,17 +21,18 @@ def main() -> None:
     except KeyboardInterrupt:
         print("\nInterrupted; nothing was run.", file=sys.stderr)
         raise SystemExit(_INTERRUPTED) from None
+    except OSError:
+        _end_if_output_is_full()
+        raise
+
+
+def _end_if_output_is_full() -> None:
+    """End with a message where standard output takes nothing more, as on a full disk; trials are stored elsewhere."""
+    try:
+        sys.stdout.flush()
     except OSError as error:
-        if error.filename is not None:
-            raise
-        _give_up_output(error)
-
-
-def _give_up_output(error: OSError) -> NoReturn:
-    """End because standard output takes nothing more: a full disk; results and trials are stored elsewhere."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for what the interpreter still flushes
-    print(f"autofit: the output cannot be written: {error.strerror}; finished trials are kept", file=sys.stderr)
-    os._exit(1)
+        print(f"autofit: the output cannot be written: {error.strerror}; finished trials are kept", file=sys.stderr)
+        os._exit(1)  # the interpreter would try to flush it once more
 
 
 if __name__ == "__main__":

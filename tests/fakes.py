@@ -7,6 +7,7 @@ from autofit.records.machine import Machine
 from autofit.records.result import Recommendation
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
+from autofit.tuning import cached, tuner
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
 
@@ -95,6 +96,11 @@ class FakeLauncher:
 
     def close(self):
         self.closed = True
+
+
+def tune(request, launcher, emit):
+    """Return the stored result of a request, or tune."""
+    return cached.known(request, emit) or tuner.tune(request, launcher, emit)
 
 
 def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):

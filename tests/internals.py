@@ -3,11 +3,10 @@
 from autofit.records.events import Described
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.storage import result_files, sweep_files
-from autofit.tuning.cached import tune
 from autofit.workload.fingerprint.fingerprint import identify
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
-from tests.fakes import FakeLauncher, collect, make_request
+from tests.fakes import FakeLauncher, collect, make_request, tune
 
 __all__ = ["FakeLauncher", "described_in", "fingerprint_of", "names_of", "run_tune", "save_result", "save_sweep"]
 

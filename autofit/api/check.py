@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autofit.api.config import load
-from autofit.api.session import build_request, parse
+from autofit.api.requests import build_request, parse
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.units import format_bytes
 from autofit.storage import urls

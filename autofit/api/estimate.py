@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autofit.api.config import load
-from autofit.api.session import parse, run_beside
+from autofit.api.requests import parse
+from autofit.api.session import run_beside
 from autofit.errors import UsageError
 from autofit.records.estimate import Estimate
 from autofit.report.console.progress import Progress

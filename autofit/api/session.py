@@ -1,59 +1,32 @@
-"""Run a request: validate the arguments, detect the machine, start the launcher, run the engine, show its events."""
+"""Run a request: wait for the device, look up what is stored, start the launcher, run the engine, show its events."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from autofit import backends
+from autofit.api.requests import build_request, detected, refuse_unsupported
 from autofit.errors import CancelledError, DeviceLockedError, UsageError
-from autofit.machine import gpus, host, limits, load
+from autofit.machine import load
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity, Emit, Event, Notice
-from autofit.records.machine import Device, Machine
+from autofit.records.machine import Device
+from autofit.records.result import TuneRecord
 from autofit.records.units import format_seconds
 from autofit.report.console.progress import Progress
 from autofit.trial.launcher import Launcher, ProcessLauncher
+from autofit.tuning import cached
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
-from autofit.workload import fit_options
 from autofit.workload import usage as usages
-from autofit.workload.fingerprint import fingerprint
-from autofit.workload.inputs import prebuilt
-from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
 Returned = TypeVar("Returned")
 
-_WORKLOAD_ARGUMENTS = tuple(field.name for field in fields(Workload))
 _LOCK_POLL_SECONDS = 0.2
-
-
-def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
-    """Split arguments of `tune` into the workload and the settings.
-
-    Raises:
-        UsageError: an argument does not exist or its value is not allowed.
-    """
-    allowed = {*_WORKLOAD_ARGUMENTS, *TuneSettings.model_fields}
-    for name in arguments:
-        if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"tune() has no such argument{hint}", key=name)
-    settings = TuneSettings.of(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
-    parts = {name: arguments[name] for name in _WORKLOAD_ARGUMENTS if arguments.get(name) is not None}
-    parts["fit_kwargs"] = fit_options.validated(parts.get("fit_kwargs", {}))
-    if fit_options.VALIDATION_SPLIT in parts["fit_kwargs"] and parts.get("validation") is not None:
-        raise UsageError(
-            "validation is given as well; `fit` takes one of both", key=f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
-        )
-    return Workload(**parts), settings
 
 
 def progress_of(progress: bool | Progress) -> Progress:
@@ -93,27 +66,50 @@ def run(
         CancelledError: `cancelled` was set.
         AutofitError: what the engine raises.
     """
-    _refuse_unsupported(workload)
-    device, shown = _detected(settings)[1], progress_of(progress)
+    refuse_unsupported(workload)
+    device, shown = detected(settings)[1], progress_of(progress)
     cancelled = cancelled or threading.Event()
+
+    def look_up() -> tuple[TuneRequest, Returned | None]:
+        request = build_request(workload, settings, fresh=fresh)
+        return request, None if known is None else _announced(known, request, shown)
+
     with DeviceLock(device, _purpose(workload)) as lock:
-        is_free = lock.acquire()
-        # while somebody else has the GPU's memory, no limit may be right
-        with contextlib.suppress(*([] if is_free or device is None else [UsageError])):
-            request = build_request(workload, settings, fresh=fresh)
-            if known is not None and (stored := _announced(known, request, shown)) is not None:
-                return stored
-        if not is_free:
+        if not lock.acquire():
+            with contextlib.suppress(*([UsageError] if device else [])):  # while others have its memory, no limit is right
+                if (stored := look_up()[1]) is not None:
+                    return stored
             name = device.name if device else "CPU"
             if not wait:
                 raise DeviceLockedError(name, lock.holder())
             with shown:
                 _wait_for(lock, name, shown.show, cancelled)
-            request = build_request(workload, settings, fresh=fresh)
+        request, stored = look_up()
+        if stored is not None:
+            return stored
         with ProcessLauncher(workload, request.device, settings.launch, cancelled) as launcher, shown:
             for text in _other_work(request.device):
                 shown.show(Notice(text))
             return engine(request, launcher, shown.show)
+
+
+def run_tune(
+    workload: Workload,
+    settings: TuneSettings,
+    progress: bool | Progress,
+    *,
+    fresh: bool,
+    wait: bool,
+    cancelled: threading.Event | None = None,
+) -> TuneRecord:
+    """Return the stored result of a tune if there is a valid one, or else tune; see `run`."""
+
+    def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
+        from autofit.tuning import tuner  # loads Optuna and SciPy, which takes a second
+
+        return tuner.tune(request, launcher, emit)
+
+    return run(tune, workload, settings, progress, fresh=fresh, cancelled=cancelled, wait=wait, known=cached.known)
 
 
 def _announced(
@@ -172,52 +168,3 @@ def _purpose(workload: Workload) -> str:
     """What is measured, for those who wait: names alone, as arguments may be secret."""
     usage = usages.usage_of(workload)
     return f"{usage.model.partition('(')[0]} with {usage.data}"
-
-
-def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = False) -> TuneRequest:
-    """Build the request: detect the machine, choose the device, resolve the limits, fingerprint the workload.
-
-    Raises:
-        UsageError: an argument is wrong.
-        DeviceBusyError: the calling process itself holds the GPU.
-    """
-    _refuse_unsupported(workload)
-    machine, device = _detected(settings)
-    if device is not None:
-        gpus.require_free(device)
-    identity, backend = fingerprint.identify(workload), backends.current()
-    memory = settings.device_memory, settings.host_memory
-    return TuneRequest(
-        workload_fingerprint=identity.fingerprint,
-        environment={**identity.versions, **backend.settings()},
-        machine=machine,
-        device=device,
-        limits=limits.resolve_limits(machine, device, *memory, backend.pool_bytes(device)),
-        limits_asked=(str(settings.device_memory), str(settings.host_memory)),
-        settings=settings,
-        fresh=fresh,
-        usage=usages.usage_of(workload),
-    )
-
-
-def _detected(settings: TuneSettings) -> tuple[Machine, Device | None]:
-    """The machine, and the accelerator to use.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    machine = host.detect(gpus.nvidia_devices())
-    return machine, gpus.choose_device(machine, settings.device)
-
-
-def _refuse_unsupported(workload: Workload) -> None:
-    """Check the form of what the user passed.
-
-    Raises:
-        UsageError: it is not supported.
-    """
-    build_model = workload.build_model
-    if not callable(build_model) and not isinstance(build_model, Reference):
-        raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
-    for data in (workload.data, workload.validation):
-        prebuilt.refuse_unsupported(data)

@@ -9,15 +9,15 @@ from typing import Any
 
 from autofit.api.config import load
 from autofit.api.config import matrix as matrices
+from autofit.api.requests import parse
 from autofit.api.result import SweepResult
-from autofit.api.session import parse, progress_of, run
+from autofit.api.session import progress_of, run_tune
 from autofit.errors import UsageError
 from autofit.machine import gpus, host
 from autofit.records.events import Notice
 from autofit.records.result import TuneRecord
 from autofit.report import wording
 from autofit.report.console.progress import Progress
-from autofit.tuning import cached
 from autofit.tuning import sweep as sweeping
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
@@ -130,16 +130,7 @@ def _sweep(
 
     def tune_cell(workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> TuneRecord:
         cell_progress = False if lanes else shown  # cells tuned at the same time would mix their lines
-        return run(
-            cached.tune,
-            workload,
-            settings,
-            cell_progress,
-            fresh=fresh,
-            cancelled=cancelled,
-            wait=wait,
-            known=cached.known,
-        )
+        return run_tune(workload, settings, cell_progress, fresh=fresh, wait=wait, cancelled=cancelled)
 
     for event in sweeping.sweep(title, cells, tune_cell, lanes):
         label = f"cell {event.index + 1} of {len(cells)}: {wording.cell_label(event.cell.values)}"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autofit.api.config import load
+from autofit.api.requests import parse
 from autofit.api.result import Result
-from autofit.api.session import parse, progress_of, run
+from autofit.api.session import progress_of, run_tune
 from autofit.report.console.progress import Progress
-from autofit.tuning import cached
 from autofit.tuning.settings import DEFAULTS, TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -155,7 +155,7 @@ def tune_file(
 def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool, wait: bool) -> Result:
     """Tune; without a `Progress` of the caller's, print a summary of the result at the end."""
     shown = progress_of(progress)
-    result = Result.of(run(cached.tune, workload, settings, shown, fresh=fresh, wait=wait, known=cached.known))
+    result = Result.of(run_tune(workload, settings, shown, fresh=fresh, wait=wait))
     if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself
         shown.summarise(result)
     return result

@@ -1,4 +1,4 @@
-"""The stored result of a request, or a new tune; the engine is loaded only when there is no result yet."""
+"""The stored result of a request; does not load the engine."""
 
 from __future__ import annotations
 
@@ -13,25 +13,9 @@ from autofit.errors import NothingFitsError
 from autofit.records.events import Emit, Notice
 from autofit.records.result import FailedTune, TuneRecord
 from autofit.storage import attributes, result_files, urls, validity
-from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 
 _NAMED_VERSIONS = ("tensorflow", "keras")
-
-
-def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
-    """Return the stored result of a request if it is still valid, else tune.
-
-    Raises:
-        NothingFitsError: not even the smallest batch fits, now or in an earlier tune under no smaller limits.
-        AutofitError: as `tuner.tune`.
-    """
-    stored = known(request, emit)
-    if stored is not None:
-        return stored
-    from autofit.tuning import tuner  # loads Optuna and SciPy, which takes a second
-
-    return tuner.tune(request, launcher, emit)
 
 
 def known(request: TuneRequest, emit: Emit) -> TuneRecord | None:

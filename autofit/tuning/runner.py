@@ -17,8 +17,7 @@ from autofit.tuning.request import TuneRequest
 
 _LIBRARY_BYTES = 512 * 2**20  # that a GPU's libraries are given, where they found none beside the limit
 _MOST_REPEATS = 4  # of trials that other work disturbed, in a tune
-_REPEAT_MARGIN_RATIO = 1.5  # of the seconds that the trial took, left before its deadline
-_UNCERTAIN = "\n    rates are lower than on an idle machine, and less certain"
+_REPEAT_RATIO = 1.5  # of the seconds that a trial took, which a second one needs before the deadline
 _PROMISING_RATIO = 0.9  # of the best rate: a config that is clearly below it is not measured further
 
 
@@ -34,7 +33,7 @@ class TrialRunner:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self.request, self.budget, self.emit = request, Budget(request.settings), emit
         self._launcher = launcher
-        self._repeats_left, self._has_said = _MOST_REPEATS, False
+        self._repeats_left, self._has_warned = _MOST_REPEATS, False
 
     def describe(
         self, config: FitConfig, *, batch_sizes: tuple[int, ...] = (), compile_all: bool = False, note: str = ""
@@ -93,29 +92,41 @@ class TrialRunner:
         )
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
-        """Measure a config; once more if other work disturbed it, as long as that helps."""
+        """Measure a config; once more if it ran out of memory beside the limit, or if other work disturbed it."""
         result = self._run_once(spec, activity)
-        if result.evidence.outside_pool:
-            return self._with_lower_limit(spec, activity) or result
-        if result.conditions is None or not result.conditions.is_disturbed:
+        is_disturbed = result.conditions is not None and result.conditions.is_disturbed
+        if not result.evidence.outside_pool and not is_disturbed:
             return result
-        work = result.conditions.other_work
         left_seconds = spec.deadline_seconds - result.seconds
-        if not self._repeats_left or left_seconds < _REPEAT_MARGIN_RATIO * result.seconds:
-            self._say_once(f"{work} while {spec.config} was timed{_UNCERTAIN}")
-            return result
+        again = replace(spec, deadline_seconds=left_seconds) if left_seconds > _REPEAT_RATIO * result.seconds else None
+        if result.evidence.outside_pool:
+            return result if again is None else self._with_lower_limit(again, activity) or result
+        return self._undisturbed(again, activity, result)
+
+    def _undisturbed(self, again: TrialSpec | None, activity: Activity, disturbed: Measurement) -> Measurement:
+        """Measure a config once more if there is time, as long as other work passes by itself; else say that it runs."""
+        assert disturbed.conditions is not None, "else nothing would be known of other work"
+        work = f"{disturbed.conditions.other_work} while {activity.config} was timed"
+        if again is None or not self._repeats_left:
+            self._warn_once(work)
+            return disturbed
         self._repeats_left -= 1
-        self.emit(Notice(f"{work} while {spec.config} was timed: it is measured again"))
-        again = self._run_once(replace(spec, deadline_seconds=left_seconds), activity)
-        if again.outcome is Outcome.TIMEOUT:
-            return result
-        if again.conditions is not None and again.conditions.is_disturbed:
+        self.emit(Notice(f"{work}: it is measured again"))
+        result = self._run_once(again, activity)
+        if result.outcome is Outcome.TIMEOUT:
+            return disturbed
+        if result.conditions is not None and result.conditions.is_disturbed:
             self._repeats_left = 0  # it does not pass
-            self._say_once(f"{again.conditions.other_work} again{_UNCERTAIN}")
-        return again
+            self._warn_once(f"{result.conditions.other_work} again")
+        return result
+
+    def _warn_once(self, work: str) -> None:
+        if not self._has_warned:
+            self.emit(Notice(f"{work}\n    rates are lower than on an idle machine, and less certain"))
+        self._has_warned = True
 
     def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
-        """Measure a config once more with more room beside its limit; None if it does not run even so."""
+        """Measure a config with more room beside its limit; None if it does not run even so."""
         if spec.limits.device_bytes is None or spec.limits.device_bytes <= 2 * _LIBRARY_BYTES:
             return None
         lower = replace(spec.limits, device_bytes=spec.limits.device_bytes - _LIBRARY_BYTES)
@@ -130,11 +141,6 @@ class TrialRunner:
             )
         )
         return result
-
-    def _say_once(self, disturbance: str) -> None:
-        if not self._has_said:
-            self.emit(Notice(disturbance))
-        self._has_said = True
 
     def _run_once(self, spec: TrialSpec, activity: Activity) -> Measurement:
         result = self._run(spec, activity)

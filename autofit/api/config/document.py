@@ -57,11 +57,8 @@ def read(path: str | os.PathLike[str]) -> Document:
     """
     name = os.fspath(path)
     try:
-        size = Path(path).stat().st_size
-        if size > _MOST_BYTES:
-            raise ConfigError(name, None, None, None, f"has {size:,} bytes; a tuning file has a few hundred")
         with Path(path).open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)  # a device or a pipe has no size
+            raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             raise ConfigError(
                 name, None, None, None, f"has more than {_MOST_BYTES:,} bytes; a tuning file has a few hundred"

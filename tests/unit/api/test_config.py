@@ -151,7 +151,7 @@ def test_the_column_is_that_of_the_key_or_of_the_item(write):
         (b"\x89PNG\r\n\x1a\n\x00\x00", "tune.yaml:1: is not a text file in UTF-8"),
         (b"build_model: a.py:f\ndata: \xff\xfe\n", "tune.yaml:2: is not a text file in UTF-8"),
         (b"build_model: a\x00b\n", "tune.yaml:1: is not YAML: it holds the character #x0000"),
-        (b"build_model: a\n" * 100_000, "tune.yaml: has 1,500,000 bytes; a tuning file has a few hundred"),
+        (b"build_model: a\n" * 100_000, "tune.yaml: has more than 1,048,576 bytes; a tuning file has a few hundred"),
         (b"a: " + b"[" * 5_000, "tune.yaml: is nested too deeply"),
         (b"a: &a [1,1,1,1,1,1,1,1,1]\n" + b"".join(
             b"%c: &%c [%s]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 9)) for n in range(97, 110)

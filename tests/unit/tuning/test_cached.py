@@ -8,8 +8,7 @@ from autofit.records.result import Usage
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.storage import past_tunes
-from autofit.tuning.cached import tune
-from tests.fakes import MIB, FakeLauncher, collect, make_request
+from tests.fakes import MIB, FakeLauncher, collect, make_request, tune
 
 BUSY, FREE = {"limits": Limits(80 * MIB, 8192 * MIB)}, {"limits": Limits(4096 * MIB, 8192 * MIB)}
 SHARES = {"limits_asked": ("90%", "80%"), "max_trials": 10}

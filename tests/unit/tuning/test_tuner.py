@@ -27,8 +27,7 @@ from autofit.search.decision import Decision, Proposal, Reason
 from autofit.search.space import build_space, dominated_by, hardly_faster
 from autofit.storage import result_files
 from autofit.tuning import tuner
-from autofit.tuning.cached import tune
-from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MACHINE, MIB, FakeLauncher, collect, make_request
+from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MACHINE, MIB, FakeLauncher, collect, make_request, tune
 
 FIRST = FitConfig(8, 1, 10, False)
 """What is tried first where nothing is known of the memory."""

@@ -1,0 +1,94 @@
+"""Turn arguments into a request: validate them, detect the machine, choose the device, resolve the limits."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from autofit import backends
+from autofit.errors import UsageError
+from autofit.machine import gpus, host, limits
+from autofit.records.machine import Device, Machine
+from autofit.tuning.request import TuneRequest
+from autofit.tuning.settings import TuneSettings
+from autofit.workload import fit_options
+from autofit.workload import usage as usages
+from autofit.workload.fingerprint import fingerprint
+from autofit.workload.inputs import prebuilt
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+
+_WORKLOAD_ARGUMENTS = tuple(field.name for field in fields(Workload))
+
+
+def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
+    """Split arguments of `tune` into the workload and the settings.
+
+    Raises:
+        UsageError: an argument does not exist or its value is not allowed.
+    """
+    allowed = {*_WORKLOAD_ARGUMENTS, *TuneSettings.model_fields}
+    for name in arguments:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"tune() has no such argument{hint}", key=name)
+    settings = TuneSettings.of(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
+    parts = {name: arguments[name] for name in _WORKLOAD_ARGUMENTS if arguments.get(name) is not None}
+    parts["fit_kwargs"] = fit_options.validated(parts.get("fit_kwargs", {}))
+    if fit_options.VALIDATION_SPLIT in parts["fit_kwargs"] and parts.get("validation") is not None:
+        raise UsageError(
+            "validation is given as well; `fit` takes one of both", key=f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
+        )
+    return Workload(**parts), settings
+
+
+def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = False) -> TuneRequest:
+    """Build the request: detect the machine, choose the device, resolve the limits, fingerprint the workload.
+
+    Raises:
+        UsageError: an argument is wrong.
+        DeviceBusyError: the calling process itself holds the GPU.
+    """
+    refuse_unsupported(workload)
+    machine, device = detected(settings)
+    if device is not None:
+        gpus.require_free(device)
+    identity, backend = fingerprint.identify(workload), backends.current()
+    memory = settings.device_memory, settings.host_memory
+    return TuneRequest(
+        workload_fingerprint=identity.fingerprint,
+        environment={**identity.versions, **backend.settings()},
+        machine=machine,
+        device=device,
+        limits=limits.resolve_limits(machine, device, *memory, backend.pool_bytes(device)),
+        limits_asked=(str(settings.device_memory), str(settings.host_memory)),
+        settings=settings,
+        fresh=fresh,
+        usage=usages.usage_of(workload),
+    )
+
+
+def detected(settings: TuneSettings) -> tuple[Machine, Device | None]:
+    """The machine, and the accelerator to use.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    machine = host.detect(gpus.nvidia_devices())
+    return machine, gpus.choose_device(machine, settings.device)
+
+
+def refuse_unsupported(workload: Workload) -> None:
+    """Check the form of what the user passed.
+
+    Raises:
+        UsageError: it is not supported.
+    """
+    build_model = workload.build_model
+    if not callable(build_model) and not isinstance(build_model, Reference):
+        raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
+    for data in (workload.data, workload.validation):
+        prebuilt.refuse_unsupported(data)
