@@ -9,7 +9,7 @@ import time
 import keras
 import numpy as np
 
-OK, RAISES, HANGS, KILLED, SEGFAULTS, EXITS, MEMORY_ERROR, FILLS_HOST, CHATTERS, FILLS_SLOWLY = range(8, 18)
+OK, RAISES, HANGS, KILLED, SEGFAULTS, EXITS, MEMORY_ERROR, FILLS_HOST, CHATTERS, FILLS_SLOWLY, LEAVES = range(8, 19)
 BIG = 2048  # does not fit DEVICE_BYTES; the batch sizes above do
 DEVICE_BYTES = 48 * 2**20
 PIXELS = 32
@@ -116,6 +116,8 @@ def misbehave(case):
     if case == FILLS_SLOWLY:
         _held.append(np.ones(64 * 2**20, "uint8"))
         time.sleep(0.2)
+    if case == LEAVES:
+        raise SystemExit("no more pictures")
     if case == CHATTERS:
         print('{"measurement": {"samples_per_second": 1e9}}', flush=True)
 

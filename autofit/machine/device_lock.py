@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import tempfile
 import time
@@ -56,17 +55,18 @@ class DeviceLock:
         note = f"pid {os.getpid()}, {self._purpose}, since {time.strftime('%H:%M')}"
         with contextlib.suppress(OSError):  # another user's file may be read only
             os.ftruncate(file, 0)
-            os.pwrite(file, json.dumps(note).encode(), 0)
+            os.pwrite(file, note.encode(errors="replace"), 0)
         return True
 
     def holder(self) -> str:
         """Who holds the lock, for people."""
         try:
-            note = json.loads(self._path.read_bytes()[: 2 * _NOTE_CHARACTERS])
-        except (OSError, ValueError):
+            with self._path.open(errors="replace") as file:
+                note = file.read(_NOTE_CHARACTERS)
+        except OSError:
             note = ""
-        printable = "".join(character for character in str(note) if character.isprintable())
-        return printable[:_NOTE_CHARACTERS] or "another process"
+        printable = "".join(character for character in note if character.isprintable())
+        return printable or "another process"
 
     def release(self) -> None:
         """Let the next one take it; nothing where it is not held."""

@@ -29,6 +29,14 @@ def bytes_read(process: psutil.Process) -> int | None:
         return None
 
 
+def process_name(pid: int) -> str:
+    """A process, for people: `python (pid 4711)`, or its number alone where the system does not say more."""
+    try:
+        return f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        return f"pid {pid}"
+
+
 def detect(devices: tuple[Device, ...] = ()) -> Machine:
     """Read the host's resources and the cgroup limits of this process; `devices` are its accelerators."""
     memory = psutil.virtual_memory()

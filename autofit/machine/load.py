@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import psutil
 
 from autofit.machine import host
+from autofit.records.conditions import BUSY_SHARE
 
 _SAMPLE_SECONDS = 0.5  # before a tune: long enough for a mean of the scheduler's slices
 _NAMED_SHARE = 0.1  # of a core: what takes less is not named
-_NAMED_COUNT = 2
-_BUSY_SHARE = 0.15  # of the cores
+_NAMED_COUNT = 2  # the most, to fit a line
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def other_work() -> str | None:
     time.sleep(_SAMPLE_SECONDS)
     after = CoreSeconds.read(())
     used, cores = other_and_idle_cores(before, after)[0], host.visible_cores()
-    if used < _BUSY_SHARE * cores:
+    if used < BUSY_SHARE * cores:
         return None
     seconds = after.at - before.at
     shares = {
@@ -61,8 +61,8 @@ def other_work() -> str | None:
         if process in counted_before and process.pid != os.getpid()
     }
     most = sorted((process for process in shares if shares[process] >= _NAMED_SHARE), key=lambda p: -shares[p])
-    names = ", ".join(f"{_name(process)} {shares[process]:.1f}" for process in most[:_NAMED_COUNT])
-    return f"other work uses {used:.1f} of its {cores} cores" + (f" ({names})" if names else "")
+    names = ", ".join(f"{host.process_name(process.pid)} {shares[process]:.1f}" for process in most[:_NAMED_COUNT])
+    return f"other work uses {used:.1f} of {cores} cores" + (f" ({names})" if names else "")
 
 
 def _idle_seconds() -> float:
@@ -89,10 +89,3 @@ def _seconds_by_process() -> dict[psutil.Process, float]:
         if times is not None:
             seconds[process] = float(times.user + times.system)
     return seconds
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return f"{process.name()} (pid {process.pid})"
-    except psutil.Error:
-        return f"pid {process.pid}"

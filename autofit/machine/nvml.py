@@ -1,7 +1,8 @@
 """NVML, the NVIDIA driver's query library: one reading a function, None where the driver does not report it.
 
-Each call opens NVML and closes it again, which counts: while one is open, the others cost nothing. Without persistence mode
-a driver initializes a GPU anew when the last of its clients has gone, which takes seconds: `opened` keeps it awake.
+They are called while NVML is `opened`; otherwise the driver reports nothing. Blocks may be nested, and only the outermost
+opens and closes the library. Without persistence mode the driver initializes a GPU anew when the last of its clients has
+gone, which takes seconds: a block around many readings keeps it awake.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import psutil
 import pynvml
 
+from autofit.machine import host
 from autofit.records.machine import Device
 from autofit.records.units import format_bytes
 
@@ -42,17 +43,17 @@ def opened() -> Iterator[bool]:
             pynvml.nvmlShutdown()
 
 
-def reading(query: Callable[..., Reading], *arguments: Any) -> Reading | None:
+def _reading(query: Callable[..., Reading], *arguments: Any) -> Reading | None:
     """What a query of NVML answers; None where it does not."""
     try:
         return query(*arguments)
-    except (pynvml.NVMLError, AttributeError):  # a library that is older than the query
+    except pynvml.NVMLError:
         return None
 
 
 def driver_version() -> str:
     """The version of the driver; empty where it is not reported."""
-    return str(reading(pynvml.nvmlSystemGetDriverVersion) or "")
+    return str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
 
 
 def handles() -> Iterator[tuple[Any, pynvml.NVMLError | None]]:
@@ -60,7 +61,7 @@ def handles() -> Iterator[tuple[Any, pynvml.NVMLError | None]]:
 
     Of a GPU that is divided into MIG slices, those.
     """
-    for index in range(reading(pynvml.nvmlDeviceGetCount) or 0):
+    for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         except pynvml.NVMLError as error:
@@ -73,25 +74,25 @@ def handles() -> Iterator[tuple[Any, pynvml.NVMLError | None]]:
 
 def _slices(handle: Any) -> Iterator[Any]:
     """The MIG slices of a GPU; none where it is not divided."""
-    mode = reading(pynvml.nvmlDeviceGetMigMode, handle)
+    mode = _reading(pynvml.nvmlDeviceGetMigMode, handle)
     if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return
-    for index in range(reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        found = reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+    for index in range(_reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        found = _reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
         if found is not None:
             yield found
 
 
 def compute_capability(handle: Any) -> tuple[int, int] | None:
     """The generation of a GPU, or of that of a slice."""
-    whole = reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
-    pair = reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
+    whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
+    pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
     return None if pair is None else (int(pair[0]), int(pair[1]))
 
 
 def holders(handle: Any) -> tuple[str, ...]:
     """The processes that hold a GPU's memory, for people."""
-    return tuple(f"{_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
+    return tuple(f"{host.process_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
 
 
 def total_used(device: Device) -> int | None:
@@ -125,21 +126,14 @@ def nearby_cores(device: Device, core_count: int) -> tuple[int, ...]:
 
 def _of(device: Device, query: Callable[..., Reading], *arguments: Any) -> Reading | None:
     """What a query answers for a device."""
-    handle = reading(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
-    return None if handle is None else reading(query, handle, *arguments)
+    handle = _reading(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
+    return None if handle is None else _reading(query, handle, *arguments)
 
 
 def _processes(handle: Any) -> dict[int, int]:
     """The bytes that each process holds, those that compute and those that draw."""
     held: dict[int, int] = {}
     for query in (pynvml.nvmlDeviceGetGraphicsRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses):
-        for process in reading(query, handle) or ():
+        for process in _reading(query, handle) or ():
             held[int(process.pid)] = max(int(process.usedGpuMemory or 0), held.get(int(process.pid), 0))
     return held
-
-
-def _name(pid: int) -> str:
-    try:
-        return f"{psutil.Process(pid).name()} (pid {pid})"
-    except psutil.Error:
-        return f"pid {pid}"

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from autofit.records.bounds import Count, Positive, Ratio
 
-_BUSY_SHARE = 0.1  # of the cores: what other processes take of them shows in the rate
+BUSY_SHARE = 0.1
+"""Of the cores: what other processes take of them shows in a rate (idle machines: 0.01 to 0.05)."""
+
 _IDLE_SHARE = 0.25  # of the cores: with so much idle, nobody waits for a core
 
 
@@ -31,7 +33,7 @@ class Conditions:
         """Whether other processes took cores for which the trial, or its input pipeline, may have waited."""
         if self.other_cores is None or self.idle_cores is None:
             return False
-        return self.other_cores >= _BUSY_SHARE * self.cores and self.idle_cores < _IDLE_SHARE * self.cores
+        return self.other_cores >= BUSY_SHARE * self.cores and self.idle_cores < _IDLE_SHARE * self.cores
 
     @property
     def other_work(self) -> str:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import signal
 
 
+def how_it_ended(exit_code: int) -> str:
+    """How a process ended, by its exit status (-N for signal N): `died by SIGKILL`, `exited with status 3`."""
+    return f"died by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with status {exit_code}"
+
+
 def counted(count: int, noun: str) -> str:
     """A count and its noun: `1 trial`, `3 trials`, `2 processes`."""
     plural = "" if count == 1 else "es" if noun.endswith("s") else "s"

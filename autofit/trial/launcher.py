@@ -18,27 +18,25 @@ from types import TracebackType
 from typing import Protocol
 
 from autofit import backends
-from autofit.errors import CancelledError, TrialProcessError, UsageError
-from autofit.machine import gpus, host, nvml
+from autofit.errors import CancelledError, UsageError
+from autofit.machine import host, nvml
 from autofit.records.description import Description
 from autofit.records.machine import Device
 from autofit.records.states import FailureKind
 from autofit.records.trial import Measurement, TrialSpec
-from autofit.records.units import format_bytes
+from autofit.trial.gpu_room import wait_for_room
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.pauses import Patience
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialPipe
 from autofit.trial.watcher import StopReason, Watcher, end_tree
 from autofit.trial.wire import Failure, Task
-from autofit.trial.worker.job import user_error
+from autofit.trial.worker.job import saved_user_error
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
 _COMPILED = "compiled"  # a folder, which the processes of a tune share
 _POLL_SECONDS = 0.02  # a process tree that grows by 2 GB/s grows by 40 MB between two polls
 _SERVER_SECONDS = 5.0  # for the server to notice that a trial has been ended
-_SLACK_BYTES = 256 * 2**20  # that the GPU's free memory may fall without a word: displays, other contexts
-_ROOM_SECONDS, _ROOM_POLL_SECONDS = 60.0, 0.1  # for memory that others have just taken, or a trial has not yet given back
 _ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is there: XLA may compile for minutes
 
 
@@ -133,7 +131,7 @@ class ProcessLauncher:
             yield "starting the trial server"
         server = self._connected()
         if self._device is not None:
-            yield from self._wait_for_room(self._device, spec.limits.device_bytes or 0)
+            yield from wait_for_room(self._device, spec.limits.device_bytes or 0, self._cancelled)
         started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
         patience = self._patience.seconds(spec)
         watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device, patience)
@@ -141,7 +139,7 @@ class ProcessLauncher:
         log_path = self._folder / f"trial-{self._trial_count}.log"
         pipe = server.start(Task(spec, self._device), f"trial-{self._trial_count}.json", log_path)
         try:
-            exit_code, stopped = yield from self._watch(server, pipe, watcher, log_path, complete=spec.compile_all)
+            exit_code, stopped = yield from self._watch(server, pipe, watcher, log_path, estimates_all=spec.compile_all)
             watcher.read_shared_memory()
         finally:
             end_tree(server.pid, pipe.pid)
@@ -180,54 +178,27 @@ class ProcessLauncher:
 
     def _unreported_failure(self, stopped: StopReason | None) -> Failure | None:
         """The error that the user's data raised, in a thread or a worker, in a trial that waited for it to its deadline."""
-        error = user_error(self._folder) if stopped in (StopReason.DEADLINE, StopReason.HANG) else None
-        return None if error is None else Failure(FailureKind.ERROR, error[1].strip().splitlines()[-1], error[1])
-
-    def _wait_for_room(self, device: Device, limit_bytes: int) -> Generator[str, None, None]:
-        """Wait while others hold memory of the GPU that they did not hold when the limit was set.
-
-        Raises:
-            TrialProcessError: they keep it: an OOM beside them would be no evidence of what a config takes.
-            CancelledError: the trial was cancelled.
-        """
-        began = time.monotonic()
-        wanted_bytes = min(limit_bytes, device.free_bytes - _SLACK_BYTES)
-        is_said = False
-        while (used_bytes := gpus.used_bytes(device, ())[0]) is not None:
-            free_bytes = device.total_bytes - used_bytes
-            if free_bytes >= wanted_bytes:
-                return
-            if time.monotonic() - began > _ROOM_SECONDS:
-                raise TrialProcessError(
-                    f"others have taken the memory of {device.name} during the tune: {format_bytes(free_bytes)} are free, "
-                    f"{format_bytes(wanted_bytes)} are needed ({gpus.holders(device) or 'the driver does not name them'}). "
-                    "End the other processes, and run this again; finished trials are kept"
-                )
-            if not is_said:
-                yield "waiting for the GPU's memory, which others hold"
-            is_said = True
-            if self._cancelled.wait(_ROOM_POLL_SECONDS):
-                raise CancelledError("the tune was cancelled")
+        return saved_user_error(self._folder) if stopped in (StopReason.DEADLINE, StopReason.HANG) else None
 
     def _watch(
-        self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, complete: bool
+        self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
     ) -> Generator[str, None, tuple[int | None, StopReason | None]]:
         """Follow a trial until it ends, yielding its phases; returns its exit code and why the watcher ended it.
 
-        After a description, an estimate that need not be `complete` has a time of its own.
+        After a description, the estimate has a time of its own unless `estimates_all`, which is what the trial is for.
         """
         stopped: StopReason | None = None
         stopped_at = math.inf
-        is_described = complete
+        is_shortened = estimates_all
         while not server.lost:
             if self._cancelled.is_set():
                 raise CancelledError("the tune was cancelled")
             phase = pipe.received.phase
             if select.select([pipe.descriptor] if pipe.is_open else [], [], [], _POLL_SECONDS)[0]:
                 pipe.read()
-                if pipe.received.description is not None and not is_described:
+                if pipe.received.description is not None and not is_shortened:
                     watcher.shorten(_ESTIMATE_SECONDS)
-                    is_described = True
+                    is_shortened = True
             for message in server.receive(wait_seconds=0):
                 if message.get("exited") == pipe.pid:
                     return message["exit_code"], stopped

@@ -18,7 +18,7 @@ from autofit.backends.protocol import Backend
 from autofit.records.conditions import Conditions
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Evidence, Limits, Measurement
-from autofit.records.units import format_bytes, format_seconds, signal_name
+from autofit.records.units import format_bytes, format_seconds, how_it_ended, signal_name
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure, Readings
 
@@ -95,7 +95,6 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     if outcome is Outcome.DEVICE_OOM and on_cpu and limits.device_bytes is None:
         outcome = Outcome.HOST_OOM
     tail = [line for line in end.log.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
-    texts = [end.log] if end.failure is None else [end.log, end.failure.traceback or end.failure.reason]
     killed_by = end.exit_code is not None and end.exit_code < 0
     evidence = Evidence(
         reason=reason,
@@ -104,7 +103,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         signal=signal_name(-end.exit_code) if killed_by and end.exit_code else None,
         last_host_bytes=end.last_host_bytes,
         log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
-        outside_pool=outcome is Outcome.DEVICE_OOM and any(backend.outside_pool.search(text) for text in texts),
+        outside_pool=outcome is Outcome.DEVICE_OOM and _is_outside_pool(end, backend),
         hung=outcome is Outcome.TIMEOUT and end.stopped is StopReason.HANG,
     )
     readings = asdict(end.readings) if end.readings is not None and outcome is Outcome.OK else {}
@@ -152,7 +151,7 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
         return (Outcome.HOST_OOM if is_full else Outcome.CRASHED), f"{doing}; {reading}" if is_full else doing
     if end.failure is not None:
         return _REPORTED_OUTCOMES.get(end.failure.kind, Outcome.ERROR), end.failure.reason
-    how = _how_it_ended(end.exit_code)
+    how = "lost together with the trial server" if end.exit_code is None else how_it_ended(end.exit_code)
     if oom_line is not None:
         return Outcome.DEVICE_OOM, f"{how} after the allocator wrote: {oom_line}"
     if end.kernel_oom_kills:
@@ -177,10 +176,10 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
     return Outcome.CRASHED, f"{how} while: {end.phase or 'starting'}; {reading}"
 
 
-def _how_it_ended(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "lost together with the trial server"
-    return f"died by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with status {exit_code}"
+def _is_outside_pool(end: TrialEnd, backend: Backend) -> bool:
+    """Whether the log or the error says that memory was short beside the pool."""
+    texts = [end.log] if end.failure is None else [end.log, end.failure.traceback or end.failure.reason]
+    return any(backend.outside_pool.search(text) for text in texts)
 
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:

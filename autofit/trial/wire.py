@@ -50,7 +50,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Estimated:
-    """The estimate of a describing trial, after its description: all of it, or none for a reason."""
+    """No more footprints follow: all are there, or memory cannot be estimated because of the `problem`."""
 
     problem: str | None = None
 

@@ -55,6 +55,13 @@ def test_a_hang_ends_at_its_deadline_while_nothing_is_known_of_pauses(start, pla
     assert measurement.seconds < 10
 
 
+@pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
+def test_a_thread_that_the_users_code_ended_is_no_hang(warm, play, knobs):
+    measurement = play(warm, FitConfig(w.LEAVES, *knobs), seconds=15)
+    assert measurement.outcome in (Outcome.ERROR, Outcome.CRASHED)
+    assert "SystemExit: no more pictures" in (measurement.traceback or "") or "a worker" in measurement.evidence.reason
+
+
 @pytest.mark.quiet
 @pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
 def test_a_hang_is_noticed_long_before_its_deadline(warm, play, knobs):

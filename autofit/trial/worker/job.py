@@ -13,12 +13,13 @@ from pathlib import Path
 from autofit.backends.protocol import Backend
 from autofit.records.description import Description, Footprint
 from autofit.records.machine import Device
-from autofit.records.states import Phase
+from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import FitConfig, TrialSpec
 from autofit.trial.wire import Estimated, Failure, Message, Readings, encode
 
 _USER_ERROR_FILE = "user-error.json"
 _TRACEBACK_CHARACTERS = 20_000  # that are kept of one: an exception's text may be of any length
+_MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
 _PACKAGE = str(Path(__file__).parents[2])
 
 
@@ -108,22 +109,28 @@ class TrialContext:
         with contextlib.suppress(FileExistsError):
             os.link(written, self.folder / _USER_ERROR_FILE)
 
-    def user_error(self) -> tuple[str, str] | None:
-        """The type and the traceback of the error that `report_error` saved."""
-        return user_error(self.folder)
+    def user_error(self) -> Failure | None:
+        """The error that `report_error` saved."""
+        return saved_user_error(self.folder)
 
     def forget_user_error(self) -> None:
         """Delete the error that an earlier trial saved."""
         (self.folder / _USER_ERROR_FILE).unlink(missing_ok=True)
 
 
-def user_error(folder: Path) -> tuple[str, str] | None:
-    """The type and the traceback of the error that a trial of a folder has saved."""
+def saved_user_error(folder: Path) -> Failure | None:
+    """The error of the user's `__getitem__` that the present trial of a folder has saved."""
     file = folder / _USER_ERROR_FILE
     if not file.exists():
         return None
     report = json.loads(file.read_text())
-    return report["type"], report["traceback"]
+    return user_failure(report["type"], report["traceback"])
+
+
+def user_failure(name: str, traceback_text: str) -> Failure:
+    """The failure of a trial in which the user's code raised an exception of a type of that name."""
+    kind = FailureKind.HOST_OOM if name in _MEMORY_ERRORS else FailureKind.ERROR
+    return Failure(kind, traceback_text.strip().splitlines()[-1], traceback_text)
 
 
 def user_traceback(error: BaseException) -> str:

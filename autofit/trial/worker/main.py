@@ -19,11 +19,10 @@ from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure
 from autofit.trial.worker import pool_deaths
-from autofit.trial.worker.job import DevicePeaks, TrialContext, user_traceback
+from autofit.trial.worker.job import DevicePeaks, TrialContext, user_failure, user_traceback
 from autofit.workload import workload
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
 
 
 def preload() -> None:
@@ -60,9 +59,7 @@ def _failure(context: TrialContext, backend: Backend, error: BaseException) -> F
     exhausted = backend.exhausted(error) if raised is None else None
     if exhausted is not None:
         return Failure(exhausted, _first_line(error), device_peak_bytes=context.peaks.highest())
-    name, traceback = raised or (type(error).__name__, user_traceback(error))
-    kind = FailureKind.HOST_OOM if name in _MEMORY_ERRORS else FailureKind.ERROR
-    return Failure(kind, traceback.strip().splitlines()[-1], traceback)
+    return raised or user_failure(type(error).__name__, user_traceback(error))
 
 
 def _first_line(error: BaseException) -> str:

@@ -98,7 +98,7 @@ class TracedWorkload:
         return False
 
     def footprints(self, sizes: Sequence[int]) -> Iterator[Footprint]:
-        """Estimate the memory for some batch sizes; see `StepEstimator.estimates`. None if there is a `problem`."""
+        """Estimate the memory for some batch sizes; see `StepEstimator.estimates`. Nothing if there is a `problem`."""
         if self._step is not None and self.problem is None:
             yield from self._step.estimates(sizes, compile_all=self._context.spec.compile_all)
 

@@ -3,16 +3,17 @@
 import contextlib
 import os
 import sys
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pynvml
 import pytest
 
-from autofit.errors import DeviceBusyError, TrialProcessError, UsageError
+from autofit.errors import CancelledError, DeviceBusyError, TrialProcessError, UsageError
 from autofit.machine import gpus, limits, nvml
 from autofit.records.machine import Device
-from autofit.trial import launcher
+from autofit.trial import gpu_room
 from autofit.trial.launcher import ProcessLauncher
 from autofit.trial.watcher import Watcher
 from autofit.workload.workload import Workload
@@ -337,24 +338,34 @@ def test_what_draws_on_a_gpu_holds_its_memory_too(driver, monkeypatch):
     assert nvml.bytes_by_pid(GPU) == {7: 2 * GIB, 10: GIB}
 
 
-def room_for(limit_bytes, monkeypatch):
-    monkeypatch.setattr(launcher, "_ROOM_SECONDS", 0.05)
-    monkeypatch.setattr(launcher, "_ROOM_POLL_SECONDS", 0.02)
-    (gpu,) = gpus.nvidia_devices()
-    return lambda trials: list(trials._wait_for_room(gpu, limit_bytes)), gpu
+def waited(limit_bytes, gpu, cancelled=None):
+    return list(gpu_room.wait_for_room(gpu, limit_bytes, cancelled or threading.Event()))
 
 
 def test_a_trial_waits_for_memory_that_others_took_during_the_tune_and_says_who_keeps_it(driver, monkeypatch):
-    wait, gpu = room_for(14 * GIB, monkeypatch)
-    with ProcessLauncher(Workload(len, ([1], [1])), gpu) as trials:
-        assert wait(trials) == []
-        driver[1] = 5 * GIB
-        with pytest.raises(TrialProcessError, match=r"11\.0 GiB are free, 14\.0 GiB are needed .* holds 5\.00 GiB"):
-            wait(trials)
-
-
-def test_what_others_held_from_the_start_is_not_waited_for(driver, monkeypatch):
+    monkeypatch.setattr(gpu_room, "_WAIT_SECONDS", 0.05)
+    (gpu,) = gpus.nvidia_devices()
+    assert waited(14 * GIB, gpu) == []
     driver[1] = 5 * GIB
-    wait, gpu = room_for(10.9 * GIB, monkeypatch)
-    with ProcessLauncher(Workload(len, ([1], [1])), gpu) as trials:
-        assert wait(trials) == []
+    with pytest.raises(TrialProcessError, match=r"11\.0 GiB are free, 14\.0 GiB are needed .* holds 5\.00 GiB"):
+        waited(14 * GIB, gpu)
+
+
+def test_a_trial_begins_when_others_give_the_memory_back_and_ends_when_it_is_cancelled(driver):
+    (gpu,) = gpus.nvidia_devices()
+    driver[1] = 5 * GIB
+    waiting = gpu_room.wait_for_room(gpu, 14 * GIB, threading.Event())
+    assert "which others hold" in next(waiting)
+    del driver[1]
+    assert list(waiting) == []
+    driver[1] = 5 * GIB
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(CancelledError):
+        waited(14 * GIB, gpu, cancelled)
+
+
+def test_what_others_held_from_the_start_is_not_waited_for(driver):
+    driver[1] = 5 * GIB
+    (gpu,) = gpus.nvidia_devices()
+    assert waited(10.9 * GIB, gpu) == []
