@@ -4,7 +4,10 @@
 
 Each check ends in one line of JSON: name, expected, got, ok (null where it does not apply to this machine), seconds. The
 checks come in the order of their value, and those for which no time is left say so. FOLDER gets the lines and the logs of
-checks that failed. Without a GPU, what the CPU can tell is checked, with small models.
+checks that failed. Without a GPU, what the CPU can tell is checked, with small models, and within wider bounds: on a shared
+machine rates scatter by 20 %.
+
+Trials and models are Keras's, of whatever backend autofit runs; `context` and `configured` are TensorFlow's own.
 """
 
 import argparse
@@ -25,7 +28,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autofit.errors import AutofitError, DeviceBusyError  # noqa: E402  # the repository is not installed everywhere
+from autofit.errors import AutofitError, DeviceBusyError, TrialProcessError  # noqa: E402  # the repository is not installed everywhere
 from autofit.machine import gpus, nvml  # noqa: E402  # as above
 from autofit.machine.host import detect  # noqa: E402  # as above
 from autofit.records.description import Description  # noqa: E402  # as above
@@ -119,8 +122,9 @@ def check_fork(machine):
         server = psutil.Process(run.launcher._connected().pid)
         ended = [run(32) for _ in range(3)]
         links = [str(file.readlink()) for file in Path(f"/proc/{server.pid}/fd").iterdir() if file.is_symlink()]
+        with nvml.opened():
+            holds = machine.is_gpu and server.pid in nvml.bytes_by_pid(machine.device)
     opened = [link for link in links if "nvidia" in link]
-    holds = machine.is_gpu and server.pid in nvml.bytes_by_pid(machine.device)
     got = {"outcomes": [t.outcome for t in ended], "seconds": [round(t.seconds, 1) for t in ended], "opened": opened}
     return got, not opened and not holds and all(t.outcome is Outcome.OK and t.seconds < 60 for t in ended)
 
@@ -131,6 +135,7 @@ sys.path.insert(0, "{root}")
 import keras, numpy as np, tensorflow as tf
 from autofit.machine import gpus, nvml
 device = next(d for d in gpus.nvidia_devices() if d.uuid == sys.argv[1])
+nvml.opened().__enter__()  # for the whole program
 before = nvml.total_used(device)
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("GPU")[0], [tf.config.LogicalDeviceConfiguration(memory_limit=1024)])
@@ -338,7 +343,7 @@ def check_repeated(machine):
             "steady, MiB": [round(s / MIB, 1) for s in steady],
             "first step, MiB": [round(s / MIB, 1) for s in first],
         }
-        is_right &= 0 < spread <= within if spread else all(steady)
+        is_right &= all(steady) and spread <= within
     return got, is_right
 
 
@@ -377,20 +382,22 @@ def check_estimate(machine):
     ]
     if machine.is_gpu:
         jobs += [("residual", "Images", {"pixels": 224}), ("efficient", "Images", {"pixels": 224})]
+    jobs = [(model, data, kwargs, None) for model, data, kwargs in jobs]
+    jobs.append(("convolutions", "Images", {}, "mixed_float16"))
     got, is_right = {}, True
-    for model, data, kwargs in jobs:
+    for model, data, kwargs, policy in jobs:
         limit = 20 * GIB if machine.is_gpu else 2 * GIB
-        with machine.trials(model, data, model_kwargs=kwargs, data_kwargs=kwargs) as run:
+        with machine.trials(model, data, model_kwargs=kwargs, data_kwargs=kwargs, dtype_policy=policy) as run:
             started = time.monotonic()
             described = run(32, role="describe", limit=limit, batch_sizes=(32, 64))
             seconds = time.monotonic() - started
             measured = run(32, limit=limit)
         if not isinstance(described, Description) or measured.outcome is not Outcome.OK:
-            got[model], is_right = str(described)[:200], False
+            got[f"{model} {policy or ''}".strip()], is_right = str(described)[:200], False
             continue
         footprint = described.footprints[0] if described.footprints else None
         peak = measured.device_peak_bytes or 0
-        got[model] = {
+        got[f"{model} {policy or ''}".strip()] = {
             "estimated, MiB": footprint and round(footprint.device_bytes / MIB, 1),
             "measured, MiB": round(peak / MIB, 1),
             "method": footprint and footprint.method,
@@ -425,23 +432,23 @@ sys.stdin.read()
 
 
 def check_shared(machine):
-    """beside another process that holds most of the GPU, a trial over what is left does not condemn its batch as OK"""
+    """a trial whose memory another process has taken waits for it, then names who keeps it: no batch is condemned"""
     machine.require_gpu()
     if not has("torch"):
         raise NotApplicableError("needs torch, to hold memory")
     free = machine.device.free_bytes
-    command = [sys.executable, "-c", HOLDS, str(int(free * 0.8))]
-    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        other.stdout.readline()
-        with machine.trials("dense", "vectors") as run:
+    with machine.trials("dense", "vectors") as run:
+        command = [sys.executable, "-c", HOLDS, str(int(free * 0.8))]
+        other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            other.stdout.readline()
             ended = run(1024, limit=int(free * 0.6))
-        (now,) = [device for device in gpus.nvidia_devices() if device.uuid == machine.device.uuid]
-        got = {**summary(ended), "held by": now.held_by, "log": ended.evidence.log_tail[-3:]}
-    finally:
-        other.kill()
-        other.communicate()
-    return got, ended.outcome in (Outcome.OK, Outcome.DEVICE_OOM)
+        except TrialProcessError as error:
+            return str(error), f"(pid {other.pid})" in str(error) or "does not name them" in str(error)
+        finally:
+            other.kill()
+            other.communicate()
+    return summary(ended), False
 
 
 def check_forked_data(machine):
@@ -469,15 +476,15 @@ def check_arrays(machine):
 
 
 def check_warm_up(machine):
-    """from idle, the rate is steady to 2 % within half a second"""
+    """from idle, the first half second that is timed has the rate of eight seconds, within 2 %"""
     machine.require_gpu()
+    got = {}
     with machine.trials("convolutions", "Images", model_kwargs={"jit_compile": True}) as run:
-        time.sleep(20)  # the clock falls
-        rates = {}
-        for seconds in (0.5, 2.0, 8.0):
-            measured = run(512, limit=4 * GIB, measure_seconds=seconds)
-            rates[seconds] = [round(measured.compute_samples_per_second or 0), measured.spread, str(measured.conditions)]
-    return rates, abs(rates[0.5][0] / rates[8.0][0] - 1) <= 0.02
+        for seconds in (0.5, 8.0):
+            time.sleep(20)  # the clock falls
+            timed = run(512, role="confirm", limit=4 * GIB, measure_seconds=seconds)
+            got[seconds] = [timed.samples_per_second or 0.0, timed.spread, str(timed.conditions)]
+    return got, abs(got[0.5][0] / got[8.0][0] - 1) <= 0.02
 
 
 KILLED = """
@@ -492,7 +499,7 @@ autofit.tune(jobs.dense, jobs.vectors, storage=sys.argv[1], device=sys.argv[2], 
 
 def check_killed(machine):
     """after SIGKILL of the driver in mid-trial no process is left, nor any memory of the GPU, 2 s later"""
-    before = nvml.total_used(machine.device) if machine.is_gpu else 0
+    before = used_bytes(machine)
     storage, where = machine.out / "killed.db", "gpu" if machine.is_gpu else "cpu"
     command = [sys.executable, "-c", KILLED.format(root=ROOT), str(storage), where]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
@@ -503,9 +510,9 @@ def check_killed(machine):
     driver.communicate()
     time.sleep(2)
     left = [process.pid for process in below if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
-    after = nvml.total_used(machine.device) if machine.is_gpu else 0
-    got = {"processes": len(below), "left": left, "GPU, MiB more": round(((after or 0) - (before or 0)) / MIB)}
-    return got, len(below) >= 2 and not left and (after or 0) - (before or 0) < 100 * MIB
+    more = used_bytes(machine) - before
+    got = {"processes": len(below), "left": left, "GPU, MiB more": round(more / MIB)}
+    return got, len(below) >= 2 and not left and more < 100 * MIB
 
 
 # ── the whole ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -534,7 +541,6 @@ def check_tune(machine):
     swept = autofit.measure(job_of(build), job_of(data), configs, data_kwargs={"count": 65536}, **kwargs)
     rates = {trial.config.batch_size: round(trial.measurement.samples_per_second or 0) for trial in swept}
     share = rates[result.config.batch_size] / max(rates.values())
-    (machine.out / "tune.json").write_text(json.dumps(rates))
     result.save(machine.out / "result.json")
     got = {
         "chosen": str(result.config),
@@ -579,6 +585,13 @@ CHECKS = {  # in the order of their value, with the seconds that each may take
     "tune": (check_tune, 540),
     "doctor": (check_doctor, 300),
 }
+
+
+def used_bytes(machine):
+    """Memory in use on the GPU, bytes; 0 without one."""
+    used = gpus.used_bytes(machine.device, ())[0] if machine.is_gpu else 0
+    assert used is not None, "the driver does not report the memory in use"
+    return used
 
 
 def has(module):
