@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,12 +11,10 @@ import typer
 
 from autofit.errors import AutofitError, UsageError
 
-INTERRUPTED = 130
-
 
 @contextlib.contextmanager
 def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
-    """Turn an error into its message and exit code.
+    """Turn an error into its message and exit code, Ctrl-C and the signals that end programs into 128 and their number.
 
     Args:
         kept: at Ctrl-C, describes the results with which the same command resumes; None for a command that keeps none.
@@ -25,10 +24,10 @@ def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
     except AutofitError as error:
         typer.echo(f"autofit: {error}", err=True)
         raise typer.Exit(error.exit_code) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         resume = f" {kept()}: run the same command without --fresh to resume." if kept else ""
         typer.echo(f"\nInterrupted; all processes have ended.{resume}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(128 + (interrupt.args or (signal.SIGINT,))[0]) from None
 
 
 def require_writable(option: str, path: Path | None) -> None:

@@ -6,9 +6,7 @@ import contextlib
 import math
 import os
 import select
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Generator
@@ -24,6 +22,7 @@ from autofit.records.description import Description
 from autofit.records.machine import Device
 from autofit.records.states import FailureKind
 from autofit.records.trial import Measurement, TrialSpec
+from autofit.trial.folder import TuneFolder
 from autofit.trial.gpu_room import wait_for_room
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.pauses import Patience
@@ -34,7 +33,6 @@ from autofit.trial.worker.job import saved_user_error
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
-_COMPILED = "compiled"  # a folder, which the processes of a tune share
 _POLL_SECONDS = 0.02  # a process tree that grows by 2 GB/s grows by 40 MB between two polls
 _SERVER_SECONDS = 5.0  # for the server to notice that a trial has been ended
 _ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is there: XLA may compile for minutes
@@ -65,6 +63,7 @@ class ProcessLauncher:
 
     Raises:
         UsageError: `launch` is none of these.
+        TrialProcessError: there is no room for temporary files.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class ProcessLauncher:
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
         self._device, self._backend, self._workload = device, backends.current(), workload
         self._cancelled = cancelled or threading.Event()
-        self._folder = Path(tempfile.mkdtemp(prefix="autofit-"))
+        self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()
         if device is not None:  # while this is open, no trial waits for the driver to wake up
             self._driver.enter_context(nvml.opened())
@@ -94,12 +93,10 @@ class ProcessLauncher:
         Raises:
             UsageError: the workload cannot be passed to another process.
         """
-        for path in self._folder.iterdir():
-            if path.name not in (SERVER_LOG, _COMPILED):
-                path.unlink()
+        self._folder.clear(SERVER_LOG)
         self._workload, self._patience = workload, Patience()
         if self._server is not None:
-            workload.save(self._folder)
+            workload.save(self._folder.path)
 
     def warm(self) -> None:
         """Start the server and wait until it is ready; `run` does so if needed.
@@ -112,11 +109,17 @@ class ProcessLauncher:
 
     def _connected(self) -> ServerConnection:
         if self._server is None:
-            self._workload.save(self._folder)
-            compiled = self._folder / _COMPILED
-            compiled.mkdir(exist_ok=True)
-            environment = {**os.environ, **self._backend.environment(self._device, compiled)}
+            settings = self._backend.environment(self._device, self._folder.compiled)
+            environment = {**os.environ, **settings, "TMPDIR": str(self._folder.temporary)}
             self._server = ServerConnection(self._mode, self._folder, environment)
+            try:
+                self._workload.save(
+                    self._folder.path
+                )  # while the server starts, which removes it if this process is killed
+                self._server.wait_until_ready()
+            except BaseException:
+                self._stop_server()
+                raise
         return self._server
 
     def run(self, spec: TrialSpec) -> Generator[str, None, Measurement | Description]:
@@ -136,7 +139,7 @@ class ProcessLauncher:
         patience = self._patience.seconds(spec)
         watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device, patience)
         self._trial_count += 1
-        log_path = self._folder / f"trial-{self._trial_count}.log"
+        log_path = self._folder.path / f"trial-{self._trial_count}.log"
         pipe = server.start(Task(spec, self._device), f"trial-{self._trial_count}.json", log_path)
         try:
             exit_code, stopped = yield from self._watch(server, pipe, watcher, log_path, estimates_all=spec.compile_all)
@@ -178,7 +181,7 @@ class ProcessLauncher:
 
     def _unreported_failure(self, stopped: StopReason | None) -> Failure | None:
         """The error that the user's data raised, in a thread or a worker, in a trial that waited for it to its deadline."""
-        return saved_user_error(self._folder) if stopped in (StopReason.DEADLINE, StopReason.HANG) else None
+        return saved_user_error(self._folder.path) if stopped in (StopReason.DEADLINE, StopReason.HANG) else None
 
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
@@ -219,7 +222,7 @@ class ProcessLauncher:
         """End the server and every trial below it, and remove the folder."""
         self._stop_server()
         self._driver.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
     def _stop_server(self) -> None:
         if self._server is not None:

@@ -1,7 +1,7 @@
 """The trial server, a child of the driver: imports the backend once, runs no operation of it, and forks a child per trial.
 
 In plain mode it imports nothing and starts a new interpreter per trial. In both modes it reaps its children; when the
-driver ends, it kills every process below it and removes the driver's folder.
+driver ends, it kills every process below it and, if the driver died, removes the driver's folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +26,7 @@ import psutil
 
 from autofit.errors import AutofitError
 from autofit.trial.worker import main
+from autofit.trial.worker.job import user_traceback
 
 _REQUEST_BYTES = 64 * 1024  # more than any request: the name of a file
 _REQUEST_DESCRIPTORS = 2  # the trial's pipe and its log
@@ -41,7 +41,7 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
     Args:
         mode: "fork" or "plain".
         descriptor: number of the inherited socket to the driver.
-        folder: the driver's folder for this tune, removed at the end.
+        folder: the driver's folder for this tune, removed if the driver dies.
     """
     server = _Server(mode, socket.socket(fileno=int(descriptor)), Path(folder))
     try:
@@ -54,7 +54,7 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
 class _Server:
     def __init__(self, mode: str, driver: socket.socket, folder: Path) -> None:
         self._mode, self._driver, self._folder = mode, driver, folder
-        self._parent = os.getppid()
+        self._parent, self._removes_folder = os.getppid(), True
         self._wake, wake_write = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(wake_write, False)
@@ -70,7 +70,8 @@ class _Server:
                 with self._watching_driver():
                     main.preload()
             except Exception as error:
-                self._send(failed=str(error) if isinstance(error, AutofitError) else traceback.format_exc())
+                self._removes_folder = False
+                self._send(failed=str(error) if isinstance(error, AutofitError) else user_traceback(error))
                 return
         self._send(ready=time.perf_counter() - started)
         while os.getppid() == self._parent:
@@ -83,7 +84,11 @@ class _Server:
                 request, descriptors, _, _ = socket.recv_fds(self._driver, _REQUEST_BYTES, _REQUEST_DESCRIPTORS)
                 if not request:
                     return
-                self._send(pid=self._start(json.loads(request)["spec"], *descriptors))
+                wanted = json.loads(request)
+                if "stop" in wanted:
+                    self._removes_folder = False
+                    return
+                self._send(pid=self._start(wanted["spec"], *descriptors))
 
     @contextlib.contextmanager
     def _watching_driver(self) -> Iterator[None]:
@@ -105,12 +110,13 @@ class _Server:
             watching.join()
 
     def end(self) -> None:
-        """Kill every process below this one, then remove the folder."""
+        """Kill every process below this one; remove the folder, too, if the driver has died."""
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.Error):
                     process.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._removes_folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, spec: str, channel: int, log: int) -> int:
         pid = self._fork(spec, channel, log) if self._mode == "fork" else self._spawn(spec, channel, log)

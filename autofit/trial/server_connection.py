@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from autofit.errors import TrialProcessError
 from autofit.records.description import Description, Footprint
 from autofit.records.states import Phase
+from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import read_log
 from autofit.trial.watcher import end_tree
 from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Readings, Task
@@ -38,37 +39,51 @@ _PROGRAM = (
 
 
 class ServerConnection:
-    """A running trial server.
+    """A trial server that starts.
 
     Args:
         mode: "fork" or "plain".
-        folder: of the tune, with the workload; the server's log is written there.
+        folder: of the tune; the server's log is written there.
         environment: of the server and its trials.
 
     Raises:
-        TrialProcessError: the backend cannot be imported, or the server does not answer.
+        TrialProcessError: the folder cannot be written, or no process can be started.
     """
 
-    def __init__(self, mode: str, folder: Path, environment: dict[str, str]) -> None:
+    def __init__(self, mode: str, folder: TuneFolder, environment: dict[str, str]) -> None:
         ours, theirs = socket.socketpair()
-        log_path = folder / SERVER_LOG
-        with theirs, open(log_path, "wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, mode, str(theirs.fileno()), str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                start_new_session=True,
-            )
+        with theirs:
+            with folder.explained_errors():
+                log = open(folder.path / SERVER_LOG, "wb")  # noqa: SIM115  # closed below
+            try:
+                with log:
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-c", _PROGRAM, mode, str(theirs.fileno()), str(folder.path)],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[theirs.fileno()],
+                        env=environment,
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                ours.close()
+                raise TrialProcessError(f"no process can be started with {sys.executable!r}: {error.strerror}") from None
         self._socket, self._folder = ours, folder
         self._rest, self._inbox = b"", list[dict[str, Any]]()
         self.lost = False
+        self._is_ready = False
+
+    def wait_until_ready(self) -> None:
+        """Wait until the server has imported the backend.
+
+        Raises:
+            TrialProcessError: it cannot, or does not answer.
+        """
         message = next(iter(self.receive(_START_SECONDS)), {})
-        if "ready" not in message:
-            problem = message.get("failed") or read_log(log_path) or "it did not answer"
-            self.stop()
+        self._is_ready = "ready" in message
+        if not self._is_ready:
+            problem = message.get("failed") or read_log(self._folder.path / SERVER_LOG) or "it did not answer"
             raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
 
     @property
@@ -85,11 +100,12 @@ class ServerConnection:
             log_path: where its output goes.
 
         Raises:
-            TrialProcessError: the server is gone.
+            TrialProcessError: the server is gone, or the folder is or cannot be written.
         """
-        (self._folder / name).write_bytes(TASKS.dump_json(task))
+        with self._folder.explained_errors():
+            (self._folder.path / name).write_bytes(TASKS.dump_json(task))
+            log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         read_end, write_end = os.pipe()
-        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             socket.send_fds(self._socket, [json.dumps({"spec": name}).encode()], [write_end, log])
         except OSError as error:
@@ -123,10 +139,12 @@ class ServerConnection:
             yield self._inbox.pop(0)
 
     def stop(self) -> None:
-        """End the server and everything below it."""
+        """End the server and everything below it; the folder stays."""
+        with contextlib.suppress(OSError):  # it is gone
+            self._socket.send(json.dumps({"stop": True}).encode())
         self._socket.close()
         try:
-            self._process.wait(timeout=_STOP_SECONDS)
+            self._process.wait(timeout=_STOP_SECONDS if self._is_ready else 0)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 end_tree(self._process.pid, self._process.pid)

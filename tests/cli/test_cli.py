@@ -188,9 +188,11 @@ def test_what_is_wrong_with_the_call_is_said(autofit, tmp_path, text, arguments,
 def start_slow_tune(folder):
     """A tune that is in its second trial."""
     write(folder, WORKLOAD + "Cases\n" + SMALL)
+    (folder / "tmp").mkdir()
     process = subprocess.Popen(
         [AUTOFIT, "tune", "tune.yaml"],
         cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder / "tmp")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -204,16 +206,17 @@ def start_slow_tune(folder):
     return process, psutil.Process(process.pid).children(recursive=True)
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_tune_that_is_ended_leaves_no_process_and_resumes(autofit, tmp_path, signal_number):
     process, below = start_slow_tune(tmp_path)
     assert len(below) >= 2
     process.send_signal(signal_number)
     wait_for(lambda: not any(alive(one) for one in below), seconds=2)
     _, told = process.communicate(timeout=10)
-    if signal_number == signal.SIGINT:
-        assert process.returncode == 130
+    if signal_number != signal.SIGKILL:
+        assert process.returncode == 128 + signal_number
         assert re.search(r"\b1 finished trial\b", told)
+    wait_for(lambda: not [one.name for one in (tmp_path / "tmp").iterdir() if one.suffix != ".lock"], seconds=2)
     write(tmp_path, WORKLOAD + "Cases\n" + SMALL.replace("max_trials: 3", "max_trials: 1"))
     resumed = autofit("tune", "tune.yaml", "--output", "result.json")
     assert resumed.returncode == 0
@@ -277,7 +280,8 @@ def test_help_says_what_each_command_does(autofit):
     assert "130 interrupted" in autofit("--help").stdout
 
 
-def test_ctrl_c_while_the_command_loads_is_no_crash(tmp_path):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_the_command_loads_is_no_crash(tmp_path, signal_number):
     write(tmp_path, WORKLOAD + "Cases\n" + SMALL)
     process = subprocess.Popen(
         [AUTOFIT, "tune", "tune.yaml"],
@@ -288,9 +292,9 @@ def test_ctrl_c_while_the_command_loads_is_no_crash(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # no thread runs here
     )
     wait_for(lambda: "site-packages" in Path(f"/proc/{process.pid}/maps").read_text(), seconds=10)  # it loads libraries
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal_number)
     _, told = process.communicate(timeout=20)
-    assert process.returncode == 130
+    assert process.returncode == 128 + signal_number
     assert "Traceback" not in told
     assert "Interrupted; " in told
 

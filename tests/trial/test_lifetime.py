@@ -1,10 +1,12 @@
 """No process outlives its driver, however the driver ends."""
 
+import functools
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -13,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autofit.errors import CancelledError
+from autofit.errors import CancelledError, TrialProcessError
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial import launcher as launcher_module
@@ -95,7 +97,10 @@ def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
     server.kill()
     wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
     process.kill()
-    shutil.rmtree(folder)  # nobody is left who could
+    process.wait()
+    assert Path(folder).is_dir()  # nobody is left who could remove it
+    ProcessLauncher(Workload(w.build_model, w.Cases), None).close()
+    assert not Path(folder).exists()
 
 
 def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
@@ -112,6 +117,42 @@ def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
     assert "lost together with the trial server" in measurement.evidence.reason
     wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
     assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
+
+
+def test_a_folder_that_is_removed_in_mid_tune_is_said_to_be(start, play):
+    launcher = start()
+    launcher.warm()
+    shutil.rmtree(launcher._folder.path)
+    with pytest.raises(TrialProcessError, match=r"was removed while it was in use.* TMPDIR"):
+        play(launcher, FitConfig(8, 1, 10, False))
+
+
+def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    spec = TrialSpec(Role.DESCRIBE, FitConfig(8), Limits(None, 2**33), 60.0)
+    with ProcessLauncher(Workload(functools.partial(w.build_model, xla=True), w.Cases), None) as launcher:
+        drain(launcher.run(spec))
+        assert list(launcher._folder.temporary.iterdir())  # TensorFlow's and XLA's
+        assert list(tmp_path.iterdir()) == [launcher._folder.path]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_python_that_cannot_be_started_is_named(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    told = "no process can be started with '/nowhere/python': No such file"
+    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher, pytest.raises(TrialProcessError, match=told):
+        launcher.warm()
+
+
+def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(monkeypatch, tmp_path):
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "__init__.py").write_text("raise ImportError('libsomething.so: cannot open')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher, pytest.raises(TrialProcessError) as error:
+        launcher.warm()
+    assert "ImportError: libsomething.so: cannot open" in str(error.value)
+    assert "autofit/" not in str(error.value)
 
 
 def test_a_run_that_is_cancelled_ends_its_trial_within_a_phase():
