@@ -147,17 +147,19 @@ class Usage:
 
     `dtype_policy` and `jit_compile` apply to the model unless they are None. `data_form` and `validation_form` say whether
     `data` and `validation` are a factory, called with these kwargs and the knobs that it takes; an object with the knobs as
-    attributes; or arrays. `fit_kwargs` are further arguments of `fit`; `fit_expressions` are those that code makes,
-    such as callbacks, with that code.
+    attributes; or arrays. `fit_kwargs` are further arguments of `fit`. The expressions are arguments that code makes, such
+    as callbacks and values from the environment, with that code.
     """
 
     imports: tuple[str, ...] = ()
     model: str = "build_model()"
     data: str = "data"
     data_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    data_expressions: Mapping[str, str] = field(default_factory=dict)
     data_form: DataForm = DataForm.FACTORY
     validation: str | None = None
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    validation_expressions: Mapping[str, str] = field(default_factory=dict)
     validation_form: DataForm = DataForm.FACTORY
     fit_kwargs: Mapping[str, Any] = field(default_factory=dict)
     fit_expressions: Mapping[str, str] = field(default_factory=dict)

@@ -37,7 +37,7 @@ def render(record: TuneRecord) -> str:
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
     training = usage.data
     if usage.data_form == "factory":
-        training = _call(usage.data, {**usage.data_kwargs, **_python(record.data_kwargs)})
+        training = _call(usage.data, {**usage.data_kwargs, **_python(record.data_kwargs)}, usage.data_expressions)
     elif usage.data_form == "object":
         lines += _settings(usage.data, record.data_kwargs)
     arguments = [training]
@@ -49,7 +49,8 @@ def render(record: TuneRecord) -> str:
     if usage.validation is not None:
         validation = usage.validation
         if usage.validation_form == "factory":
-            validation = _call(usage.validation, {**usage.validation_kwargs, **_python(validation_knobs)})
+            given = {**usage.validation_kwargs, **_python(validation_knobs)}
+            validation = _call(usage.validation, given, usage.validation_expressions)
         elif usage.validation_form == "object":
             lines += _settings(usage.validation, validation_knobs)
         arguments.append(f"validation_data={validation}")
@@ -111,8 +112,11 @@ def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
     return [f"{name}.{key} = {value!r}" for key, value in values.items()]
 
 
-def _call(name: str, kwargs: Mapping[str, Any]) -> str:
-    return _lines(name, [f"{key}={value!r}" for key, value in kwargs.items()])
+def _call(name: str, kwargs: Mapping[str, Any], expressions: Mapping[str, str]) -> str:
+    """A call with arguments; those with expressions come first, where a value that autofit chose does not replace them."""
+    written = {key: code for key, code in expressions.items() if key not in kwargs}
+    written |= {key: repr(value) for key, value in kwargs.items()}
+    return _lines(name, [f"{key}={code}" for key, code in written.items()])
 
 
 def _lines(name: str, arguments: list[str]) -> str:

@@ -30,6 +30,7 @@ from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialP
 from autofit.trial.watcher import StopReason, Watcher, end_tree
 from autofit.trial.wire import Failure, Task
 from autofit.trial.worker.job import saved_user_error
+from autofit.workload.environment import hiding
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
@@ -154,13 +155,15 @@ class ProcessLauncher:
         received = pipe.received
         if received.description is not None or received.readings is not None:
             self._patience.learn(spec, watcher.pauses.longest)
+        hide = hiding(self._workload.model_kwargs, self._workload.data_kwargs, self._workload.validation_kwargs)
+        received = received.hiding(hide, self._unreported_failure(stopped))
         if received.failure is not None and received.failure.kind is FailureKind.USAGE:
             raise UsageError(received.failure.reason, key=received.failure.key)
         end = TrialEnd(
             exit_code=exit_code,
             phase=received.phase,
             readings=received.readings,
-            failure=received.failure or self._unreported_failure(stopped),
+            failure=received.failure,
             stopped=stopped,
             pause_seconds=watcher.pause_seconds,
             conditions=watcher.conditions,
@@ -173,7 +176,7 @@ class ProcessLauncher:
             started_at=started_at,
             phase_seconds=watcher.seconds_by_phase,
             seconds=time.monotonic() - started,
-            log=read_log(log_path),
+            log=hide(read_log(log_path)),
         )
         measurement = classify(end, spec.limits, self._backend, on_cpu=self._device is None)
         description = received.described(measurement.evidence.reason)

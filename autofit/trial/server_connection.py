@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +181,15 @@ class Received:
             message.readings or self.readings,
             message.failure or self.failure,
         )
+
+    def hiding(self, hide: Callable[[str], str], unreported: Failure | None) -> Received:
+        """With the texts of the user's code as `hide` returns them; with the `unreported` failure if there is no other."""
+        failure, estimated = self.failure or unreported, self.estimated
+        if failure is not None:
+            failure = replace(failure, reason=hide(failure.reason), traceback=hide(failure.traceback or "") or None)
+        if estimated is not None and estimated.problem is not None:
+            estimated = replace(estimated, problem=hide(estimated.problem))
+        return replace(self, failure=failure, estimated=estimated)
 
     def described(self, end_reason: str) -> Description | None:
         """The description with the estimate, or with as much of it as arrived before the process ended.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autofit.records.result import DataForm, Usage
+from autofit.workload.environment import is_from_environment
 from autofit.workload.fit_options import CALLBACKS, is_made
 from autofit.workload.inputs import prebuilt
 from autofit.workload.reference import Reference
@@ -28,13 +29,17 @@ def usage_of(workload: Workload) -> Usage:
         unnamed = "make_validation" if _form(workload.validation) is DataForm.FACTORY else "validation"
         validation = _name(make_validation, unnamed, imports)
     expressions = _fit_expressions(workload.fit_kwargs, imports)
+    if is_from_environment([model_kwargs, data_kwargs, validation_kwargs]):
+        imports.insert(0, "import os")
     return Usage(
         model=f"{_name(build, 'build_model', imports)}({arguments})",
         data=_name(data, "make_data" if _form(workload.data) is DataForm.FACTORY else "data", imports),
-        data_kwargs=data_kwargs,
+        data_kwargs=_written(data_kwargs),
+        data_expressions=_expressions(data_kwargs),
         data_form=_form(workload.data),
         validation=validation,
-        validation_kwargs=validation_kwargs,
+        validation_kwargs=_written(validation_kwargs),
+        validation_expressions=_expressions(validation_kwargs),
         validation_form=_form(workload.validation),
         fit_kwargs={name: value for name, value in workload.fit_kwargs.items() if name not in expressions},
         fit_expressions=expressions,
@@ -42,6 +47,16 @@ def usage_of(workload: Workload) -> Usage:
         dtype_policy=workload.dtype_policy,
         jit_compile=workload.jit_compile,
     )
+
+
+def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments whose values are written as they are."""
+    return {name: value for name, value in kwargs.items() if not is_from_environment(value)}
+
+
+def _expressions(kwargs: Mapping[str, Any]) -> dict[str, str]:
+    """The other arguments, as code that reads the environment."""
+    return {name: repr(value) for name, value in kwargs.items() if is_from_environment(value)}
 
 
 def _form(data: Any) -> DataForm:

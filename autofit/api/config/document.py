@@ -1,25 +1,24 @@
 """Read a YAML file into values that know their line and column.
 
-In a value, `${NAME}` is the environment variable NAME, `${NAME:-default}` has a default for one that is unset or empty, and
-`$${` is a plain `${`. The result is read as YAML again: `batch_size: ${BATCH:-32}` is a number.
+Values may hold environment variables (see `variables`) and know of them. The result is read as YAML again:
+`batch_size: ${BATCH:-32}` is a number.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from autofit.api.config.variables import Expanded, expand
 from autofit.errors import ConfigError
+from autofit.workload.environment import marked
 
 _MOST_BYTES = 2**20  # a hundred times a long file
 _MOST_VALUES = 100_000  # with aliases expanded, since a few lines of them can stand for billions
-_VARIABLE = re.compile(r"\$(\$?)\{(?:(\w+)(?::-([^}]*))?)?([^}]*)(\}?)")
 _YAML_TABS = "found character '\\t' that cannot start any token"
 
 
@@ -95,6 +94,10 @@ def _document(name: str, text: str) -> Document:
 class _Loader(yaml.SafeLoader):
     """Reads environment variables, too, and names the places of duplicate keys and malformed values."""
 
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._expanded: dict[int, tuple[str, Expanded]] = {}  # of nodes, by their id: the text as written, and more
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Note whether the next scalar is a key, in which no variable is read."""
         self._is_key = isinstance(parent, yaml.MappingNode) and index is None
@@ -105,7 +108,9 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_scalar_node(anchor)
         if "${" in node.value and not self._is_key:
             try:
-                node.value = expand(node.value, os.environ)
+                expanded = expand(node.value, os.environ)
+                self._expanded[id(node)] = node.value, expanded
+                node.value = expanded.text
             except ValueError as error:
                 raise _error(self.name, node, str(error)) from None
             if node.style is None:
@@ -124,12 +129,16 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Name the place of a value that YAML's types reject: an impossible date; !!bool maybe; !!timestamp soon."""
+        """Mark values that hold variables, and name the place of one that YAML's types reject, as an impossible date."""
         try:
-            return super().construct_object(node, deep)
+            value = super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError) as error:
             reason = str(error) if isinstance(error, ValueError) else f"it cannot be read as {node.tag.rpartition(':')[2]}"
             raise _error(self.name, node, f"{node.value or repr('')} is not allowed: {reason}") from None
+        if id(node) not in self._expanded:
+            return value
+        written, expanded = self._expanded[id(node)]
+        return marked(value, written, expanded.code, expanded.variables)
 
 
 def _count(node: yaml.Node, counts: dict[int, float]) -> float:
@@ -141,28 +150,6 @@ def _count(node: yaml.Node, counts: dict[int, float]) -> float:
         children = [n for pair in node.value for n in pair] if isinstance(node, yaml.MappingNode) else node.value
         counts[id(node)] = 1.0 + sum(_count(child, counts) for child in children)
     return counts[id(node)]
-
-
-def expand(text: str, environment: Mapping[str, str]) -> str:
-    """Replace the environment variables in a text.
-
-    Raises:
-        ValueError: one is not set and has no default, or a `${` is not closed or names no variable.
-    """
-
-    def value(match: re.Match[str]) -> str:
-        escaped, variable, default, rest, closed = match.groups()
-        if escaped:
-            return match.group()[1:]
-        if variable is None or rest or not closed:
-            raise ValueError(
-                f"{match.group()!r} is no variable; write ${{NAME}} or ${{NAME:-default}}, and $${{ for a plain one"
-            )
-        if variable not in environment and default is None:
-            raise ValueError(f"the environment variable {variable} is not set; set it, or write ${{{variable}:-default}}")
-        return environment.get(variable) or default or ""
-
-    return _VARIABLE.sub(value, text)
 
 
 def _error(name: str, node: yaml.Node, problem: str, key: str | None = None) -> ConfigError:

@@ -14,11 +14,12 @@ from autofit.api.config.document import Document, read
 from autofit.api.config.matrix import INCLUDE, MatrixError, apply, paths, unfold
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneFile, dotted_key, problem_of
-from autofit.workload import fit_options
+from autofit.workload import environment, fit_options
 from autofit.workload.reference import Reference
 
 MATRIX = "matrix"
 USER_KEY_PREFIX = "x-"
+_PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")  # to the user's functions, and shown
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[
         cells = [(values, apply(values, raw)) for values in unfold(matrix)]
     except MatrixError as error:
         raise document.error((MATRIX, *error.keys), str(error)) from None
-    return [(values, _arguments(document, changed, values)) for values, changed in cells]
+    return [(environment.shown(values), _arguments(document, changed, values)) for values, changed in cells]
 
 
 def load_any(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -96,6 +97,7 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
                 return document.error((MATRIX, *parents, axis), problem, ".".join((MATRIX, *parents[:1], axis)))
         return document.error(keys, problem, dotted)
 
+    raw = {key: value if key in _PASSED_ON else environment.plain(value) for key, value in raw.items()}
     try:
         file = TuneFile.model_validate(raw)
     except ValidationError as caught:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autofit.workload.environment import plain
 from autofit.workload.fingerprint.modules import Modules
 from autofit.workload.fingerprint.values import Values
 from autofit.workload.fit_options import CALLBACKS, is_made
@@ -49,7 +50,7 @@ def identify(workload: Workload) -> Identity:
             sys.setrecursionlimit(_DEEPER * limit)
             texts = [_text(part, modules) for part in parts]
             arguments = [dict(workload.model_kwargs), dict(workload.data_kwargs), dict(workload.validation_kwargs)]
-            texts.append(Values(modules, arrays_by_form=False).text(arguments))
+            texts.append(Values(modules, arrays_by_form=False).text(plain(arguments)))
             if workload.fit_kwargs:  # without any, the workload keeps the fingerprint that it had before they existed
                 texts.append(_fit_text(workload.fit_kwargs, modules))
     finally:

@@ -1,0 +1,112 @@
+"""Values of a tuning file that come from environment variables, and may be secret.
+
+The user's functions get them as they are. What people see, store and send around names the variable instead: code as
+`os.environ["NAME"]`, other text as `${NAME}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_SHORTEST = 4  # characters of a value that is looked for in other text: a shorter one is anywhere
+
+
+class FromEnvironment:
+    """What a value that holds environment variables knows beside itself.
+
+    Its `repr` is code that makes it. Pickled, it is a plain value again.
+
+    Attributes:
+        written: the text of the file.
+        code: Python code that gives the value; needs `import os`.
+        variables: the names and values of the variables in it.
+    """
+
+    written: str
+    code: str
+    variables: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        return self.code
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        plain_type = next(kind for kind in (str, int, float) if isinstance(self, kind))
+        return plain_type, (plain(self),)
+
+
+class _Text(FromEnvironment, str):
+    """A text of that kind."""
+
+
+class _Whole(FromEnvironment, int):
+    """A whole number of that kind."""
+
+
+class _Real(FromEnvironment, float):
+    """A number of that kind."""
+
+
+_KINDS: dict[type, type[FromEnvironment]] = {str: _Text, int: _Whole, float: _Real}
+
+
+def marked(value: Any, written: str, code: str, variables: Iterable[tuple[str, str]]) -> Any:
+    """A value that knows where it comes from; a bool, a date or nothing stays as it is.
+
+    Args:
+        value: the value.
+        written: as in `FromEnvironment`.
+        code: that gives the text of the value, from which a number is then read.
+        variables: as in `FromEnvironment`.
+    """
+    kind: Any = _KINDS.get(type(value))
+    if kind is None:
+        return value
+    made = kind(value)
+    made.written, made.variables = written, tuple(variables)
+    made.code = code if isinstance(value, str) else f"{type(value).__name__}({code})"
+    return made
+
+
+def plain(value: Any) -> Any:
+    """A value, also one of mappings and lists, without the knowledge where it comes from."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if not isinstance(value, FromEnvironment):
+        return value
+    return str.__str__(value) if isinstance(value, str) else +value  # type: ignore[operator]  # a number
+
+
+def shown(value: Any) -> Any:
+    """A value, also one of mappings and lists, as the file has it."""
+    if isinstance(value, dict):
+        return {key: shown(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shown(inner) for inner in value]
+    return value.written if isinstance(value, FromEnvironment) else value
+
+
+def is_from_environment(value: Any) -> bool:
+    """Whether a value, or one in its mappings and lists, comes from the environment."""
+    return any(True for _ in _within(value))
+
+
+def hiding(*values: Any) -> Callable[[str], str]:
+    """A function that replaces in any text what the environment variables in these values hold by their names."""
+    names = {text: name for value in values for found in _within(value) for name, text in found.variables}
+    texts = sorted((text for text in names if len(text) >= _SHORTEST), key=len, reverse=True)
+    if not texts:
+        return lambda text: text
+    pattern = re.compile("|".join(map(re.escape, texts)))
+    return lambda text: pattern.sub(lambda match: f"${{{names[match.group()]}}}", text)
+
+
+def _within(value: Any) -> Iterator[FromEnvironment]:
+    if isinstance(value, FromEnvironment):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _within(inner)
