@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from autofit import api
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import File, Storage, overrides
 from autofit.report import wording
 from autofit.report.console.sweep import print_checked
+from autofit.report.console.terminal import Terminal
 
 
 def check(file: File, storage: Storage = None) -> None:
@@ -16,7 +15,7 @@ def check(file: File, storage: Storage = None) -> None:
 
     Checks every cell of a sweep.
     """
-    console = Console(highlight=False)
+    console = Terminal()
     with reporting_errors():
         cells = api.check_file(file, **overrides(storage=storage))
         for number, (values, checked) in enumerate(cells, 1):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from autofit import api
 from autofit.cli.exit import reporting_errors, require_writable
@@ -14,6 +13,7 @@ from autofit.cli.options import File
 from autofit.errors import UsageError
 from autofit.report.console import estimate as estimates
 from autofit.report.console.progress import Progress
+from autofit.report.console.terminal import Terminal
 
 _SIZES = ",".join(map(str, api.BATCH_SIZES))
 
@@ -33,12 +33,12 @@ def estimate(
         if plot is not None and plot.suffix != ".html":
             raise UsageError(f"{plot} must end in .html", key="--plot")
         require_writable("--plot", plot)
-        progress = Progress(Console(stderr=True, highlight=False), quiet=as_json)
+        progress = Progress(Terminal(stderr=True), quiet=as_json)
         result = api.estimate_file(file, batch_size=sizes, progress=progress)
         if as_json:
             typer.echo(estimates.as_json(result))
         else:
-            estimates.print_estimate(result, Console(highlight=False))
+            estimates.print_estimate(result, Terminal())
         if plot is not None:
             from autofit.report.html import page  # loads slowly, and only a plot needs it
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from autofit.errors import AutofitError, UsageError
+from autofit.records.units import printable
 
 
 @contextlib.contextmanager
@@ -22,7 +23,7 @@ def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
     try:
         yield
     except AutofitError as error:
-        typer.echo(f"autofit: {error}", err=True)
+        typer.echo(f"autofit: {printable(str(error))}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt as interrupt:
         resume = f" {kept()}: run the same command without --fresh to resume." if kept else ""

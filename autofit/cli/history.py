@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import Json, Storage
 from autofit.records.units import counted
 from autofit.report.console import history as console_history
+from autofit.report.console.terminal import Terminal
 from autofit.storage import urls
 from autofit.tuning.request import PREFIX
 
@@ -36,4 +36,4 @@ def history(
         if as_json:
             typer.echo(console_history.as_json(tunes))
         elif prune is None:
-            console_history.print_history(tunes, urls.shown(storage), Console(highlight=False))
+            console_history.print_history(tunes, urls.shown(storage), Terminal())

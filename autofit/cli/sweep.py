@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from autofit import api
 from autofit.api.result import SweepResult
@@ -16,6 +15,7 @@ from autofit.errors import UsageError
 from autofit.records.units import counted
 from autofit.report.console.progress import Progress
 from autofit.report.console.sweep import print_sweep
+from autofit.report.console.terminal import Terminal
 from autofit.storage import sweep_files
 
 
@@ -39,7 +39,7 @@ def sweep(
 
     Exit codes: 0 at least one cell has a result; 1 none has; 2 wrong usage or YAML; 130 interrupted.
     """
-    console = Console(highlight=False)
+    console = Terminal()
     ended = 0
 
     def save(swept: SweepResult) -> None:

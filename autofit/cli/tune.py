@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from autofit import api
 from autofit.cli.exit import reporting_errors, require_writable
@@ -15,6 +14,7 @@ from autofit.errors import TuneError
 from autofit.records.units import counted
 from autofit.report.console.progress import Progress
 from autofit.report.console.summary import summarise
+from autofit.report.console.terminal import Terminal
 from autofit.storage import result_files
 
 
@@ -31,7 +31,7 @@ def tune(
 
     Every trial is stored when it ends: run the same command again to resume, or to print a stored result at once.
     """
-    console = Console(highlight=False)
+    console = Terminal()
     progress = Progress(console, quiet=quiet)
 
     def kept() -> str:

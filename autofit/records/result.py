@@ -284,11 +284,11 @@ class PastTune:
     """A stored tune; `config` and the rate are set once it has a result. `started_at` is as in `TuneLog`."""
 
     name: str
-    title: str
-    started_at: float
-    host: str
-    device: str
-    limits: str
-    trials: int
+    title: str = ""
+    started_at: Seconds = 0.0
+    host: str = ""
+    device: str = ""
+    limits: str = ""
+    trials: int = 0
     config: str = ""
-    samples_per_second: float | None = None
+    samples_per_second: Rate | None = None

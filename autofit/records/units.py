@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
+
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)  # all but tab and line feed; half characters
 
 
 def how_it_ended(exit_code: int) -> str:
@@ -45,3 +50,8 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def printable(text: str) -> str:
+    """A text with each character that controls a terminal or the direction of writing, or that is half a one, as �."""
+    return _CONTROLS.sub("\ufffd", text)

@@ -33,5 +33,5 @@ def read_quickly(storage: str | None, name: str) -> Mapping[str, Any] | None:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
             rows = connection.execute(_QUERY, (name,)).fetchall()
         return {key: json.loads(value) for key, value in rows if key is not None} if rows else None
-    except (sqlite3.Error, ValueError):
+    except (sqlite3.Error, ValueError, TypeError, RecursionError):
         return None

@@ -32,6 +32,7 @@ _HIGHLIGHTS = (
 )  # fields of a measurement that are user attributes, too: for people who look at the study
 _MEASUREMENTS = TypeAdapter(Measurement)
 _LIMITS = TypeAdapter(Limits)
+_CONFIGS = TypeAdapter(FitConfig)
 _AUTOTUNED = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
 _OOM_VIOLATION = 0.05  # constraint violation assumed for an OOM without a reading above the limit
 _UNLIMITED_VIOLATION = -1.0
@@ -122,10 +123,10 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
     limits and, for a trial without a value, the memory that it ran out of; the user attributes
     `compute_samples_per_second` and `input_samples_per_second`, if set, are the two ceilings.
     """
-    config = config_of(stored.params)
+    config = _CONFIGS.validate_python(config_of(stored.params).values())
     if MEASUREMENT in stored.user_attrs:
         measurement = _MEASUREMENTS.validate_python(stored.user_attrs[MEASUREMENT])
-        return Trial(config, measurement, stored.user_attrs.get(WHY, ""), number=stored.number)
+        return Trial(config, measurement, str(stored.user_attrs.get(WHY, "")), number=stored.number)
     return Trial(config, _foreign_measurement(stored, limits), number=stored.number)
 
 

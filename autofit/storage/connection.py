@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -20,15 +19,18 @@ from autofit.errors import StorageError
 from autofit.records.distribution import install_command
 from autofit.storage.urls import JOURNAL, SQLITE, file_of, shown, url_of
 
-_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError, json.JSONDecodeError)
+_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
 _REMEDIES = {  # by what the cause says
     "locked": "another program writes to it: end that, or give another storage",
     "full": "free some space there, or give another storage",
     "No space left": "free some space there, or give another storage",
     "not a database": "it is another kind of file: give another storage",
-    "Expecting value": "it is no journal, or a damaged one: give another storage",
 }
-_OPENING_ERRORS = (*_ERRORS, ImportError, KeyError, ValueError, RuntimeError)
+_UNREADABLE = (  # what making sense of damaged content raises, the last by values that are nested thousands of times
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError,
+)  # fmt: skip  # one item a line would be longer, not clearer
+_PACKAGE = str(Path(__file__).parents[1])
+_OPENING_ERRORS = (*_ERRORS, *_UNREADABLE, ImportError, RuntimeError)
 _BUSY_SECONDS = 60  # longest wait for another process that writes to the same SQLite file
 _RACE_MESSAGES = ("already exists", "unique constraint", "duplicate key")  # another process is making the same tables
 _OPEN_TRIES, _RETRY_SECONDS = 10, 0.2  # while another process creates the tables
@@ -113,9 +115,8 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
     """
     backend = open_storage(storage)
     try:
-        yield backend
-    except _ERRORS as error:
-        raise _storage_error(error, url_of(storage)) from None
+        with _explained(url_of(storage)):
+            yield backend
     finally:
         close(backend)
 
@@ -125,12 +126,31 @@ def guarded(method: Callable[Arguments, Returned]) -> Callable[Arguments, Return
 
     @functools.wraps(method)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        try:
+        with _explained():
             return method(*args, **kwargs)
-        except _ERRORS as error:
-            raise _storage_error(error) from None
 
     return wrapper
+
+
+@contextlib.contextmanager
+def _explained(url: str = "") -> Iterator[None]:
+    """Turn errors of a storage into `StorageError`, also those that Optuna does not foresee of damaged content."""
+    try:
+        yield
+    except _ERRORS as error:
+        raise _storage_error(error, url) from None
+    except _UNREADABLE as error:
+        if _is_ours(error):
+            raise
+        raise _storage_error(error, url) from None
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether an error was raised in this package, and not in a library."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 @contextlib.contextmanager
@@ -144,6 +164,23 @@ def existing_study() -> Iterator[None]:
         yield
     except KeyError:
         raise study_is_gone() from None
+
+
+@contextlib.contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turn what goes wrong in a block that makes sense of the stored trials of a study into an error that names it.
+
+    Raises:
+        StorageError: they are not what autofit writes.
+    """
+    try:
+        yield
+    except _UNREADABLE as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise StorageError(
+            f"the stored trials of the tune {name} are damaged, or not autofit's ({first}). Delete them: autofit history "
+            f"--prune {name}, or tune with --fresh"
+        ) from None
 
 
 def study_is_gone() -> StorageError:
@@ -170,4 +207,6 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
     if url:
         reason = reason.replace(url, shown(url))
     remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in reason), "give a writable place as storage")
+    if isinstance(error, _UNREADABLE) and (not url or file_of(url)):  # else the URL is wrong
+        remedy = "it is damaged, or not autofit's: give another storage"
     return StorageError(f"the trials cannot be stored: {reason}; {remedy}")

@@ -8,11 +8,21 @@ from typing import Any
 
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
+from pydantic import TypeAdapter
 
+from autofit.errors import StorageError
 from autofit.records.result import PastTune
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
 from autofit.storage import attributes, codec, connection, urls
+
+_TUNES = TypeAdapter(PastTune)
+_ATTRIBUTES = {
+    **{name: name for name in ("title", "started_at", "host", "device", "limits")},
+    "config": "chosen",
+    "samples_per_second": codec.METRIC,
+}
+"""The user attribute of a study that holds a field."""
 
 
 def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
@@ -39,8 +49,10 @@ def similar_trials(backend: BaseStorage, name: str, warm_start_key: str) -> tupl
         and backend.get_study_system_attrs(study._study_id).get(attributes.WARM_START_KEY) == warm_start_key
     ]
     for study in sorted(others, key=lambda study: study._study_id, reverse=True):
-        stored = backend.get_all_trials(study._study_id, deepcopy=False, states=codec.FINISHED)
-        trials = [codec.trial_of(trial, Limits(None, 1)) for trial in stored if codec.MEASUREMENT in trial.user_attrs]
+        trials = []
+        with contextlib.suppress(StorageError), connection.readable(study.study_name):  # else it is of no help
+            stored = backend.get_all_trials(study._study_id, deepcopy=False, states=codec.FINISHED)
+            trials = [codec.trial_of(trial, Limits(None, 1)) for trial in stored if codec.MEASUREMENT in trial.user_attrs]
         finished = tuple(trial for trial in trials if trial.measurement.outcome is Outcome.OK)
         if finished:
             return finished
@@ -80,15 +92,11 @@ def forget_study(backend: BaseStorage, name: str) -> None:
 
 def _past_tune(backend: BaseStorage, study: Any) -> PastTune:
     user_attributes = study.user_attrs
-    states = [trial.state for trial in backend.get_all_trials(study._study_id, deepcopy=False)]
-    return PastTune(
-        name=study.study_name,
-        title=user_attributes.get("title", ""),
-        started_at=user_attributes.get("started_at", 0.0),
-        host=user_attributes.get("host", ""),
-        device=user_attributes.get("device", ""),
-        limits=user_attributes.get("limits", ""),
-        trials=sum(state is not TrialState.FAIL for state in states),
-        config=user_attributes.get("chosen", ""),
-        samples_per_second=user_attributes.get(codec.METRIC),
-    )
+    known = {field: user_attributes[key] for field, key in _ATTRIBUTES.items() if key in user_attributes}
+    try:
+        with connection.readable(study.study_name):
+            states = [trial.state for trial in backend.get_all_trials(study._study_id, deepcopy=False)]
+            trials = sum(state is not TrialState.FAIL for state in states)
+            return _TUNES.validate_python({"name": study.study_name, "trials": trials, **known})
+    except StorageError:
+        return PastTune(study.study_name, "damaged, or not autofit's")

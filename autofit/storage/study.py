@@ -49,9 +49,10 @@ class TuningStudy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study.set_metric_names([codec.METRIC])
-        stored = self._study.get_trials(deepcopy=False, states=codec.FINISHED)
         today = self._limits, self._max_trial_seconds
-        self._stale = {trial.number for trial in stored if not codec.is_still_valid(trial, *today)}
+        with connection.readable(self._name):
+            stored = self._study.get_trials(deepcopy=False, states=codec.FINISHED)
+            self._stale = {trial.number for trial in stored if not codec.is_still_valid(trial, *today)}
 
     def reset(self) -> None:
         """Delete all trials and attributes."""
@@ -89,9 +90,10 @@ class TuningStudy:
         self._require_study()
         with connection.existing_study():
             stored = self._study.get_trials(deepcopy=False, states=codec.FINISHED)
-        for trial in stored:
-            if trial.number not in {*self._read, *self._stale} and codec.MEASUREMENT in trial.user_attrs:
-                self._read[trial.number] = codec.trial_of(trial, self._limits)
+        with connection.readable(self._name):
+            for trial in stored:
+                if trial.number not in {*self._read, *self._stale} and codec.MEASUREMENT in trial.user_attrs:
+                    self._read[trial.number] = codec.trial_of(trial, self._limits)
         return tuple(trial for _, trial in sorted(self._read.items()) if self._is_allowed(trial.config))
 
     def restrict(self, is_allowed: Callable[[FitConfig], bool]) -> None:

@@ -39,7 +39,10 @@ def damaged(document, seed):
     draw = random.Random(seed)
     document = copy.deepcopy(document)
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
-        path = draw.choice([path for path in places(document) if path])
+        paths = [path for path in places(document) if path]
+        if not paths:
+            break
+        path = draw.choice(paths)
         parent = document
         for key in path[:-1]:
             parent = parent[key]

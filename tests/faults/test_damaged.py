@@ -1,4 +1,4 @@
-"""A few of the damages of `damaged.py`, on a result and on a failed tune of made-up trials."""
+"""A few of the damages of `damaged.py` and `damaged_storage.py`, on results and databases of made-up trials."""
 
 import subprocess
 import sys
@@ -27,3 +27,9 @@ def test_a_damaged_file_is_shown_or_refused_in_a_sentence(tmp_path, limits, comm
     command = [sys.executable, Path(__file__).with_name("damaged.py"), file, "--count", str(count), "--commands", commands]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-3000:]
+
+
+def test_a_damaged_database_ends_in_a_sentence():
+    command = [sys.executable, Path(__file__).with_name("damaged_storage.py"), "--count", "25"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr

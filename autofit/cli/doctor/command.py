@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import typer
-from rich.console import Console
 
 from autofit.cli.doctor import printing
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import Json
+from autofit.report.console.terminal import Terminal
 
 
 def doctor(as_json: Json = False) -> None:
@@ -18,10 +18,10 @@ def doctor(as_json: Json = False) -> None:
     """
     from autofit.cli.doctor import diagnose  # late: slow to import
 
-    console = Console(highlight=False)
+    console = Terminal()
     with reporting_errors():
         events = diagnose.diagnose()
-        findings = printing.print_findings(events, None if as_json else console, Console(stderr=True, highlight=False))
+        findings = printing.print_findings(events, None if as_json else console, Terminal(stderr=True))
     if as_json:
         typer.echo(printing.as_json(findings))
     else:

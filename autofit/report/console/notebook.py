@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import time
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
+
+from autofit.report.console.terminal import Terminal
 
 _WIDTH = 110  # characters; a narrower output cell scrolls sideways
 _MIN_SECONDS = 0.5  # between two drawings, because each takes CPU time from the trials
@@ -26,6 +28,6 @@ class NotebookView:
         now = time.monotonic()
         if at_once or now - self._drawn >= _MIN_SECONDS:
             self._drawn = now
-            console = Console(record=True, file=io.StringIO(), width=_WIDTH, force_jupyter=False, force_terminal=True)
+            console = Terminal(record=True, file=io.StringIO(), width=_WIDTH, force_jupyter=False, force_terminal=True)
             console.print(drawing)
             self._handle.update(self._html(console.export_html(inline_styles=True, code_format=_FORMAT)))

@@ -17,6 +17,7 @@ from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report.console.notebook import NotebookView
 from autofit.report.console.summary import summarise
+from autofit.report.console.terminal import Terminal
 from autofit.report.console.trial_table import trial_table
 from autofit.report.wording import limits_in_words
 
@@ -29,7 +30,7 @@ class Progress:
     """Shows events as a live table on a terminal or in a notebook, as plain lines elsewhere; shows nothing when quiet."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or Terminal()
         self._quiet = quiet
         self._live: Live | None = None
         self._view: NotebookView | None = None

@@ -173,7 +173,8 @@ def feasible(log: TuneLog) -> Plot:
     if sizes is None:
         return Plot(name, title, NO_BATCH if log.trials else NOTHING_RAN)
     points = sorted(log.frontier if isinstance(log, TuneRecord) else frontier(log.trials, log.limits), key=_row_order)
-    labels = {point.config: style.setting_in_words(point.config) for point in points}
+    tried = (replace(trial.config, batch_size=None) for trial in log.trials)  # a file may lack the point of one
+    labels = {setting: style.setting_in_words(setting) for setting in (*(point.config for point in points), *tried)}
     fitting = [trial for trial in log.trials if trial.fits(log.limits)]
     ooms = [trial for trial in log.trials if trial.measurement.outcome.is_oom]
     failed = [trial for trial in log.trials if trial not in fitting and trial not in ooms]

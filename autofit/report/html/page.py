@@ -14,6 +14,7 @@ from autofit.errors import UsageError
 from autofit.records.estimate import Estimate
 from autofit.records.result import FailedTune, TuneRecord
 from autofit.records.sweep import SweepRecord
+from autofit.records.units import printable
 from autofit.report import snippet, wording
 from autofit.report.html import batch_plots, content, estimate_plots, sweep_cells, timeline, tradeoff_plots, trial_table
 from autofit.report.html.style import Plot
@@ -166,6 +167,7 @@ def _template(name: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: printable(value) if type(value) is str else value,  # not what is marked as safe
     )
     return environment.get_template(name)
 
