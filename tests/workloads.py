@@ -55,6 +55,16 @@ def build_slow_to_compile(seconds=60):
     return model
 
 
+def build_after_closing(file):
+    """The network, built by code that closes all files, as daemons do, and opens as many of its own."""
+    os.closerange(3, 200)
+    _held.append([open(file, "a") for _ in range(100)])  # noqa: SIM115  # to be kept open
+    for one in _held[-1]:
+        one.write("theirs")
+        one.flush()
+    return build_model()
+
+
 def build_with_partial_loss():
     """A network whose loss has no name and no config."""
     model = build_model()

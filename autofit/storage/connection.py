@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
+from urllib.parse import quote
 
 import optuna
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autofit.errors import StorageError
@@ -91,12 +93,23 @@ def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
     """Open a database, creating its tables; try again while another process is creating them."""
     options = {"connect_args": {"timeout": _BUSY_SECONDS}} if url.startswith(SQLITE) else {"pool_pre_ping": True}
     try:
-        return RDBStorage(url, engine_kwargs=options)
+        return RDBStorage(_for_optuna(url), engine_kwargs=options)
     except SQLAlchemyError as error:
         if tries == 1 or not any(message in str(error).lower() for message in _RACE_MESSAGES):
             raise
         time.sleep(_RETRY_SECONDS)
         return _open_database(url, tries - 1)
+
+
+def _for_optuna(url: str) -> str:
+    """The URL with braces doubled, as Optuna takes it, and as SQLAlchemy does, which before 2.1 decodes no file's name."""
+    file = file_of(url)
+    if file is not None:
+        name, query = quote(str(file)), url.partition("?")[2]
+        if make_url(f"{SQLITE}{name}").database != str(file):
+            name, query = f"file:{name}", "&".join(["uri=true", *filter(None, [query])])
+        url = f"{SQLITE}{name}{'?' if query else ''}{query}"
+    return url.replace("{", "{{").replace("}", "}}")
 
 
 def close(backend: BaseStorage) -> None:

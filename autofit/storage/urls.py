@@ -1,9 +1,13 @@
-"""The URLs of storages; does not load Optuna."""
+"""The URLs of storages; does not load Optuna.
+
+In the URL of an SQLite file, `%3F` is a `?` and `%25` a `%`, as in SQLAlchemy from 2.1 on.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import platformdirs
 
@@ -27,7 +31,9 @@ def url_of(storage: str | None) -> str:
     for scheme, with_driver in _SCHEMES.items():
         if url.startswith(scheme):
             return with_driver + url.removeprefix(scheme)
-    return url if "://" in url or url.startswith(JOURNAL) else f"{SQLITE}{Path(url).expanduser()}"
+    if "://" in url or url.startswith(JOURNAL):
+        return url
+    return SQLITE + str(Path(url).expanduser()).replace("%", "%25").replace("?", "%3F")
 
 
 def shown(storage: str | None) -> str:
@@ -44,5 +50,8 @@ def exists(storage: str | None) -> bool:
 
 def file_of(url: str) -> Path | None:
     """The file of an SQLite or journal storage; None for a server."""
-    prefix = next((prefix for prefix in (SQLITE, JOURNAL) if url.startswith(prefix)), None)
-    return None if prefix is None else Path(url.removeprefix(prefix).partition("?")[0]).expanduser()
+    if url.startswith(JOURNAL):
+        return Path(url.removeprefix(JOURNAL)).expanduser()
+    if url.startswith(SQLITE):
+        return Path(unquote(url.removeprefix(SQLITE).partition("?")[0])).expanduser()
+    return None

@@ -29,7 +29,7 @@ from autofit.trial.pauses import Patience
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialPipe
 from autofit.trial.watcher import StopReason, Watcher, end_tree
 from autofit.trial.wire import Failure, Task
-from autofit.trial.worker.job import saved_user_error
+from autofit.trial.worker.job import UNCONNECTED, saved_user_error
 from autofit.workload.environment import hiding
 from autofit.workload.workload import Workload
 
@@ -156,7 +156,7 @@ class ProcessLauncher:
         if received.description is not None or received.readings is not None:
             self._patience.learn(spec, watcher.pauses.longest)
         hide = hiding(self._workload.model_kwargs, self._workload.data_kwargs, self._workload.validation_kwargs)
-        received = received.hiding(hide, self._unreported_failure(stopped))
+        received = received.hiding(hide, self._unreported_failure(exit_code, stopped))
         if received.failure is not None and received.failure.kind is FailureKind.USAGE:
             raise UsageError(received.failure.reason, key=received.failure.key)
         end = TrialEnd(
@@ -182,9 +182,10 @@ class ProcessLauncher:
         description = received.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
-    def _unreported_failure(self, stopped: StopReason | None) -> Failure | None:
-        """The error that the user's data raised, in a thread or a worker, in a trial that waited for it to its deadline."""
-        return saved_user_error(self._folder.path) if stopped in (StopReason.DEADLINE, StopReason.HANG) else None
+    def _unreported_failure(self, exit_code: int | None, stopped: StopReason | None) -> Failure | None:
+        """The error of the user's code in a trial that waited to its end for what had failed, or could not report it."""
+        is_lost = stopped in (StopReason.DEADLINE, StopReason.HANG) or exit_code == UNCONNECTED
+        return saved_user_error(self._folder.path) if is_lost else None
 
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool

@@ -25,7 +25,8 @@ def no_result_error(
     `jit_compile` is whether XLA compiles the step.
     """
     if not runner.budget.seconds_left():
-        return out_of_time_error(runner, "a trial finished")
+        last = trials[-1].measurement.evidence.reason if trials else "none was begun"
+        return out_of_time_error(runner, f"a trial finished; the last one: {last}")
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
         return nothing_fits_error(runner, min(ooms, key=lambda trial: cost(trial.config)))

@@ -183,4 +183,6 @@ def not_described(measurement: Measurement) -> AutofitError:
     """The error for a describing trial that failed for another reason than memory."""
     if measurement.outcome is Outcome.ERROR:
         return user_error(measurement)
-    return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}")
+    is_slow = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung
+    remedy = ". Raise max_trial_seconds, or max_seconds where that is less" if is_slow else ""
+    return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")

@@ -85,6 +85,7 @@ class _Tuning:
         self._description: Description | None = None
         self._describing_seconds = 0.0
         self._confirmation: Confirmation | None = None
+        self._too_slow: list[Trial] = []  # for the seconds left: no evidence for a tune with more of them, so not stored
 
     def run(self) -> TuneRecord:
         request = self._request
@@ -101,7 +102,7 @@ class _Tuning:
             prepared, proposer, confirmation = self._prepare(study, description)
         recommendation = confirmation.run()
         if recommendation is None:
-            trials, earlier = study.trials(), len(earlier_trials)
+            trials, earlier = (*study.trials(), *self._too_slow), len(earlier_trials)
             raise no_result_error(self._runner, trials, earlier, jit_compile=description.jit_compile)
         edge = edge_notice(request, prepared, recommendation.config)
         if edge is not None:
@@ -177,9 +178,8 @@ class _Tuning:
         Returns a description instead if a trial shows that the workload takes batches of one size only.
         """
         settings, budget, announced = self._request.settings, self._runner.budget, False
-        too_slow: list[Trial] = []  # for the seconds left: no evidence for a tune with more of them, so not stored
         while True:
-            trials = (*study.trials(), *too_slow)
+            trials = (*study.trials(), *self._too_slow)
             decision = proposer.propose(trials)
             reason = decision.stop_reason or budget.stop_reason(trials, prepared.baseline, earlier)
             if reason is not None or decision.proposal is None:
@@ -195,9 +195,9 @@ class _Tuning:
             measurement = self._runner.search_trial(config, trials, activity, deadline_seconds)
             timed_out = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung
             if timed_out and deadline_seconds < settings.max_trial_seconds:
+                self._too_slow.append(Trial(config, measurement, why))
                 if not reserved:
                     return budget.out_of_time()
-                too_slow.append(Trial(config, measurement, why))
                 seconds = format_seconds(deadline_seconds)
                 self._emit(Notice(f"{config}: not done after {seconds}, all that max_seconds leaves for a trial"))
                 continue

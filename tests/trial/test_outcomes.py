@@ -140,3 +140,12 @@ def test_the_users_bugs_are_the_users_own(start, play, parts, told, phase):
     assert measurement.evidence.phase == phase
     assert told in measurement.traceback
     assert "autofit/" not in measurement.traceback
+
+
+@pytest.mark.parametrize("launch", ["fork", "plain"])
+def test_code_that_closes_descriptors_is_said_to_and_its_files_stay_its_own(start, play, tmp_path, launch):
+    file = tmp_path / "theirs.txt"
+    measurement = play(start(w.build_after_closing, launch=launch, model_kwargs={"file": str(file)}))
+    assert measurement.outcome is Outcome.ERROR
+    assert "ConnectionError: the code closed a file that autofit had opened" in measurement.evidence.reason
+    assert file.read_text() == "theirs" * 100

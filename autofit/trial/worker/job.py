@@ -17,6 +17,9 @@ from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import FitConfig, TrialSpec
 from autofit.trial.wire import Estimated, Failure, Message, Readings, encode
 
+UNCONNECTED = os.EX_PROTOCOL
+"""Exit status of a trial whose pipe the user's code has closed; `saved_user_error` says so."""
+
 _USER_ERROR_FILE = "user-error.json"
 _TRACEBACK_CHARACTERS = 20_000  # that are kept of one: an exception's text may be of any length
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
@@ -62,6 +65,38 @@ class DevicePeaks:
             self._backend.reset_peak(self._device)
 
 
+class Channel:
+    """The trial's end of its pipe to the driver.
+
+    Args:
+        descriptor: of the pipe.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._identity = descriptor, _identity(descriptor)
+
+    def write(self, data: bytes) -> None:
+        """Write a message.
+
+        Raises:
+            ConnectionError: the user's code has closed the pipe, whose number may be that of a file of its own by now.
+        """
+        if _identity(self._descriptor) != self._identity:
+            raise ConnectionError(
+                "the code closed a file that autofit had opened, its connection to this process: close no file descriptors "
+                "but those that it opened itself (os.closerange)"
+            )
+        os.write(self._descriptor, data)
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 @dataclass(frozen=True)
 class TrialContext:
     """The folder with the workload, the spec and the device of a trial, and the pipe to the driver."""
@@ -69,7 +104,7 @@ class TrialContext:
     folder: Path
     spec: TrialSpec
     device: Device | None
-    channel: int
+    channel: Channel
     peaks: DevicePeaks
 
     @property
@@ -99,7 +134,11 @@ class TrialContext:
         self._write(Message(phase=phase))
 
     def _write(self, message: Message) -> None:
-        os.write(self.channel, encode(message))
+        try:
+            self.channel.write(encode(message))
+        except ConnectionError as error:
+            self.report_error(error)
+            os._exit(UNCONNECTED)
 
     def report_error(self, error: BaseException) -> None:
         """Save the first exception of the user's `__getitem__`, raised in any thread or process."""

@@ -19,7 +19,7 @@ from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure
 from autofit.trial.worker import pool_deaths
-from autofit.trial.worker.job import DevicePeaks, TrialContext, user_failure, user_traceback
+from autofit.trial.worker.job import Channel, DevicePeaks, TrialContext, user_failure, user_traceback
 from autofit.workload import workload
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -34,7 +34,7 @@ def preload() -> None:
 def play(folder: Path, task_name: str, channel: int) -> int:
     """Do a task; returns the exit status."""
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
-    context = TrialContext(folder, task.spec, task.device, channel, DevicePeaks(backend, task.device))
+    context = TrialContext(folder, task.spec, task.device, Channel(channel), DevicePeaks(backend, task.device))
     context.forget_user_error()
     try:
         backend.set_limit(task.device, task.spec.limits.device_bytes)

@@ -171,6 +171,19 @@ def test_a_password_is_never_shown(storage, shown):
         assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["que?ry.db", "a?b=c.db", "100%.db", "a%20b.db", "a b#c.db", "{run}.db", "ünï.db"])
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "journal:{}"])
+def test_a_file_has_the_name_that_was_given(tmp_path, name, form):
+    if form.startswith("sqlite"):
+        name = name.replace("%", "%25").replace("?", "%3F")
+    request = make_request(tmp_path, storage=form.format(tmp_path / name))
+    collect(tune, request, FakeLauncher())
+    assert [file.name for file in tmp_path.iterdir()] == [name.replace("%3F", "?").replace("%25", "%")]
+    assert past_tunes.attributes_of(request.settings.storage, request.fingerprint())
+    if not form.startswith("journal"):
+        assert attributes.read_quickly(request.settings.storage, request.fingerprint())
+
+
 def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
     file = tmp_path / "trials.db"
     with connection.opened(str(file)):

@@ -185,7 +185,10 @@ def test_seconds_that_end_before_any_trial_does_are_named(tmp_path, monkeypatch)
         NoTrialFinishedError, match=r"the 4 seconds are spent before the model and the data were built\. Raise max"
     ):
         timed_tune(tmp_path / "a", monkeypatch, Timed(describing=5.0), max_seconds=4)
-    with pytest.raises(NoTrialFinishedError, match=r"the one second is spent before a trial finished\. Raise max_seconds"):
+    with pytest.raises(
+        NoTrialFinishedError,
+        match=r"the one second is spent before a trial finished; the last one: ended at its deadline\. Raise",
+    ):
         timed_tune(tmp_path / "b", monkeypatch, Timed(describing=0.5), max_seconds=1)
 
 

@@ -1,0 +1,76 @@
+"""What results and storages of others hold cannot control the terminal, nor the direction of writing."""
+
+import io
+from dataclasses import replace
+
+import pytest
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from autofit.api.result import Result
+from autofit.cli.exit import reporting_errors
+from autofit.errors import StorageError
+from autofit.records.result import PastTune
+from autofit.report.console.history import print_history
+from autofit.report.console.summary import print_trials, summarise
+from autofit.report.console.terminal import Terminal
+from autofit.report.html import page
+from autofit.storage import past_tunes
+from tests.fakes import FakeLauncher, collect, make_request, tune
+
+EVIL = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202etxt.exe\ud800"
+CONTROLS = ("\x1b", "\x07", "\x9b", "\u202e", "\ud800")
+
+
+def screen(draw, **options):
+    terminal = Terminal(width=80, file=io.StringIO(), **options)
+    draw(terminal)
+    return terminal.file.getvalue()
+
+
+@pytest.mark.parametrize("content", [EVIL, Text(EVIL), Text("x\n" + EVIL, style="bold")])
+def test_control_characters_of_content_are_shown_as_such(content):
+    table = Table("a")
+    table.add_row(content)
+    for shown in (screen(lambda terminal: terminal.print(content)), screen(lambda terminal: terminal.print(table))):
+        assert "�" in shown
+        assert not any(control in shown for control in CONTROLS)
+
+
+def test_colours_of_our_own_stay():
+    shown = screen(lambda terminal: terminal.print(Text(EVIL, style="red")), force_terminal=True, color_system="standard")
+    assert shown.startswith("\x1b[31m�")
+    assert shown.count("\x1b") == 2
+
+
+def test_nothing_of_a_result_reaches_terminal_or_page(record):
+    trials = tuple(replace(trial, why=EVIL) for trial in record.trials)
+    evil = replace(record, trials=trials, device=EVIL, stop_reason=EVIL, usage=replace(record.usage, model=f"f('{EVIL}')"))
+    shown = [
+        screen(lambda terminal: summarise(evil, terminal)),
+        screen(lambda terminal: print_trials(evil, terminal)),
+        str(Result.of(evil)),
+        page.compact(evil),
+        page.render(evil).partition("<script")[0],
+    ]
+    assert not any(control in text for control in CONTROLS for text in shown)
+
+
+def test_nothing_of_a_storage_does(capsys):
+    shown = screen(lambda terminal: print_history([PastTune("n", EVIL, host=EVIL, config=EVIL)], EVIL, terminal))
+    with pytest.raises(typer.Exit), reporting_errors():
+        raise StorageError(EVIL)
+    assert not any(control in text for control in CONTROLS for text in (shown, *capsys.readouterr()))
+
+
+def test_attributes_of_another_type_are_said_to_be(tmp_path):
+    request = make_request(tmp_path)
+    collect(tune, request, FakeLauncher())
+    with past_tunes.connection.opened(request.settings.storage) as backend:
+        (study,) = backend.get_all_studies()
+        backend.set_study_user_attr(study._study_id, "started_at", "yesterday")
+    (past,) = past_tunes.past_tunes(request.settings.storage, "")
+    assert (past.name, past.title) == (study.study_name, "damaged, or not autofit's")
+    past_tunes.forget(request.settings.storage, (past.name,))
+    assert past_tunes.past_tunes(request.settings.storage, "") == ()
