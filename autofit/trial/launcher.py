@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Protocol
 
 from autofit import backends
-from autofit.errors import CancelledError, UsageError
+from autofit.errors import CancelledError, TrialProcessError, UsageError
 from autofit.machine import host, nvml
 from autofit.records.description import Description
 from autofit.records.machine import Device
@@ -27,7 +27,7 @@ from autofit.trial.gpu_room import wait_for_room
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.pauses import Patience
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialPipe
-from autofit.trial.watcher import StopReason, Watcher, end_tree
+from autofit.trial.watcher import StopReason, Watcher, end_tree, has_ended
 from autofit.trial.wire import Failure, Task
 from autofit.trial.worker.job import UNCONNECTED, saved_user_error
 from autofit.workload.environment import hiding
@@ -133,15 +133,15 @@ class ProcessLauncher:
         """
         if self._server is None:
             yield "starting the trial server"
-        server = self._connected()
+        self._connected()
         if self._device is not None:
             yield from wait_for_room(self._device, spec.limits.device_bytes or 0, self._cancelled)
         started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
-        patience = self._patience.seconds(spec)
-        watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device, patience)
         self._trial_count += 1
         log_path = self._folder.path / f"trial-{self._trial_count}.log"
-        pipe = server.start(Task(spec, self._device), f"trial-{self._trial_count}.json", log_path)
+        server, pipe = self._start(Task(spec, self._device), log_path)
+        patience = self._patience.seconds(spec)
+        watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device, patience)
         try:
             exit_code, stopped = yield from self._watch(server, pipe, watcher, log_path, estimates_all=spec.compile_all)
             watcher.read_shared_memory()
@@ -182,6 +182,18 @@ class ProcessLauncher:
         description = received.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
+    def _start(self, task: Task, log_path: Path) -> tuple[ServerConnection, TrialPipe]:
+        """Start a trial; with another server if this one was lost since the last trial."""
+        server = self._connected()
+        try:
+            return server, server.start(task, f"{log_path.stem}.json", log_path)
+        except TrialProcessError:
+            if not server.lost:
+                raise
+        self._stop_server()
+        server = self._connected()
+        return server, server.start(task, f"{log_path.stem}.json", log_path)
+
     def _unreported_failure(self, exit_code: int | None, stopped: StopReason | None) -> Failure | None:
         """The error of the user's code in a trial that waited to its end for what had failed, or could not report it."""
         is_lost = stopped in (StopReason.DEADLINE, StopReason.HANG) or exit_code == UNCONNECTED
@@ -215,6 +227,8 @@ class ProcessLauncher:
                 if stopped is not None:
                     end_tree(server.pid, pipe.pid)
                     stopped_at = time.monotonic()
+            if not pipe.is_open and stopped_at == math.inf and has_ended(pipe.pid):
+                stopped_at = time.monotonic()
             if time.monotonic() - stopped_at > _SERVER_SECONDS:
                 server.lost = True  # it does not say that the trial has ended
             if pipe.received.phase is not None and pipe.received.phase != phase:

@@ -15,19 +15,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import ValidationError
 
 from autofit.errors import TrialProcessError
 from autofit.records.description import Description, Footprint
 from autofit.records.states import Phase
+from autofit.records.units import how_it_ended
 from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import read_log
+from autofit.trial.pauses import Pauses
 from autofit.trial.watcher import end_tree
 from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Readings, Task
 
 SERVER_LOG = "server.log"
 _READ_BYTES = 64 * 1024
 _START_SECONDS = 120.0  # for importing the backend, which takes half a minute from a cold disk
+_STILL_SECONDS = 30.0  # in which a server that starts neither computes nor reads: it is stopped, or waits for ever
 _STOP_SECONDS = 5.0  # for the server to end every process below it; then it is killed with them
 _ROOT = str(Path(__file__).parents[2])
 _ANSWER_SECONDS = 30.0  # for starting a process: a fork of a large server on a busy machine takes a second
@@ -80,11 +84,28 @@ class ServerConnection:
         Raises:
             TrialProcessError: it cannot, or does not answer.
         """
-        message = next(iter(self.receive(_START_SECONDS)), {})
+        message = self._first_message()
         self._is_ready = "ready" in message
         if not self._is_ready:
-            problem = message.get("failed") or read_log(self._folder.path / SERVER_LOG) or "it did not answer"
+            problem = message.get("failed") or read_log(self._folder.path / SERVER_LOG) or self._silence()
             raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
+
+    def _first_message(self) -> dict[str, Any]:
+        """The first message of the server; empty if it ends, or does nothing, before it sends one."""
+        pauses, server = Pauses(), psutil.Process(self.pid)
+        deadline = time.monotonic() + _START_SECONDS
+        while not self.lost and (now := time.monotonic()) < deadline and pauses.read([server], now) < _STILL_SECONDS:
+            for message in self.receive(wait_seconds=1):
+                return message
+        return {}
+
+    def _silence(self) -> str:
+        """Why no message came."""
+        if not self.lost:
+            return "its process did not answer"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return f"its process {how_it_ended(self._process.wait(timeout=1))}"
+        return "its process closed its connection"
 
     @property
     def pid(self) -> int:
@@ -100,7 +121,7 @@ class ServerConnection:
             log_path: where its output goes.
 
         Raises:
-            TrialProcessError: the server is gone, or the folder is or cannot be written.
+            TrialProcessError: the server is gone or does not answer, and is `lost`; or the folder cannot be written.
         """
         with self._folder.explained_errors():
             (self._folder.path / name).write_bytes(TASKS.dump_json(task))
@@ -110,6 +131,7 @@ class ServerConnection:
             socket.send_fds(self._socket, [json.dumps({"spec": name}).encode()], [write_end, log])
         except OSError as error:
             os.close(read_end)
+            self.lost = True
             raise TrialProcessError(f"the trial server is gone: {error}") from None
         finally:
             os.close(write_end)

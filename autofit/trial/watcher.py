@@ -190,6 +190,14 @@ class Watcher:
         return rss
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, waited for or not."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def end_tree(server_pid: int, trial_pid: int) -> None:
     """Kill a trial with all its descendants, in its process group or not, and wait until they end."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -16,9 +16,10 @@ import psutil
 import pytest
 
 from autofit.errors import CancelledError, TrialProcessError
-from autofit.records.states import Outcome, Role
+from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial import launcher as launcher_module
+from autofit.trial import server_connection
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
@@ -201,6 +202,39 @@ def test_a_server_that_does_not_answer_is_ended_soon_after_the_deadline(monkeypa
         assert not alive(server)
         again = drain(launcher.run(replace(spec, deadline_seconds=60.0, measure_seconds=0.5)))[1]
         assert again.outcome is Outcome.OK
+
+
+def test_a_server_that_stops_is_noticed_before_and_after_a_trial(monkeypatch):
+    monkeypatch.setattr(server_connection, "_STILL_SECONDS", 2.0)
+    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher:
+        threading.Timer(0.5, lambda: launcher._server.pid and os.kill(launcher._server.pid, signal.SIGSTOP)).start()
+        with pytest.raises(TrialProcessError, match="its process did not answer"):
+            launcher.warm()
+        spec = TrialSpec(Role.MEASURE, FitConfig(8, 1, 10, False), Limits(None, 2**33), 60, 0.5)
+        running = launcher.run(spec)
+        for phase in running:
+            if phase == Phase.TRAINING:
+                break
+        server = psutil.Process(launcher._server.pid)
+        server.send_signal(signal.SIGSTOP)
+        started = time.monotonic()
+        assert drain(running)[1].outcome is Outcome.OK  # it had sent all its readings
+        assert time.monotonic() - started < 20
+        assert not alive(server)
+
+
+def test_a_server_that_was_killed_between_two_trials_is_replaced(start, play):
+    launcher = start()
+    launcher.warm()
+    os.kill(launcher._server.pid, signal.SIGKILL)
+    assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
+
+
+def test_a_server_that_is_killed_as_it_starts_is_said_to_be(start):
+    launcher = start()
+    threading.Timer(0.5, lambda: os.kill(launcher._server.pid, signal.SIGTERM)).start()
+    with pytest.raises(TrialProcessError, match="its process died by SIGTERM"):
+        launcher.warm()
 
 
 def test_files_with_names_of_the_standard_library_do_not_run_in_the_server(tmp_path, monkeypatch):

@@ -1,0 +1,517 @@
+"""Run tunes and sweeps under a random schedule of faults, and check after each run that nothing is lost, left or wrong.
+
+    python tests/faults/chaos.py [--count 300] [--seed 0] [--parallel 2] [--storages sqlite,journal,postgresql]
+                                 [--faults trial-kill,…]
+
+A run tunes a small workload by the command line while one or two faults hit it at random times; then the same command
+runs once more, undisturbed. The laws, checked after each run:
+
+1. it ends, within two minutes;
+2. two seconds later no process of it is left, nor any file in the folder for temporary files or in /dev/shm (after a
+   SIGKILL of both driver and server: once the next run has begun);
+3. no trial that was printed or stored is lost;
+4. every stored outcome is one that the fault explains;
+5. it ends with one message, and no traceback of autofit's;
+6. the same command finishes the tune.
+
+A run is a line: its seed, storage, command, faults, exit statuses, stored outcomes, and what is wrong. It needs Linux; full
+disks, a small /dev/shm and memory cgroups need root, PostgreSQL its server: without, these faults are left out, and named.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from autofit.records.states import Outcome  # noqa: E402  # the repository is not installed everywhere
+
+AUTOFIT = str(Path(sys.executable).parent / "autofit")
+CGROUPS = Path("/sys/fs/cgroup/memory")
+MIB = 2**20
+RUN_SECONDS, LEFT_SECONDS = 120, 2.0
+USUAL_SECONDS = 14.0  # of a run: the faults hit within them
+MARK = "AUTOFIT_CHAOS_RUN"
+POSTGRES = Path("/usr/lib/postgresql")
+
+WORKLOAD = f"""
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+import numpy as np
+from tests.workloads import PIXELS, Cases, build_model
+held = []
+
+class Growing(Cases):
+    def __getitem__(self, index):
+        if self.batch_size > 8 and index > 3:
+            held.append(np.ones({3072 * MIB}, "uint8"))
+        return super().__getitem__(index)
+
+def build(width=8):
+    return build_model(width)
+
+def arrays():
+    return np.ones((4000, PIXELS, PIXELS, 3), "float32"), np.ones((4000, 1), "float32")
+"""
+DATA = {
+    "threads": ("Cases", "workers: [2], max_queue_size: [4], use_multiprocessing: [false]"),
+    "processes": ("Cases", "workers: [2], max_queue_size: [4], use_multiprocessing: [true]"),
+    "arrays": ("arrays", ""),
+    "growing": ("Growing", "workers: [1], max_queue_size: [4], use_multiprocessing: [false]"),
+}
+OK, CRASHED, TIMEOUT = {Outcome.OK}, {Outcome.OK, Outcome.CRASHED}, {Outcome.OK, Outcome.TIMEOUT}
+ANY_FAILURE = {*CRASHED, *TIMEOUT, Outcome.HOST_OOM, Outcome.ERROR}
+
+
+class Run:
+    """One run: its folder, its command, its processes."""
+
+    def __init__(self, seed, storages, faults, postgres):
+        self.draw = random.Random(seed)
+        self.seed, self.postgres = seed, postgres
+        self.storage_kind = self.draw.choice(storages)
+        possible = [name for name in faults if name != "postgres-restart" or self.storage_kind == "postgresql"]
+        possible = [name for name in possible if not name.startswith("torn") or self.storage_kind == "journal"]
+        possible = [name for name in possible if not name.startswith("sqlite") or self.storage_kind == "sqlite"]
+        possible = [name for name in possible if not name.startswith("full-storage") or self.storage_kind != "postgresql"]
+        self.faults = self.draw.sample(possible, self.draw.choice((1, 1, 2)))
+        self.command = self.draw.choice(("tune", "tune", "tune", "sweep"))
+        kind = self.draw.choice(("threads", "processes", "processes", "arrays"))
+        if any("worker" in name for name in self.faults):
+            kind = "processes"
+        self.kind = "growing" if "kernel-oom" in self.faults else kind
+        self.folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+        self.tmp, self.stored = self.folder / "tmp", self.folder / "stored"
+        self.tmp.mkdir()
+        self.stored.mkdir()
+        self.problems, self.hit, self.mounts, self.cleanups = [], [], [], []
+        self.allowed = set(OK)
+        self.process = None
+        self.output = ""
+
+    @property
+    def storage(self):
+        if self.storage_kind == "postgresql":
+            return self.postgres.url(f"run{self.seed}")
+        return str(self.stored / "t.db") if self.storage_kind == "sqlite" else f"journal:{self.stored / 't.log'}"
+
+    def prepare(self):
+        data, space = DATA[self.kind]
+        (self.folder / "jobs.py").write_text(WORKLOAD)
+        lines = ["build_model: jobs.py:build", f"data: jobs.py:{data}", "max_trials: 2", "max_seconds: 16"]
+        lines += ["max_trial_seconds: 12", f"storage: {self.storage}"]
+        lines += [f"space: {{batch_size: [8, 12, 20]{', ' if space else ''}{space}}}"]
+        if data == "Cases":
+            lines.append("data_kwargs: {seconds: 0.01, length: 60}")
+        if self.command == "sweep":
+            lines.append("matrix: {model_kwargs.width: [4, 8]}")
+        (self.folder / "job.yaml").write_text("\n".join(lines) + "\n")
+        if self.storage_kind == "postgresql":
+            self.postgres.create(f"run{self.seed}")
+
+    def mounted(self, folder, mebibytes):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", folder], check=True)
+        self.mounts.append(folder)
+
+    def start(self):
+        command = [AUTOFIT, self.command, "job.yaml"]
+        if "full-shm" in self.faults:
+            inner = 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"'
+            command = ["unshare", "-m", "sh", "-c", inner, "sh", *command]
+        if "kernel-oom" in self.faults:
+            group = CGROUPS / f"chaos-{self.seed}"
+            group.mkdir(exist_ok=True)
+            (group / "memory.limit_in_bytes").write_text(str(2048 * MIB))
+            self.cleanups.append(lambda: [time.sleep(0.2), group.rmdir()])
+            command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *command]
+        environment = {**os.environ, "TMPDIR": str(self.tmp), MARK: f"{os.getpid()}-{self.seed}"}
+        for name in self.faults:
+            if name.startswith("full-tmp"):
+                self.mounted(self.tmp, 160)
+            elif name == "full-storage":
+                self.mounted(self.stored, 8)
+        with open(self.folder / "output", "ab") as output:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def below(self):
+        """The processes of the run by role, as far as they are there now."""
+        roles = {"driver": [self.process.pid], "server": [], "trial": [], "worker": []}
+        with contextlib.suppress(psutil.Error):
+            driver = psutil.Process(self.process.pid)
+            for child in driver.children():
+                with contextlib.suppress(psutil.Error):
+                    if "autofit.trial.server" in " ".join(child.cmdline()):
+                        roles["server"].append(child.pid)
+                        for trial in child.children():
+                            roles["trial"].append(trial.pid)
+                            roles["worker"] += [one.pid for one in trial.children(recursive=True)]
+        return roles
+
+    def left(self):
+        """All processes with the mark of this run, wherever they hang in the tree."""
+        mark, found = f"{MARK}={os.getpid()}-{self.seed}".encode(), []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if mark in (entry / "environ").read_bytes().split(b"\0"):
+                        state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                        if state != "Z":
+                            found.append(int(entry.name))
+        return found
+
+    def run(self):
+        self.prepare()
+        shared = shared_memory()
+        self.start()
+        times = sorted(self.draw.uniform(0.2, USUAL_SECONDS) for _ in self.faults)
+        started = time.monotonic()
+        for at, name in zip(times, self.faults, strict=True):
+            while self.process.poll() is None and time.monotonic() - started < at:
+                time.sleep(0.02)
+            self.inject(name)
+        try:
+            self.process.wait(max(1.0, RUN_SECONDS - (time.monotonic() - started)))
+        except subprocess.TimeoutExpired:
+            self.problems.append(f"1: it has not ended after {RUN_SECONDS} s: {self.below()}")
+            self.process.kill()
+            self.process.wait()
+        first = self.check(shared)
+        self.heal()
+        if "torn-journal" in self.faults:
+            self.tear()
+        self.start()
+        try:
+            self.process.wait(RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.problems.append("6: the same command did not end")
+            self.process.kill()
+            self.process.wait()
+        self.check_again(first, shared)
+
+    def heal(self):
+        for cleanup in self.cleanups:
+            with contextlib.suppress(OSError):
+                cleanup()
+        for folder in self.mounts:
+            for filler in folder.glob("filler*"):
+                filler.unlink()
+        self.faults = [name for name in self.faults if name in ("torn-journal",)]
+        self.cleanups, self.mounts_kept, self.mounts = [], self.mounts, []
+
+    def inject(self, name):
+        role, _, what = name.partition("-")
+        if self.process.poll() is not None:
+            return
+        if role in ("driver", "server", "trial", "worker"):
+            pids = self.below()[role]
+            if pids:
+                self.send(self.draw.choice(pids), role, what)
+                self.hit.append(name)
+            return
+        if name not in ("both-kill", "sqlite-locked", "postgres-restart"):
+            self.allowed |= {Outcome.HOST_OOM} if name == "kernel-oom" else ANY_FAILURE
+        {
+            "both-kill": lambda: [kill(pid) for pid in (*self.below()["server"], self.process.pid)],
+            "full-tmp": lambda: self.fill(self.tmp),
+            "full-storage": lambda: self.fill(self.stored),
+            "full-shm": lambda: self.fill(Path(f"/proc/{self.process.pid}/root/dev/shm")),
+            "tmp-removed": lambda: [shutil.rmtree(one, ignore_errors=True) for one in self.tmp.glob("autofit-tune-*")],
+            "sqlite-locked": lambda: self.lock(self.draw.uniform(1, 8)),
+            "postgres-restart": lambda: self.postgres.restart(self.draw.uniform(0, 3)),
+            "torn-journal": lambda: None,  # after the run
+            "kernel-oom": lambda: None,  # by the data
+        }[name]()
+        if name != "torn-journal":
+            self.hit.append(name)
+
+    def send(self, pid, role, what):
+        if role == "server" or (role in ("trial", "worker") and what != "stop"):
+            self.allowed |= CRASHED
+        if what == "stop" and role != "driver":
+            self.allowed |= TIMEOUT
+        numbers = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "hup": signal.SIGHUP, "int": signal.SIGINT}
+        kill(pid, numbers.get(what, signal.SIGSTOP))
+        if what == "pause":
+            seconds = self.draw.uniform(0.5, 4)
+            self.allowed |= TIMEOUT
+            threading.Timer(seconds, kill, (pid, signal.SIGCONT)).start()
+
+    def fill(self, folder):
+        for size in (MIB, 4096):
+            with contextlib.suppress(OSError), open(folder / f"filler{size}", "wb") as file:
+                while True:
+                    file.write(b"\1" * size)
+                    file.flush()
+
+    def lock(self, seconds):
+        import sqlite3
+
+        file = self.stored / "t.db"
+        if not file.exists():
+            return
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(file, timeout=1)) as held:
+            held.execute("BEGIN EXCLUSIVE")
+            time.sleep(seconds)
+            held.rollback()
+
+    def tear(self):
+        file = self.stored / "t.log"
+        if not file.exists():
+            return
+        if self.draw.random() < 0.5:
+            os.truncate(file, max(0, file.stat().st_size - self.draw.randrange(1, 20)))
+        else:
+            with file.open("ab") as journal:
+                journal.write(b'{"op_code": 4, "wor'[: self.draw.randrange(1, 19)])
+        self.hit.append("torn-journal")
+
+    def trials(self):
+        """The stored trials: (study, number) by outcome."""
+        from autofit.storage import connection, urls
+
+        if not urls.exists(self.storage):
+            return {}
+        found = {}
+        with connection.opened(self.storage) as backend:
+            for study in backend.get_all_studies():
+                for trial in backend.get_all_trials(study._study_id, deepcopy=False):
+                    if "outcome" in trial.user_attrs:
+                        found[study.study_name, trial.number] = Outcome(trial.user_attrs["outcome"])
+        return found
+
+    def check(self, shared):
+        ended = time.monotonic()
+        while (left := self.left()) and time.monotonic() - ended < LEFT_SECONDS:
+            time.sleep(0.05)
+        for pid in left:
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                process = psutil.Process(pid)
+                self.problems.append(f"2: process {pid} is left ({process.status()}): {' '.join(process.cmdline())[:200]}")
+                os.kill(pid, signal.SIGKILL)
+        if "both-kill" not in self.hit and not ("driver-kill" in self.hit and len(self.hit) > 1):
+            self.check_files()
+        if self.alone and (extra := shared_memory() - shared):
+            self.problems.append(f"2: /dev/shm has {extra}")
+        self.output = (self.folder / "output").read_text(errors="replace")
+        stored = self.trials()
+        printed = len(re.findall(r"^batch .*: (?:ok|device_oom|host_oom|crashed|timeout), ", self.output, re.MULTILINE))
+        if printed > len(stored):
+            self.problems.append(f"3: {printed} trials were printed, {len(stored)} are stored")
+        if wrong := set(stored.values()) - self.allowed:
+            self.problems.append(f"4: stored {', '.join(wrong)}")
+        status = self.process.returncode
+        by_signal = {"driver-kill": 9, "both-kill": 9, "driver-term": 15, "driver-hup": 1, "driver-int": 2}
+        numbers = [number for name, number in by_signal.items() if name in self.hit]
+        if status not in {0, 1, *(128 + number for number in numbers), *(-number for number in numbers)}:
+            self.problems.append(f"5: exit status {status}")
+        self.check_messages()
+        self.first_status = status
+        return stored
+
+    def check_files(self):
+        ended = time.monotonic()
+        while (files := self.files()) and time.monotonic() - ended < LEFT_SECONDS:
+            time.sleep(0.05)
+        if files:
+            self.problems.append(f"2: files are left: {files[:5]}")
+
+    def files(self):
+        return [
+            str(path.relative_to(self.tmp))
+            for path in self.tmp.iterdir()
+            if not path.name.startswith(("filler", "autofit-cpu"))
+        ]
+
+    def check_messages(self):
+        if re.search(r'File "[^"]*/autofit/(?!tests)', self.output):
+            self.problems.append("5: a traceback of autofit's")
+        messages = re.findall(r"^(?:autofit: |Interrupted|Traceback)", self.output, re.MULTILINE)
+        if len(messages) > 1 and messages != ["autofit: ", "Traceback"]:
+            self.problems.append(f"5: {len(messages)} messages")
+
+    def check_again(self, first, shared):
+        stored = self.trials()
+        lost = set(first) - set(stored)
+        if len(lost) > ("torn-journal" in self.hit):
+            self.problems.append(f"3: {len(lost)} trials of the first run are lost")
+        status = self.process.returncode
+        has_result = any(outcome is Outcome.OK for outcome in stored.values())
+        if status != 0 and has_result:
+            self.problems.append(f"6: the same command ended with {status}")
+        self.second_status = status
+        before = len(self.output)
+        self.output = (self.folder / "output").read_text(errors="replace")[before:]
+        self.check_messages()
+        self.check_files()
+        self.outcomes = Counter(stored.values())
+
+    def close(self):
+        with contextlib.suppress(ProcessLookupError, AttributeError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        for folder in [*self.mounts, *getattr(self, "mounts_kept", [])]:
+            subprocess.run(["umount", "-l", folder], check=False)
+        if not self.problems:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def shared_memory():
+    """The names of the segments in shared memory, but PostgreSQL's."""
+    return {entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("PostgreSQL")}
+
+
+def kill(pid, number=signal.SIGKILL):
+    """Send a signal to a process, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+class Postgres:
+    """A PostgreSQL server of its own, in a folder, on a socket."""
+
+    def __init__(self):
+        self.bin = max(POSTGRES.iterdir()) / "bin"
+        self.folder = Path(tempfile.mkdtemp(prefix="chaos-pg-"))
+        shutil.chown(self.folder, "postgres", "postgres")
+        self.port = random.SystemRandom().randrange(20_000, 60_000)
+        self.lock = threading.Lock()
+        self._as("initdb", "-D", self.folder / "data", "-A", "trust", "--no-sync")
+        self.start()
+
+    def _as(self, program, *arguments, check=True):
+        command = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", self.bin / program, *arguments]
+        return subprocess.run([str(part) for part in command], check=check, capture_output=True, timeout=60, cwd="/")
+
+    def start(self):
+        options = f"-p {self.port} -k {self.folder} -c fsync=off"
+        self._as("pg_ctl", "-D", self.folder / "data", "-l", self.folder / "log", "-w", "-o", options, "start")
+
+    def restart(self, seconds):
+        with self.lock:
+            self._as("pg_ctl", "-D", self.folder / "data", "-m", "immediate", "-w", "stop")
+            time.sleep(seconds)
+            self.start()
+
+    def create(self, name):
+        with self.lock:
+            self._as("dropdb", "--if-exists", "-h", self.folder, "-p", str(self.port), name)
+            self._as("createdb", "-h", self.folder, "-p", str(self.port), name)
+
+    def url(self, name):
+        return f"postgresql://postgres@/{name}?host={self.folder}&port={self.port}"
+
+    def close(self):
+        self._as("pg_ctl", "-D", self.folder / "data", "-m", "immediate", "stop", check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def available():
+    """The faults that can be made here, and what is left out for which reason."""
+    faults = [f"{role}-{what}" for role in ("server", "trial", "worker") for what in ("kill", "stop", "term", "pause")]
+    faults += ["driver-kill", "driver-term", "driver-hup", "driver-int", "driver-pause", "both-kill", "tmp-removed"]
+    faults += ["torn-journal", "sqlite-locked", "postgres-restart"]
+    left_out = []
+    if (
+        os.geteuid() == 0
+        and shutil.which("mount")
+        and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+    ):
+        faults += ["full-tmp", "full-storage", "full-shm"]
+    else:
+        left_out.append("full disks (mounting needs root)")
+    if os.access(CGROUPS, os.W_OK) and (CGROUPS / "memory.limit_in_bytes").exists():
+        faults.append("kernel-oom")
+    else:
+        left_out.append("the kernel's OOM killer (no writable memory cgroup)")
+    return faults, left_out
+
+
+def play(seed, storages, faults, postgres, alone):
+    """One run; returns its line and whether it kept all laws."""
+    run = Run(seed, storages, faults, postgres)
+    run.alone = alone
+    began = time.monotonic()
+    try:
+        run.run()
+    except Exception as error:  # a law that could not be checked is not kept
+        run.problems.append(f"0: {type(error).__name__}: {error}")
+    finally:
+        run.close()
+    line = {
+        "seed": seed,
+        "storage": run.storage_kind,
+        "command": f"{run.command} {run.kind}",
+        "faults": run.hit,
+        "status": [getattr(run, "first_status", None), getattr(run, "second_status", None)],
+        "stored": {str(outcome): count for outcome, count in getattr(run, "outcomes", Counter()).items()},
+        "seconds": round(time.monotonic() - began),
+    }
+    if run.problems:
+        line |= {"problems": run.problems, "folder": str(run.folder)}
+    return json.dumps(line), run.problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--parallel", type=int, default=2)
+    parser.add_argument("--storages", default="sqlite,journal,postgresql")
+    parser.add_argument("--faults", default="")
+    arguments = parser.parse_args()
+    faults, left_out = available()
+    storages = arguments.storages.split(",")
+    if "postgresql" in storages and not POSTGRES.exists():
+        storages.remove("postgresql")
+        left_out.append("PostgreSQL (not installed)")
+    for reason in left_out:
+        print(f"left out: {reason}")
+    if arguments.faults:
+        faults = [name for name in faults if name in arguments.faults.split(",")]
+    with contextlib.ExitStack() as stack:
+        servers = [Postgres() if "postgresql" in storages else None for _ in range(arguments.parallel)]
+        for server in servers:
+            if server is not None:
+                stack.callback(server.close)
+        failures = kept = 0
+        hits = Counter()
+        with concurrent.futures.ThreadPoolExecutor(arguments.parallel) as pool:
+            free = list(servers)
+
+            def one(seed):
+                server = free.pop()
+                try:
+                    return play(seed, storages, faults, server, arguments.parallel == 1)
+                finally:
+                    free.append(server)
+
+            for line, problems in pool.map(one, range(arguments.seed, arguments.seed + arguments.count)):
+                print(line, flush=True)
+                hits.update(json.loads(line)["faults"])
+                failures += bool(problems)
+                kept += not problems
+        print(
+            f"{kept + failures} runs, {sum(hits.values())} faults hit ({dict(sorted(hits.items()))}), {failures} failures"
+        )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
