@@ -9,6 +9,7 @@ import sys
 from types import FrameType
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # of a batch system, a container that stops, a terminal that closes
+_received: list[int] = []  # signals
 
 
 def main() -> None:
@@ -16,8 +17,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal in ASCII shows what it can
             stream.reconfigure(errors="replace")
-    for number in _ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+    for number in (signal.SIGINT, *_ENDING):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
             signal.signal(number, _interrupt)
     try:
         from autofit.cli import app  # slow: Ctrl-C must work during it
@@ -26,13 +27,18 @@ def main() -> None:
     except KeyboardInterrupt as interrupt:
         print("\nInterrupted; nothing was run.", file=sys.stderr)
         raise SystemExit(128 + (interrupt.args or (signal.SIGINT,))[0]) from None
+    except SystemExit as ending:
+        if ending.code == 1 and _received:  # typer's, for one that came between two of our handlers
+            raise SystemExit(128 + _received[0]) from None
+        raise
     except OSError:
         _end_if_output_is_full()
         raise
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """End as Ctrl-C does, with the signal's status; later signals do not disturb it."""
+    """End the program in an orderly way, with the signal's status; other signals than Ctrl-C do not disturb it any more."""
+    _received.append(number)
     for ending in _ENDING:
         signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt(number)

@@ -46,7 +46,7 @@ AUTOFIT = str(Path(sys.executable).parent / "autofit")
 CGROUPS = Path("/sys/fs/cgroup/memory")
 MIB = 2**20
 RUN_SECONDS, LEFT_SECONDS = 120, 2.0
-USUAL_SECONDS = 14.0  # of a run: the faults hit within them
+USUAL_SECONDS = 13.0  # of a run: the faults hit within them
 MARK = "AUTOFIT_CHAOS_RUN"
 POSTGRES = Path("/usr/lib/postgresql")
 
@@ -85,6 +85,7 @@ class Run:
     def __init__(self, seed, storages, faults, postgres):
         self.draw = random.Random(seed)
         self.seed, self.postgres = seed, postgres
+        self.group = CGROUPS / f"chaos-{os.getpid()}-{seed}"
         self.storage_kind = self.draw.choice(storages)
         possible = [name for name in faults if name != "postgres-restart" or self.storage_kind == "postgresql"]
         possible = [name for name in possible if not name.startswith("torn") or self.storage_kind == "journal"]
@@ -100,7 +101,7 @@ class Run:
         self.tmp, self.stored = self.folder / "tmp", self.folder / "stored"
         self.tmp.mkdir()
         self.stored.mkdir()
-        self.problems, self.hit, self.mounts, self.cleanups = [], [], [], []
+        self.problems, self.hit, self.mounts = [], [], []
         self.allowed = set(OK)
         self.process = None
         self.output = ""
@@ -114,7 +115,7 @@ class Run:
     def prepare(self):
         data, space = DATA[self.kind]
         (self.folder / "jobs.py").write_text(WORKLOAD)
-        lines = ["build_model: jobs.py:build", f"data: jobs.py:{data}", "max_trials: 2", "max_seconds: 16"]
+        lines = ["build_model: jobs.py:build", f"data: jobs.py:{data}", "max_trials: 2", "max_seconds: 15"]
         lines += ["max_trial_seconds: 12", f"storage: {self.storage}"]
         lines += [f"space: {{batch_size: [8, 12, 20]{', ' if space else ''}{space}}}"]
         if data == "Cases":
@@ -135,11 +136,9 @@ class Run:
             inner = 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"'
             command = ["unshare", "-m", "sh", "-c", inner, "sh", *command]
         if "kernel-oom" in self.faults:
-            group = CGROUPS / f"chaos-{self.seed}"
-            group.mkdir(exist_ok=True)
-            (group / "memory.limit_in_bytes").write_text(str(2048 * MIB))
-            self.cleanups.append(lambda: [time.sleep(0.2), group.rmdir()])
-            command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *command]
+            self.group.mkdir(exist_ok=True)
+            (self.group / "memory.limit_in_bytes").write_text(str(2048 * MIB))
+            command = ["sh", "-c", f'echo $$ > {self.group}/cgroup.procs && exec "$@"', "sh", *command]
         environment = {**os.environ, "TMPDIR": str(self.tmp), MARK: f"{os.getpid()}-{self.seed}"}
         for name in self.faults:
             if name.startswith("full-tmp"):
@@ -194,9 +193,9 @@ class Run:
             self.process.kill()
             self.process.wait()
         first = self.check(shared)
-        self.heal()
         if "torn-journal" in self.faults:
             self.tear()
+        self.heal()
         self.start()
         try:
             self.process.wait(RUN_SECONDS)
@@ -207,14 +206,10 @@ class Run:
         self.check_again(first, shared)
 
     def heal(self):
-        for cleanup in self.cleanups:
-            with contextlib.suppress(OSError):
-                cleanup()
         for folder in self.mounts:
             for filler in folder.glob("filler*"):
                 filler.unlink()
-        self.faults = [name for name in self.faults if name in ("torn-journal",)]
-        self.cleanups, self.mounts_kept, self.mounts = [], self.mounts, []
+        self.faults = [name for name in self.faults if name == "kernel-oom"]  # its limit stays
 
     def inject(self, name):
         role, _, what = name.partition("-")
@@ -237,7 +232,7 @@ class Run:
             "sqlite-locked": lambda: self.lock(self.draw.uniform(1, 8)),
             "postgres-restart": lambda: self.postgres.restart(self.draw.uniform(0, 3)),
             "torn-journal": lambda: None,  # after the run
-            "kernel-oom": lambda: None,  # by the data
+            "kernel-oom": lambda: (self.group / "memory.limit_in_bytes").write_text(str(900 * MIB)),  # below autofit's own
         }[name]()
         if name != "torn-journal":
             self.hit.append(name)
@@ -320,7 +315,8 @@ class Run:
         status = self.process.returncode
         by_signal = {"driver-kill": 9, "both-kill": 9, "driver-term": 15, "driver-hup": 1, "driver-int": 2}
         numbers = [number for name, number in by_signal.items() if name in self.hit]
-        if status not in {0, 1, *(128 + number for number in numbers), *(-number for number in numbers)}:
+        others = {0} if self.hit and set(self.hit) <= set(by_signal) else {0, 1}
+        if status not in {*others, *(128 + number for number in numbers), *(-number for number in numbers)}:
             self.problems.append(f"5: exit status {status}")
         self.check_messages()
         self.first_status = status
@@ -366,7 +362,9 @@ class Run:
     def close(self):
         with contextlib.suppress(ProcessLookupError, AttributeError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        for folder in [*self.mounts, *getattr(self, "mounts_kept", [])]:
+        with contextlib.suppress(OSError):
+            self.group.rmdir()
+        for folder in self.mounts:
             subprocess.run(["umount", "-l", folder], check=False)
         if not self.problems:
             shutil.rmtree(self.folder, ignore_errors=True)
