@@ -215,8 +215,10 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
         )
     while isinstance(error.__cause__, Exception):  # libraries say what they tried to do, the cause what is wrong
         error = error.__cause__
-    lines = str(error).strip().splitlines()
-    reason = lines[0] if lines else type(error).__name__
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    reason = next(iter(text.strip().splitlines()), type(error).__name__)
+    if isinstance(error, OSError) and error.filename:
+        reason += f": {error.filename}"
     if url:
         reason = reason.replace(url, shown(url))
     remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in reason), "give a writable place as storage")
