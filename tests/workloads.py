@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 import signal
+import subprocess
 import time
 
 import keras
@@ -65,6 +66,13 @@ def build_after_closing(file):
     return build_model()
 
 
+def build_beside_a_daemon(marker):
+    """The network, built by code that leaves a process in a session of its own."""
+    with open(marker, "w") as file:
+        subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=file)
+    return build_model()
+
+
 def build_with_partial_loss():
     """A network whose loss has no name and no config."""
     model = build_model()
@@ -106,6 +114,20 @@ class Cases(keras.utils.PyDataset):
             misbehave(self.batch_size)
         time.sleep(self.seconds)
         return np.ones((self.batch_size, PIXELS, PIXELS, 3), "float32"), np.ones((self.batch_size, 1), "float32")
+
+
+class DiesOfSharedMemory(Cases):
+    """Dies as a process does that writes to a full /dev/shm, right after it has written `marker`."""
+
+    def __init__(self, batch_size, marker, **kwargs):
+        super().__init__(batch_size, **kwargs)
+        self.marker = marker
+
+    def __getitem__(self, index):
+        if index >= _FIRST_BAD_BATCH:
+            with open(self.marker, "w"):
+                os.kill(os.getpid(), signal.SIGBUS)
+        return super().__getitem__(index)
 
 
 def misbehave(case):

@@ -113,10 +113,8 @@ class ProcessLauncher:
             settings = self._backend.environment(self._device, self._folder.compiled)
             environment = {**os.environ, **settings, "TMPDIR": str(self._folder.temporary)}
             self._server = ServerConnection(self._mode, self._folder, environment)
-            try:
-                self._workload.save(
-                    self._folder.path
-                )  # while the server starts, which removes it if this process is killed
+            try:  # the server, which removes the folder if this process is killed, starts first
+                self._workload.save(self._folder.path)
                 self._server.wait_until_ready()
             except BaseException:
                 self._stop_server()

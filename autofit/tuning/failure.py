@@ -18,18 +18,37 @@ _FIRST_STEPS = [phase for phase in Phase if phase.is_first]
 
 
 def no_result_error(
-    runner: TrialRunner, trials: Sequence[Trial], earlier: int, *, jit_compile: bool
+    runner: TrialRunner,
+    trials: Sequence[Trial],
+    earlier: int,
+    *,
+    jit_compile: bool,
+    spent: str | None = None,
+    smallest_batch: int | None = None,
 ) -> NothingFitsError | NoTrialFinishedError:
-    """The error for a tune without a finished trial; the first `earlier` trials are of an earlier tune.
+    """The error for a tune without a finished trial.
 
-    `jit_compile` is whether XLA compiles the step.
+    Args:
+        runner: of the tune.
+        trials: all that ran.
+        earlier: so many of them, the first, are of an earlier tune.
+        jit_compile: whether XLA compiles the step.
+        spent: why no further trial could run, where trials or seconds were spent.
+        smallest_batch: of the space.
     """
     if not runner.budget.seconds_left():
         last = trials[-1].measurement.evidence.reason if trials else "none was begun"
         return out_of_time_error(runner, f"a trial finished; the last one: {last}")
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
-        return nothing_fits_error(runner, min(ooms, key=lambda trial: cost(trial.config)))
+        smallest = min(ooms, key=lambda trial: cost(trial.config))
+        tried = smallest.config.batch_size or 0
+        if spent is not None and smallest_batch is not None and tried > smallest_batch:
+            return NoTrialFinishedError(
+                f"{spent} before a trial finished: the smallest batch tried, of {tried}, ran out of memory "
+                f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials, so that smaller ones are tried"
+            )
+        return nothing_fits_error(runner, smallest)
     if jit_compile and trials and all(_ended_compiling(trial) for trial in trials):
         seconds = format_seconds(min(_compiling_seconds(trial) for trial in trials))
         which = "the only trial" if len(trials) == 1 else f"each of {len(trials)} trials"

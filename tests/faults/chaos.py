@@ -216,7 +216,8 @@ class Run:
         if self.process.poll() is not None:
             return
         if role in ("driver", "server", "trial", "worker"):
-            pids = self.below()[role]
+            while not (pids := self.below()[role]) and self.process.poll() is None:
+                time.sleep(0.02)
             if pids:
                 self.send(self.draw.choice(pids), role, what)
                 self.hit.append(name)
@@ -474,6 +475,9 @@ def main():
     parser.add_argument("--storages", default="sqlite,journal,postgresql")
     parser.add_argument("--faults", default="")
     arguments = parser.parse_args()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background ignores it, and so would its children
     faults, left_out = available()
     storages = arguments.storages.split(",")
     if "postgresql" in storages and not POSTGRES.exists():

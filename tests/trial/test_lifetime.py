@@ -230,6 +230,19 @@ def test_a_server_that_was_killed_between_two_trials_is_replaced(start, play):
     assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
 
 
+def test_what_the_users_code_left_in_a_session_of_its_own_ends_with_a_server_that_is_killed(start, tmp_path):
+    launcher = start(w.build_beside_a_daemon, model_kwargs={"marker": str(tmp_path / "marker")})
+    running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 1, 10, False), Limits(None, 2**33), 60))
+    for phase in running:
+        if phase == Phase.INPUT_ALONE:
+            break
+    daemons = [one for one in psutil.Process(launcher._server.pid).children(recursive=True) if one.name() == "sleep"]
+    assert len(daemons) == 1
+    os.kill(launcher._server.pid, signal.SIGKILL)
+    drain(running)
+    wait_for(lambda: not any(alive(one) for one in daemons), seconds=2)
+
+
 def test_a_server_that_is_killed_as_it_starts_is_said_to_be(start):
     launcher = start()
     threading.Timer(0.5, lambda: os.kill(launcher._server.pid, signal.SIGTERM)).start()

@@ -3,6 +3,7 @@
 import pytest
 
 from autofit.errors import UsageError
+from autofit.machine import host
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from tests import workloads as w
@@ -149,3 +150,11 @@ def test_code_that_closes_descriptors_is_said_to_and_its_files_stay_its_own(star
     assert measurement.outcome is Outcome.ERROR
     assert "ConnectionError: the code closed a file that autofit had opened" in measurement.evidence.reason
     assert file.read_text() == "theirs" * 100
+
+
+def test_shared_memory_is_read_once_more_when_a_trial_has_ended(start, play, tmp_path, monkeypatch):
+    marker = tmp_path / "marker"
+    monkeypatch.setattr(host, "shared_memory", lambda: (64 * 2**20, 0 if marker.exists() else 64 * 2**20))
+    measurement = play(start(data=w.DiesOfSharedMemory, data_kwargs={"marker": str(marker)}))
+    assert measurement.outcome is Outcome.HOST_OOM
+    assert "/dev/shm full" in measurement.evidence.reason

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofit.errors import NoTrialFinishedError
+from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.description import Description
 from autofit.records.events import Activity, TrialEnded
 from autofit.records.result import SHOWING_PAIRS, TuneRecord
@@ -16,7 +16,7 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.tuning import budget, tuner
 from autofit.tuning.pairs import MOST_PAIRS
-from tests.fakes import BASELINE, FakeLauncher, collect, make_request
+from tests.fakes import BASELINE, MIB, FakeLauncher, collect, make_request
 
 END_SECONDS = 0.3
 """That ending a process at its deadline takes."""
@@ -50,8 +50,10 @@ class Timed(FakeLauncher):
             self.now += max(0.0, spec.deadline_seconds) + END_SECONDS
             return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
         self.now += seconds
-        if isinstance(result, Description) or result.outcome is not Outcome.OK:
+        if isinstance(result, Description):
             return result
+        if result.outcome is not Outcome.OK:
+            return replace(result, seconds=seconds)
         rate = (result.samples_per_second or 0.0) * (1 + self.noise() * self._jitter / 4)
         return replace(result, seconds=seconds, step_seconds=self.step_of(spec), samples_per_second=rate, spread=0.05)
 
@@ -190,6 +192,17 @@ def test_seconds_that_end_before_any_trial_does_are_named(tmp_path, monkeypatch)
         match=r"the one second is spent before a trial finished; the last one: ended at its deadline\. Raise",
     ):
         timed_tune(tmp_path / "b", monkeypatch, Timed(describing=0.5), max_seconds=1)
+
+
+def test_that_nothing_fits_is_not_concluded_where_a_smaller_batch_was_not_tried(tmp_path, monkeypatch):
+    changes = {"host_bytes": 50 * MIB, "space": {"batch_size": [8, 16, 64, 256]}}
+    slow = Timed(describing=0.5, start=60.0)
+    with pytest.raises(
+        NoTrialFinishedError, match=r"the 99 seconds are spent before a trial finished: the smallest batch tried"
+    ):
+        timed_tune(tmp_path / "a", monkeypatch, slow, max_seconds=99, **changes)
+    with pytest.raises(NothingFitsError, match="a batch of 8 needs"):
+        timed_tune(tmp_path / "b", monkeypatch, Timed(), **changes)
 
 
 def test_the_time_kept_for_confirming_is_told_with_each_trial(tmp_path, monkeypatch):
