@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofit.errors import NothingFitsError, NoTrialFinishedError
+from autofit.errors import NoTrialFinishedError
 from autofit.records.description import Description
 from autofit.records.events import Activity, TrialEnded
 from autofit.records.result import SHOWING_PAIRS, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.tuning import budget, tuner
+from autofit.tuning.failure import no_result_error
 from autofit.tuning.pairs import MOST_PAIRS
+from autofit.tuning.runner import TrialRunner
 from tests.fakes import BASELINE, MIB, FakeLauncher, collect, make_request
 
 END_SECONDS = 0.3
@@ -194,15 +196,21 @@ def test_seconds_that_end_before_any_trial_does_are_named(tmp_path, monkeypatch)
         timed_tune(tmp_path / "b", monkeypatch, Timed(describing=0.5), max_seconds=1)
 
 
-def test_that_nothing_fits_is_not_concluded_where_a_smaller_batch_was_not_tried(tmp_path, monkeypatch):
-    changes = {"host_bytes": 50 * MIB, "space": {"batch_size": [8, 16, 64, 256]}}
-    slow = Timed(describing=0.5, start=60.0)
-    with pytest.raises(
-        NoTrialFinishedError, match=r"the 99 seconds are spent before a trial finished: the smallest batch tried"
-    ):
-        timed_tune(tmp_path / "a", monkeypatch, slow, max_seconds=99, **changes)
-    with pytest.raises(NothingFitsError, match="a batch of 8 needs"):
-        timed_tune(tmp_path / "b", monkeypatch, Timed(), **changes)
+def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(tmp_path):
+    request = make_request(tmp_path, host_bytes=50 * MIB, max_seconds=30)
+    runner = TrialRunner(request, FakeLauncher(), lambda event: None)
+    evidence = Evidence("died by SIGKILL; the kernel killed 1 process(es) for memory")
+    trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, 3.0)) for size in (64, 16)]
+
+    def error(smallest, spent="the 30 seconds are spent"):
+        return str(no_result_error(runner, trials, 0, jit_compile=False, spent=spent, smallest_batch=smallest))
+
+    assert error(8) == (
+        "the 30 seconds are spent before a trial finished: the smallest batch tried, of 16, ran out of memory (died by SIGKILL; "
+        "the kernel killed 1 process(es) for memory). Raise max_seconds or max_trials, so that smaller ones are tried"
+    )
+    assert "nothing fits: a batch of 16 needs more than 50.0 MiB of host memory" in error(16)
+    assert "nothing fits: a batch of 16 needs" in error(8, spent=None)
 
 
 def test_the_time_kept_for_confirming_is_told_with_each_trial(tmp_path, monkeypatch):
