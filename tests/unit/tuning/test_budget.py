@@ -206,8 +206,8 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
         return str(no_result_error(runner, trials, 0, jit_compile=False, spent=spent, smallest_batch=smallest))
 
     assert error(8) == (
-        "the 30 seconds are spent before a trial finished: the smallest batch tried, of 16, ran out of memory (died by "
-        "SIGKILL; the kernel killed 1 process(es) for memory). Raise max_seconds or max_trials, so that smaller ones are tried"
+        f"the 30 seconds are spent before a trial finished: the smallest batch tried, of 16, ran out of memory "
+        f"({evidence.reason}). Raise max_seconds or max_trials, so that smaller ones are tried"
     )
     assert "nothing fits: a batch of 16 needs more than 50.0 MiB of host memory" in error(16)
     assert "nothing fits: a batch of 16 needs" in error(8, spent=None)
