@@ -16,9 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -67,8 +65,7 @@ class _Server:
         started = time.perf_counter()
         if self._mode == "fork":
             try:
-                with self._watching_driver():
-                    main.preload()
+                main.preload()
             except Exception as error:
                 self._removes_folder = False
                 self._send(failed=str(error) if isinstance(error, AutofitError) else user_traceback(error))
@@ -89,25 +86,6 @@ class _Server:
                     self._removes_folder = False
                     return
                 self._send(pid=self._start(wanted["spec"], *descriptors))
-
-    @contextlib.contextmanager
-    def _watching_driver(self) -> Iterator[None]:
-        """End with the driver during the block, too, in which nothing is read from it; leaves no thread behind."""
-        is_over = threading.Event()
-
-        def watch() -> None:
-            while not is_over.wait(_ORPHAN_CHECK_SECONDS):
-                if os.getppid() != self._parent:
-                    self.end()
-                    os._exit(0)
-
-        watching = threading.Thread(target=watch, daemon=True)
-        watching.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            watching.join()
 
     def end(self) -> None:
         """Kill every process below this one; remove the folder, too, if the driver has died."""

@@ -40,6 +40,8 @@ _PROGRAM = (
     f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
     "from autofit.trial.server import serve; serve(*sys.argv[1:])"
 )
+# ends a server that still imports, and answers to nothing, when the driver dies: the end of its input without a line
+_GUARD = 'read -r line || { kill -9 "$1"; rm -rf "$2"; }'
 
 
 class ServerConnection:
@@ -77,6 +79,15 @@ class ServerConnection:
         self._rest, self._inbox = b"", list[dict[str, Any]]()
         self.lost = False
         self._is_ready = False
+        self._guard: subprocess.Popen[bytes] | None = None
+        with contextlib.suppress(OSError):  # without a shell, the server ends once it has imported
+            self._guard = subprocess.Popen(
+                ["sh", "-c", _GUARD, "sh", str(self.pid), str(folder.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def wait_until_ready(self) -> None:
         """Wait until the server has imported the backend.
@@ -86,9 +97,15 @@ class ServerConnection:
         """
         message = self._first_message()
         self._is_ready = "ready" in message
+        self._dismiss_guard()
         if not self._is_ready:
             problem = message.get("failed") or read_log(self._folder.path / SERVER_LOG) or self._silence()
             raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
+
+    def _dismiss_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.communicate(b"\n")
+            self._guard = None
 
     def _first_message(self) -> dict[str, Any]:
         """The first message of the server; empty if it ends, or does nothing, before it sends one."""
@@ -162,6 +179,7 @@ class ServerConnection:
 
     def stop(self) -> None:
         """End the server and everything below it; the folder stays."""
+        self._dismiss_guard()
         with contextlib.suppress(OSError):  # it is gone
             self._socket.send(json.dumps({"stop": True}).encode())
         self._socket.close()

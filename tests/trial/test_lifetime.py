@@ -89,9 +89,26 @@ def test_when_the_driver_is_killed_everything_is_gone_within_two_seconds(driver)
     wait_for(lambda: not Path(folder).exists(), seconds=2)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.7, 1.5])
+def test_when_the_driver_is_killed_while_the_server_imports_everything_is_gone_too(seconds):
+    root = str(Path(__file__).resolve().parents[2])
+    process = subprocess.Popen([sys.executable, "-c", DRIVER.format(root=root, launch="fork")], stdout=subprocess.DEVNULL)
+    driver = psutil.Process(process.pid)
+    server = wait_for(
+        lambda: next((one for one in driver.children() if "autofit.trial.server" in str(one.cmdline())), None)
+    )
+    folder = next(arg for arg in server.cmdline() if "autofit-tune-" in arg)
+    time.sleep(0.1 + seconds)
+    below = driver.children(recursive=True)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(alive(one) for one in below), seconds=2)
+    wait_for(lambda: not Path(folder).exists(), seconds=2)
+
+
 def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
     process, below = driver
-    server = next(one for one in below if one.ppid() == process.pid)
+    server = next(one for one in below if one.ppid() == process.pid and "autofit.trial.server" in str(one.cmdline()))
     trials = [one for one in below if one.ppid() == server.pid]
     folder = next(arg for arg in server.cmdline() if "autofit-" in arg)
     process.send_signal(signal.SIGSTOP)
