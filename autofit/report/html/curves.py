@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -19,6 +21,9 @@ from autofit.search.surrogate.throughput import ThroughputSurrogate
 _STEPS_PER_OCTAVE = 4  # dense enough for a smooth line; sizes between these round ones may run slower
 _EXTENSION = 2.0  # how far a curve extends beyond the tried batch sizes, as a factor
 _INTERVAL = 1.96  # standard deviations of a 95 % interval
+
+Returned = TypeVar("Returned")
+Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,21 @@ def grid(smallest: int, largest: int) -> tuple[int, ...]:
     return tuple(sorted({round(size) for size in steps} | {2**end}))
 
 
+def _if_it_can_be_fitted(predict: Callable[Arguments, Returned | None]) -> Callable[Arguments, Returned | None]:
+    """Predict nothing where no model can be fitted, as to the readings of a damaged file: each is allowed by itself."""
+
+    @functools.wraps(predict)
+    def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned | None:
+        try:
+            with np.errstate(all="ignore"):
+                return predict(*args, **kwargs)
+        except (ValueError, ArithmeticError):  # NumPy's LinAlgError is a ValueError
+            return None
+
+    return wrapper
+
+
+@_if_it_can_be_fitted
 def rate_curve(log: TuneLog) -> RateCurve | None:
     """The rates at the best known setting; None if fewer than two batch sizes ran."""
     best, sizes = best_known(log), batch_range(log.trials)
@@ -101,6 +121,7 @@ def _memory_surrogate(log: TuneLog, description: Description) -> MemorySurrogate
     return MemorySurrogate(description, log.limits, on_cpu=is_on_cpu(log), trials=log.trials, cores=log.machine.cores)
 
 
+@_if_it_can_be_fitted
 def memory_curve(log: TuneLog, memory: str) -> MemoryCurve | None:
     """The "device" or "host" memory at the best known setting; None if it cannot be predicted."""
     best, sizes = best_known(log), batch_range(log.trials)
@@ -116,6 +137,7 @@ def memory_curve(log: TuneLog, memory: str) -> MemoryCurve | None:
     return MemoryCurve(batches, tuple(p.expected_bytes for p in known), tuple(p.upper_bytes for p in known))
 
 
+@_if_it_can_be_fitted
 def largest_predicted(log: TuneLog, setting: FitConfig) -> int | None:
     """The largest batch size of the grid predicted to fit, bounds included; 0 for none, None if unpredictable."""
     sizes = batch_range(log.trials)
