@@ -5,8 +5,8 @@ Peaks are affine in the batch and scatter as those of XLA's programs do. The est
 
     python tests/benchmarks/gpu_memory.py [--searches 600] [--tree PATH]
 
-`--tree` runs the autofit of another checkout, for a comparison; one that is older than `records.description` needs the script of
-its own time, as the second table of the output did.
+`--tree` runs the autofit of another checkout, for a comparison; one that is older than `records.description` needs the
+script of its own time, as the second table of the output did.
 """
 
 import argparse
