@@ -91,7 +91,7 @@ class Run:
         possible = [name for name in possible if not name.startswith("torn") or self.storage_kind == "journal"]
         possible = [name for name in possible if not name.startswith("sqlite") or self.storage_kind == "sqlite"]
         possible = [name for name in possible if not name.startswith("full-storage") or self.storage_kind != "postgresql"]
-        self.faults = self.draw.sample(possible, self.draw.choice((1, 1, 2)))
+        self.faults = self.draw.sample(possible, min(len(possible), self.draw.choice((1, 1, 2))))
         self.command = self.draw.choice(("tune", "tune", "tune", "sweep"))
         kind = self.draw.choice(("threads", "processes", "processes", "arrays"))
         if any("worker" in name for name in self.faults):
