@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import optuna
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLAlchemyError
 
 from autofit.errors import StorageError
 from autofit.records.distribution import install_command
@@ -27,6 +28,9 @@ _REMEDIES = {  # by what the cause says
     "full": "free some space there, or give another storage",
     "No space left": "free some space there, or give another storage",
     "not a database": "it is another kind of file: give another storage",
+    "does not exist": "create it, or correct the URL",
+    "authentication": "correct the user and the password in the URL",
+    "connection": "start its server, or correct the URL; what was stored is kept there",
 }
 _UNREADABLE = (  # what making sense of damaged content raises, the last by values that are nested thousands of times
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError,
@@ -36,7 +40,13 @@ _OPENING_ERRORS = (*_ERRORS, *_UNREADABLE, ImportError, RuntimeError)
 _BUSY_SECONDS = 60  # longest wait for another process that writes to the same SQLite file
 _RACE_MESSAGES = ("already exists", "unique constraint", "duplicate key")  # another process is making the same tables
 _OPEN_TRIES, _RETRY_SECONDS = 10, 0.2  # while another process creates the tables
+_RESTART_SECONDS, _ASK_AGAIN_SECONDS = 30.0, 1.0  # in which a database server is expected to be back
 _EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
+
+
+class _DisconnectedError(StorageError):
+    """A database server does not answer."""
+
 
 Returned = TypeVar("Returned")
 Arguments = ParamSpec("Arguments")
@@ -135,14 +145,27 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
 
 
 def guarded(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Turn the errors of a storage in a method into `StorageError`; any other error passes."""
+    """Turn the errors of a storage in a method into `StorageError`; any other error passes.
+
+    A server that does not answer is asked again for a while: it may be restarting.
+    """
 
     @functools.wraps(method)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        with _explained():
-            return method(*args, **kwargs)
+        return _answer(functools.partial(method, *args, **kwargs), time.monotonic() + _RESTART_SECONDS)
 
     return wrapper
+
+
+def _answer(call: Callable[[], Returned], until: float) -> Returned:
+    try:
+        with _explained():
+            return call()
+    except _DisconnectedError:
+        if time.monotonic() > until:
+            raise
+        time.sleep(_ASK_AGAIN_SECONDS)
+        return _answer(call, until)
 
 
 @contextlib.contextmanager
@@ -213,6 +236,7 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
             f"the trials cannot be stored: {shown(url)!r} is not the URL of a storage; write sqlite:///FILE, "
             "postgresql://USER@HOST/DATABASE or journal:FILE"
         )
+    kind = _DisconnectedError if _is_disconnected(error) else StorageError
     while isinstance(error.__cause__, Exception):  # libraries say what they tried to do, the cause what is wrong
         error = error.__cause__
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -224,4 +248,11 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
     remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in reason), "give a writable place as storage")
     if isinstance(error, _UNREADABLE) and (not url or file_of(url)):  # else the URL is wrong
         remedy = "it is damaged, or not autofit's: give another storage"
-    return StorageError(f"the trials cannot be stored: {reason}; {remedy}")
+    return kind(f"the trials cannot be stored: {reason}; {remedy}")
+
+
+def _is_disconnected(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is that of a database server which does not answer."""
+    if isinstance(error, OperationalError | InterfaceError):
+        return not isinstance(error.orig, sqlite3.Error)
+    return error is not None and _is_disconnected(error.__cause__)

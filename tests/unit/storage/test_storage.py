@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from optuna.storages import JournalStorage, RDBStorage
+from sqlalchemy.exc import OperationalError
 
 from autofit.errors import StorageError, UsageError
 from autofit.records.result import PastTune
@@ -182,6 +183,28 @@ def test_a_file_has_the_name_that_was_given(tmp_path, name, form):
     assert past_tunes.attributes_of(request.settings.storage, request.fingerprint())
     if not form.startswith("journal"):
         assert attributes.read_quickly(request.settings.storage, request.fingerprint())
+
+
+def test_a_server_that_restarts_is_asked_again_and_a_file_is_not(monkeypatch):
+    waits = []
+    monkeypatch.setattr(connection.time, "sleep", waits.append)
+    answers = [OperationalError("INSERT", {}, Exception("the server closed the connection")), 5]
+
+    @connection.guarded
+    def ask(answers):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert ask(answers) == 5
+    assert waits == [connection._ASK_AGAIN_SECONDS]
+    with pytest.raises(StorageError, match="another program writes to it"):
+        ask([OperationalError("INSERT", {}, sqlite3.OperationalError("database is locked")), 5])
+    assert len(waits) == 1
+    monkeypatch.setattr(connection, "_RESTART_SECONDS", -1.0)
+    with pytest.raises(StorageError, match="the server closed the connection; start its server"):
+        ask([OperationalError("INSERT", {}, Exception("the server closed the connection"))])
 
 
 def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
