@@ -42,8 +42,11 @@ class Speedup:
     """How much faster a config is than the baseline.
 
     `ratio` is the geometric mean of the paired ratios, `low` and `high` the ends of its 95 % confidence interval. All
-    three are None when no pair of runs finished; `baseline_outcome` says how the baseline ended. The ratio is evidence,
-    not a gain, unless `is_shown`.
+    three are None when no pair of runs finished, the interval when one did; `baseline_outcome` says how the baseline ended.
+    The ratio is evidence, not a gain, unless `is_shown`.
+
+    Raises:
+        ValueError: the three do not belong together, in a damaged file.
     """
 
     baseline: FitConfig
@@ -52,6 +55,10 @@ class Speedup:
     low: Ratio | None = None
     high: Ratio | None = None
     pairs: Count = 0
+
+    def __post_init__(self) -> None:
+        if (self.low is None) != (self.high is None) or (self.ratio is None and self.low is not None):
+            raise ValueError("ratio, low and high do not belong together")
 
     @property
     def is_shown(self) -> bool:
