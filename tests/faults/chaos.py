@@ -195,7 +195,7 @@ class Run:
         first = self.check(shared)
         if "torn-journal" in self.faults:
             self.tear()
-        self.heal()
+        self.faults = [name for name in self.faults if name == "kernel-oom"]  # its limit stays
         self.start()
         try:
             self.process.wait(RUN_SECONDS)
@@ -209,7 +209,6 @@ class Run:
         for folder in self.mounts:
             for filler in folder.glob("filler*"):
                 filler.unlink()
-        self.faults = [name for name in self.faults if name == "kernel-oom"]  # its limit stays
 
     def inject(self, name):
         role, _, what = name.partition("-")
@@ -233,7 +232,7 @@ class Run:
             "sqlite-locked": lambda: self.lock(self.draw.uniform(1, 8)),
             "postgres-restart": lambda: self.postgres.restart(self.draw.uniform(0, 3)),
             "torn-journal": lambda: None,  # after the run
-            "kernel-oom": lambda: (self.group / "memory.limit_in_bytes").write_text(str(900 * MIB)),  # below autofit's own
+            "kernel-oom": self.lower,
         }[name]()
         if name != "torn-journal":
             self.hit.append(name)
@@ -249,6 +248,11 @@ class Run:
             seconds = self.draw.uniform(0.5, 4)
             self.allowed |= TIMEOUT
             threading.Timer(seconds, kill, (pid, signal.SIGCONT)).start()
+
+    def lower(self):
+        """Lower the cgroup's limit below autofit's own, unless more is in use already."""
+        with contextlib.suppress(OSError):
+            (self.group / "memory.limit_in_bytes").write_text(str(900 * MIB))
 
     def fill(self, folder):
         for size in (MIB, 4096):
@@ -307,6 +311,7 @@ class Run:
         if self.alone and (extra := shared_memory() - shared):
             self.problems.append(f"2: /dev/shm has {extra}")
         self.output = (self.folder / "output").read_text(errors="replace")
+        self.heal()
         stored = self.trials()
         printed = len(re.findall(r"^batch .*: (?:ok|device_oom|host_oom|crashed|timeout), ", self.output, re.MULTILINE))
         if printed > len(stored):
