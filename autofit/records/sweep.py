@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autofit.records.bounds import Seconds
 from autofit.records.machine import Machine
 from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
 from autofit.records.states import Text
@@ -55,8 +56,8 @@ class SweepRecord:
     title: str
     cells: tuple[Cell, ...]
     machine: Machine
-    seconds: float
-    started_at: float
+    seconds: Seconds
+    started_at: Seconds
     version: int = RESULT_VERSION
 
     @property

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from autofit.records.trial import KNOBS
 from autofit.storage import result_files
 
 _SWEEPS = TypeAdapter(SweepRecord)
+_CELLS = TypeAdapter(Cell)
 
 
 def as_csv(record: SweepRecord) -> str:
@@ -89,11 +91,14 @@ def load(path: str | os.PathLike[str]) -> SweepRecord | TuneRecord | FailedTune:
     if "cells" not in raw:
         return result_files.load(path)
     try:
-        cells = [
-            Cell(cell["values"], None if cell["found"] is None else result_files.decode(cell["found"]), cell["problem"])
-            for cell in raw["cells"]
-        ]
+        cells = [_cell(raw_cell) for raw_cell in raw["cells"]]
         return _SWEEPS.validate_python({**raw, "cells": cells})
     except (ValidationError, KeyError, TypeError) as error:
         first = str(error).splitlines()[0]
         raise UsageError(f"{path}: {first}; the file is damaged") from None
+
+
+def _cell(raw: Any) -> Cell:
+    """A cell, each part checked by itself: its record is read as that of a file of its own."""
+    cell = _CELLS.validate_python({"values": raw["values"], "problem": raw["problem"]})
+    return cell if raw["found"] is None else replace(cell, found=result_files.decode(raw["found"]))
