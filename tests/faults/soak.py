@@ -127,7 +127,7 @@ def soak(job, steps, out):
     line = {
         "job": job,
         "config": str(result.config),
-        "confirmed": result.confirmed,
+        "confirmed": result.choice.confirmed,
         "limit, MiB": limit // MIB,
         "stated peak, MiB": result.host_peak_bytes // MIB,
         "peak, MiB": peak // MIB,
