@@ -4,8 +4,8 @@
 
 Each job is measured once as its user would run it, with the smallest knobs; the tune gets 15 % more host memory than that
 took, so that the limit decides. A plain `fit` with the answer then trains so many steps, in a program of its own, and its
-processes are read twice a second. FOLDER gets a JSON file of readings for each job, and the picture of all; what exceeds
-its limit fails.
+processes are read twice a second. FOLDER gets the answer and a JSON file of readings for each job, and the picture of all;
+what exceeds its limit fails. Answers that FOLDER has are trained again.
 """
 
 import argparse
@@ -86,17 +86,19 @@ def train(job, answer, steps):
 
 
 def tree_bytes(pid):
-    """Proportional set size of a process and all below it."""
+    """Resident set of a process, and what each process below it holds beside it: whatever others map counts in full."""
     sizes = []
     with contextlib.suppress(psutil.Error):
-        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+        main = psutil.Process(pid)
+        sizes.append(main.memory_info().rss)
+        for process in main.children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                sizes.append(process.memory_full_info().pss)
+                sizes.append(process.memory_full_info().uss)
     return sum(sizes)
 
 
 def watched(job, answer, steps):
-    """Train in a program of its own; returns (seconds since the start, bytes) and its exit status."""
+    """Train in a program of its own; returns (seconds since the start, bytes), and what it wrote if it failed."""
     command = [sys.executable, __file__, "--train", job, "--answer", json.dumps(answer), "--steps", str(steps)]
     readings, started = [], time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -133,12 +135,10 @@ def answer_of(job, out):
 
 
 def soak(job, steps, out):
-    """Tune, train, and write what was read.
-
-    This process loads no Keras: its libraries' pages would count by half, each, in the proportional set size of the others.
-    """
+    """Tune, unless the folder has the answer, train, and write what was read."""
     file = out / f"{job}.answer"
-    subprocess.run([sys.executable, __file__, "--tune", job, "--out", str(out)], check=True)
+    if not file.exists():
+        subprocess.run([sys.executable, __file__, "--tune", job, "--out", str(out)], check=True)
     answer = json.loads(file.read_text())
     readings, problem = watched(job, answer, steps)
     peak = max(size for _, size in readings) // MIB
