@@ -47,6 +47,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 def _end_if_output_is_full() -> None:
     """End with a message where standard output takes nothing more, as on a full disk; trials are stored elsewhere."""
     try:
+        sys.stdout.write("\n")  # what could not be written may be dropped already
         sys.stdout.flush()
     except OSError as error:
         print(f"autofit: the output cannot be written: {error.strerror}; finished trials are kept", file=sys.stderr)

@@ -41,7 +41,9 @@ def test_the_outcome_is_what_happened(warm, play, case, knobs, outcome, told, si
 
 @pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
 def test_an_error_carries_the_users_own_traceback_and_no_frame_of_ours(warm, play, knobs):
-    text = play(warm, FitConfig(w.RAISES, *knobs)).traceback
+    measurement = play(warm, FitConfig(w.RAISES, *knobs))
+    assert measurement.outcome is Outcome.ERROR, measurement.evidence
+    text = measurement.traceback
     assert "in misbehave" in text
     assert text.strip().endswith("ValueError: the fifth picture is broken")
     assert "autofit/" not in text

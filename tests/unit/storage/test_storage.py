@@ -172,7 +172,7 @@ def test_a_password_is_never_shown(storage, shown):
         assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["que?ry.db", "a?b=c.db", "100%.db", "a%20b.db", "a b#c.db", "{run}.db", "ünï.db"])
+@pytest.mark.parametrize("name", ["que?ry {run}.db", "a?b=c#ü.db", "100%20b.db"])
 @pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "journal:{}"])
 def test_a_file_has_the_name_that_was_given(tmp_path, name, form):
     if form.startswith("sqlite"):
