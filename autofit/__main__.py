@@ -24,12 +24,12 @@ def main() -> None:
         from autofit.cli import app  # slow: Ctrl-C must work during it
 
         app()
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:
         print("\nInterrupted; nothing was run.", file=sys.stderr)
-        raise SystemExit(128 + (interrupt.args or (signal.SIGINT,))[0]) from None
+        raise SystemExit(_status_of(_received[0])) from None
     except SystemExit as ending:
-        if ending.code == 1 and _received:  # typer's, for one that came between two of our handlers
-            raise SystemExit(128 + _received[0]) from None
+        if ending.code and _received:  # whoever noticed the signal first: a command, typer, or we
+            raise SystemExit(_status_of(_received[0])) from None
         raise
     except OSError:
         _end_if_output_is_full()
@@ -37,11 +37,16 @@ def main() -> None:
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """End the program in an orderly way, with the signal's status; other signals than Ctrl-C do not disturb it any more."""
+    """End the program as Ctrl-C does; other signals than Ctrl-C do not disturb it any more."""
     _received.append(number)
     for ending in _ENDING:
         signal.signal(ending, signal.SIG_IGN)
-    raise KeyboardInterrupt(number)
+    raise KeyboardInterrupt
+
+
+def _status_of(number: int) -> int:
+    """The exit status of a program that a signal ended, as shells have it."""
+    return 128 + number
 
 
 def _end_if_output_is_full() -> None:

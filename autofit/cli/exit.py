@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,10 +11,13 @@ import typer
 from autofit.errors import AutofitError, UsageError
 from autofit.records.units import printable
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C; `__main__` gives that of another signal in its place."""
+
 
 @contextlib.contextmanager
 def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
-    """Turn an error into its message and exit code, Ctrl-C and the signals that end programs into 128 and their number.
+    """Turn an error into its message and exit code.
 
     Args:
         kept: at Ctrl-C, describes the results with which the same command resumes; None for a command that keeps none.
@@ -25,10 +27,10 @@ def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
     except AutofitError as error:
         typer.echo(f"autofit: {printable(str(error))}", err=True)
         raise typer.Exit(error.exit_code) from None
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:
         resume = f" {kept()}: run the same command without --fresh to resume." if kept else ""
         typer.echo(f"\nInterrupted; all processes have ended.{resume}", err=True)
-        raise typer.Exit(128 + (interrupt.args or (signal.SIGINT,))[0]) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def require_writable(option: str, path: Path | None) -> None:
