@@ -7,29 +7,31 @@ The user's functions get them as they are. What people see, store and send aroun
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 _SHORTEST = 4  # characters of a value that is looked for in other text: a shorter one is anywhere
 
 
-class FromEnvironment:
-    """What a value that holds environment variables knows beside itself.
-
-    Its `repr` is code that makes it. Pickled, it is a plain value again.
-
-    Attributes:
-        written: the text of the file.
-        code: Python code that gives the value; needs `import os`.
-        variables: the names and values of the variables in it.
+@dataclass(frozen=True)
+class Source:
+    """Where a value comes from: the text of the file, Python code (which needs `import os`) that gives the value, and the
+    names and values of the variables in it.
     """
 
     written: str
     code: str
     variables: tuple[tuple[str, str], ...]
 
+
+class FromEnvironment:
+    """A value that holds environment variables. Its `repr` is code that makes it; pickled, it is a plain value again."""
+
+    source: Source
+
     def __repr__(self) -> str:
-        return self.code
+        return self.source.code
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         plain_type = next(kind for kind in (str, int, float) if isinstance(self, kind))
@@ -51,21 +53,13 @@ class _Real(FromEnvironment, float):
 _KINDS: dict[type, type[FromEnvironment]] = {str: _Text, int: _Whole, float: _Real}
 
 
-def marked(value: Any, written: str, code: str, variables: Iterable[tuple[str, str]]) -> Any:
-    """A value that knows where it comes from; a bool, a date or nothing stays as it is.
-
-    Args:
-        value: the value.
-        written: as in `FromEnvironment`.
-        code: that gives the text of the value, from which a number is then read.
-        variables: as in `FromEnvironment`.
-    """
+def marked(value: Any, source: Source) -> Any:
+    """A value that knows where its text comes from, from which a number was read; a bool or a date stays as it is."""
     kind: Any = _KINDS.get(type(value))
     if kind is None:
         return value
     made = kind(value)
-    made.written, made.variables = written, tuple(variables)
-    made.code = code if isinstance(value, str) else f"{type(value).__name__}({code})"
+    made.source = source if isinstance(value, str) else replace(source, code=f"{type(value).__name__}({source.code})")
     return made
 
 
@@ -86,7 +80,7 @@ def shown(value: Any) -> Any:
         return {key: shown(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [shown(inner) for inner in value]
-    return value.written if isinstance(value, FromEnvironment) else value
+    return value.source.written if isinstance(value, FromEnvironment) else value
 
 
 def is_from_environment(value: Any) -> bool:
@@ -96,7 +90,7 @@ def is_from_environment(value: Any) -> bool:
 
 def hiding(*values: Any) -> Callable[[str], str]:
     """A function that replaces in any text what the environment variables in these values hold by their names."""
-    names = {text: name for value in values for found in _within(value) for name, text in found.variables}
+    names = {text: name for value in values for found in _within(value) for name, text in found.source.variables}
     texts = sorted((text for text in names if len(text) >= _SHORTEST), key=len, reverse=True)
     if not texts:
         return lambda text: text

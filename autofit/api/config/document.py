@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from autofit.api.config.variables import Expanded, expand
+from autofit.api.config.variables import expand
 from autofit.errors import ConfigError
-from autofit.workload.environment import marked
+from autofit.workload.environment import Source, marked
 
 _MOST_BYTES = 2**20  # a hundred times a long file
 _MOST_VALUES = 100_000  # with aliases expanded, since a few lines of them can stand for billions
@@ -96,7 +96,7 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
-        self._expanded: dict[int, tuple[str, Expanded]] = {}  # of nodes, by their id: the text as written, and more
+        self._sources: dict[int, Source] = {}  # of the nodes with variables, by their id
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Note whether the next scalar is a key, in which no variable is read."""
@@ -108,9 +108,7 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_scalar_node(anchor)
         if "${" in node.value and not self._is_key:
             try:
-                expanded = expand(node.value, os.environ)
-                self._expanded[id(node)] = node.value, expanded
-                node.value = expanded.text
+                node.value, self._sources[id(node)] = expand(node.value, os.environ)
             except ValueError as error:
                 raise _error(self.name, node, str(error)) from None
             if node.style is None:
@@ -135,10 +133,7 @@ class _Loader(yaml.SafeLoader):
         except (ValueError, LookupError, AttributeError) as error:
             reason = str(error) if isinstance(error, ValueError) else f"it cannot be read as {node.tag.rpartition(':')[2]}"
             raise _error(self.name, node, f"{node.value or repr('')} is not allowed: {reason}") from None
-        if id(node) not in self._expanded:
-            return value
-        written, expanded = self._expanded[id(node)]
-        return marked(value, written, expanded.code, expanded.variables)
+        return marked(value, self._sources[id(node)]) if id(node) in self._sources else value
 
 
 def _count(node: yaml.Node, counts: dict[int, float]) -> float:

@@ -7,22 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from autofit.workload.environment import Source
 
 _VARIABLE = re.compile(r"\$(\$?)\{(?:(\w+)(?::-([^}]*))?)?([^}]*)(\}?)")
 
 
-@dataclass(frozen=True)
-class Expanded:
-    """A text with its variables replaced, the code that does so, and the variables with their values."""
-
-    text: str
-    code: str
-    variables: tuple[tuple[str, str], ...]
-
-
-def expand(written: str, environment: Mapping[str, str]) -> Expanded:
-    """Replace the environment variables in a text.
+def expand(written: str, environment: Mapping[str, str]) -> tuple[str, Source]:
+    """Replace the environment variables in a text; returns it with its source.
 
     Raises:
         ValueError: one is not set and has no default, or a `${` is not closed or names no variable.
@@ -51,4 +43,4 @@ def expand(written: str, environment: Mapping[str, str]) -> Expanded:
         if environment.get(name):
             variables.append((name, environment[name]))
     add(written[end:])
-    return Expanded("".join(texts), " + ".join(codes), tuple(variables))
+    return "".join(texts), Source(written, " + ".join(codes), tuple(variables))

@@ -25,14 +25,14 @@ VARIABLES = {"TOKEN": "s3cret-value", "PIN": "1234567", "RATE": "0.25", "EMPTY":
 def test_the_code_of_a_text_gives_its_value(monkeypatch, written):
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    expanded = expand(written, os.environ)
-    assert eval(expanded.code, {"os": os}) == expanded.text
-    assert VARIABLES["TOKEN"] not in expanded.code
+    text, source = expand(written, os.environ)
+    assert eval(source.code, {"os": os}) == text
+    assert VARIABLES["TOKEN"] not in source.code
 
 
 def value(written, kind=str):
-    expanded = expand(written, VARIABLES)
-    return environment.marked(kind(expanded.text), written, expanded.code, expanded.variables)
+    text, source = expand(written, VARIABLES)
+    return environment.marked(kind(text), source)
 
 
 @pytest.mark.parametrize(("written", "kind"), [("${TOKEN}", str), ("${PIN}", int), ("${RATE}", float)])
@@ -40,7 +40,7 @@ def test_a_value_is_itself_for_functions_and_its_variable_for_people(monkeypatch
     for name, text in VARIABLES.items():
         monkeypatch.setenv(name, text)
     marked = value(written, kind)
-    expected = kind(expand(written, VARIABLES).text)
+    expected = kind(expand(written, VARIABLES)[0])
     assert marked == expected
     for restored in (
         pickle.loads(pickle.dumps([marked]))[0],
@@ -55,15 +55,16 @@ def test_a_value_is_itself_for_functions_and_its_variable_for_people(monkeypatch
 
 
 def test_what_neither_text_nor_number_is_stays():
-    assert environment.marked(True, "${X}", "", []) is True
-    assert environment.marked(None, "${X}", "", []) is None
+    source = environment.Source("${X}", "os.environ['X']", (("X", "true"),))
+    assert environment.marked(True, source) is True
+    assert environment.marked(None, source) is None
 
 
 def test_values_are_replaced_in_other_text_by_their_names_the_longest_first():
     hide = environment.hiding({"a": [value("x ${TOKEN}")], "b": value("${PIN}", int)})
     assert hide("s3cret-value, 1234567") == "${TOKEN}, ${PIN}"
     assert environment.hiding({"a": 1})("1") == "1"
-    short = environment.marked("abc", "${X}", "", [("X", "abc")])
+    short = environment.marked("abc", environment.Source("${X}", "", (("X", "abc"),)))
     assert environment.hiding(short)("abc") == "abc"
 
 
