@@ -284,18 +284,3 @@ class TuneRecord(TuneLog):
 
 def _share_left(peak_bytes: int | None, limit_bytes: int | None) -> float | None:
     return None if peak_bytes is None or limit_bytes is None else 1 - peak_bytes / limit_bytes
-
-
-@dataclass(frozen=True)
-class PastTune:
-    """A stored tune; `config` and the rate are set once it has a result. `started_at` is as in `TuneLog`."""
-
-    name: str
-    title: str = ""
-    started_at: Seconds = 0.0
-    host: str = ""
-    device: str = ""
-    limits: str = ""
-    trials: int = 0
-    config: str = ""
-    samples_per_second: Rate | None = None

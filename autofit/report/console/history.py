@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from autofit.errors import UsageError
-from autofit.records.result import PastTune
+from autofit.records.past_tune import PastTune
 from autofit.records.units import counted, format_rate
 
 _UNIT_SECONDS = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
