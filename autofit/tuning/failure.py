@@ -9,7 +9,7 @@ from dataclasses import replace
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.events import Activity
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Trial
+from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_seconds
 from autofit.search.space import cost
 from autofit.tuning.runner import TrialRunner
@@ -23,8 +23,8 @@ def no_result_error(
     earlier: int,
     *,
     jit_compile: bool,
-    spent: str | None = None,
-    smallest_batch: int | None = None,
+    baseline: FitConfig,
+    smallest_batch: int | None,
 ) -> NothingFitsError | NoTrialFinishedError:
     """The error for a tune without a finished trial.
 
@@ -33,16 +33,17 @@ def no_result_error(
         trials: all that ran.
         earlier: so many of them, the first, are of an earlier tune.
         jit_compile: whether XLA compiles the step.
-        spent: why no further trial could run, where trials or seconds were spent.
-        smallest_batch: of the space.
+        baseline: of the tune.
+        smallest_batch: of the space; None if the batch size is not searched.
     """
     if not runner.budget.seconds_left():
-        last = trials[-1].measurement.evidence.reason if trials else "none was begun"
-        return out_of_time_error(runner, f"a trial finished; the last one: {last}")
+        last = f"; the last one: {trials[-1].measurement.evidence.reason}" if trials else ""
+        return out_of_time_error(runner, f"a trial finished{last}")
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
         smallest = min(ooms, key=lambda trial: cost(trial.config))
         tried = smallest.config.batch_size or 0
+        spent = runner.budget.stop_reason(trials, baseline, earlier)
         if spent is not None and smallest_batch is not None and tried > smallest_batch:
             return NoTrialFinishedError(
                 f"{spent} before a trial finished: the smallest batch tried, of {tried}, ran out of memory "

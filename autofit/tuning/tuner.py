@@ -85,7 +85,6 @@ class _Tuning:
         self._description: Description | None = None
         self._describing_seconds = 0.0
         self._confirmation: Confirmation | None = None
-        self._is_spent = False  # trials or seconds, rather than that nothing more is promising
         self._too_slow: list[Trial] = []  # for the seconds left: no evidence for a tune with more of them, so not stored
 
     def run(self) -> TuneRecord:
@@ -110,7 +109,7 @@ class _Tuning:
                 trials,
                 earlier,
                 jit_compile=description.jit_compile,
-                spent=ended if self._is_spent else None,
+                baseline=prepared.baseline,
                 smallest_batch=batch_sizes[0] if batch_sizes else None,
             )
         edge = edge_notice(request, prepared, recommendation.config)
@@ -192,7 +191,6 @@ class _Tuning:
             decision = proposer.propose(trials)
             reason = decision.stop_reason or budget.stop_reason(trials, prepared.baseline, earlier)
             if reason is not None or decision.proposal is None:
-                self._is_spent = reason is not None and decision.stop_reason is None
                 return reason or "nothing more was proposed"
             if decision.fallback is not None and not announced:
                 announced = True

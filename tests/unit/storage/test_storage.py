@@ -9,7 +9,7 @@ from optuna.storages import JournalStorage, RDBStorage
 from sqlalchemy.exc import OperationalError
 
 from autofit.errors import StorageError, UsageError
-from autofit.records.result import PastTune
+from autofit.records.past_tune import PastTune
 from autofit.report.console import history as report
 from autofit.storage import attributes, connection, past_tunes, urls
 from autofit.tuning.request import PREFIX

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofit.errors import NoTrialFinishedError
+from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.description import Description
 from autofit.records.events import Activity, TrialEnded
 from autofit.records.result import SHOWING_PAIRS, TuneRecord
@@ -200,17 +200,21 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
     request = make_request(tmp_path, host_bytes=50 * MIB, max_seconds=30)
     runner = TrialRunner(request, FakeLauncher(), lambda event: None)
     evidence = Evidence("died by SIGKILL; the kernel killed 1 process(es) for memory")
-    trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, 3.0)) for size in (64, 16)]
 
-    def error(smallest, spent="the 30 seconds are spent"):
-        return str(no_result_error(runner, trials, 0, jit_compile=False, spent=spent, smallest_batch=smallest))
+    def error(smallest, trial_seconds):
+        trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, trial_seconds)) for size in (64, 16)]
+        told = no_result_error(runner, trials, 0, jit_compile=False, baseline=BASELINE, smallest_batch=smallest)
+        return type(told), str(told)
 
-    assert error(8) == (
+    too_long = 40.0  # for another trial
+    assert error(8, too_long) == (
+        NoTrialFinishedError,
         f"the 30 seconds are spent before a trial finished: the smallest batch tried, of 16, ran out of memory "
-        f"({evidence.reason}). Raise max_seconds or max_trials, so that smaller ones are tried"
+        f"({evidence.reason}). Raise max_seconds or max_trials, so that smaller ones are tried",
     )
-    assert "nothing fits: a batch of 16 needs more than 50.0 MiB of host memory" in error(16)
-    assert "nothing fits: a batch of 16 needs" in error(8, spent=None)
+    assert error(16, too_long)[0] is NothingFitsError
+    assert error(8, 3.0)[0] is NothingFitsError
+    assert error(None, too_long)[0] is NothingFitsError
 
 
 def test_the_time_kept_for_confirming_is_told_with_each_trial(tmp_path, monkeypatch):
