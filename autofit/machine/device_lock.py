@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from autofit.records.machine import Device
+from autofit.records.units import printable
 
 _CPU = "cpu"
 _PERMISSIONS = 0o666  # every user of the machine may wait for every other
@@ -65,8 +66,7 @@ class DeviceLock:
                 note = file.read(_NOTE_CHARACTERS)
         except OSError:
             note = ""
-        printable = "".join(character for character in note if character.isprintable())
-        return printable or "another process"
+        return printable(note.partition("\n")[0]) or "another process"
 
     def release(self) -> None:
         """Let the next one take it; nothing where it is not held."""

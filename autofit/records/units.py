@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
-_CONTROLS = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)  # all but tab and line feed; half characters
+# all control characters but tab and line feed; those that turn the direction of writing; halves of a character
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def how_it_ended(exit_code: int) -> str:

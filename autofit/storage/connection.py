@@ -44,12 +44,12 @@ _RESTART_SECONDS, _ASK_AGAIN_SECONDS = 30.0, 1.0  # in which a database server i
 _EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
 
 
-class _DisconnectedError(StorageError):
-    """A database server does not answer."""
-
-
 Returned = TypeVar("Returned")
 Arguments = ParamSpec("Arguments")
+
+
+class _DisconnectedError(StorageError):
+    """A database server does not answer."""
 
 
 def open_storage(storage: str | None) -> BaseStorage:

@@ -154,7 +154,8 @@ class ProcessLauncher:
         if received.description is not None or received.readings is not None:
             self._patience.learn(spec, watcher.pauses.longest)
         hide = hiding(self._workload.model_kwargs, self._workload.data_kwargs, self._workload.validation_kwargs)
-        received = received.hiding(hide, self._unreported_failure(exit_code, stopped))
+        failure = received.failure or self._unreported_failure(exit_code, stopped)
+        received = replace(received, failure=failure).hiding(hide)
         if received.failure is not None and received.failure.kind is FailureKind.USAGE:
             raise UsageError(received.failure.reason, key=received.failure.key)
         end = TrialEnd(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 from pydantic import ValidationError
@@ -58,23 +58,12 @@ class ServerConnection:
 
     def __init__(self, mode: str, folder: TuneFolder, environment: dict[str, str]) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
-            with folder.explained_errors():
-                log = open(folder.path / SERVER_LOG, "wb")  # noqa: SIM115  # closed below
-            try:
-                with log:
-                    self._process = subprocess.Popen(
-                        [sys.executable, "-c", _PROGRAM, mode, str(theirs.fileno()), str(folder.path)],
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        pass_fds=[theirs.fileno()],
-                        env=environment,
-                        start_new_session=True,
-                    )
-            except OSError as error:
-                ours.close()
-                raise TrialProcessError(f"no process can be started with {sys.executable!r}: {error.strerror}") from None
+        try:
+            with theirs, folder.explained_errors(), open(folder.path / SERVER_LOG, "wb") as log:
+                self._process = _started(mode, theirs.fileno(), folder.path, environment, log)
+        except TrialProcessError:
+            ours.close()
+            raise
         self._socket, self._folder = ours, folder
         self._rest, self._inbox = b"", list[dict[str, Any]]()
         self.lost = False
@@ -191,6 +180,23 @@ class ServerConnection:
             self._process.wait()
 
 
+def _started(
+    mode: str, descriptor: int, folder: Path, environment: dict[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, mode, str(descriptor), str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[descriptor],
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise TrialProcessError(f"no process can be started with {sys.executable!r}: {error.strerror}") from None
+
+
 def _message(line: bytes) -> Message:
     try:
         return MESSAGES.validate_json(line)
@@ -222,9 +228,9 @@ class Received:
             message.failure or self.failure,
         )
 
-    def hiding(self, hide: Callable[[str], str], unreported: Failure | None) -> Received:
-        """With the texts of the user's code as `hide` returns them; with the `unreported` failure if there is no other."""
-        failure, estimated = self.failure or unreported, self.estimated
+    def hiding(self, hide: Callable[[str], str]) -> Received:
+        """With the texts of the user's code as `hide` returns them."""
+        failure, estimated = self.failure, self.estimated
         if failure is not None:
             failure = replace(failure, reason=hide(failure.reason), traceback=hide(failure.traceback or "") or None)
         if estimated is not None and estimated.problem is not None:

@@ -1,17 +1,20 @@
 """What results and storages of others hold cannot control the terminal, nor the direction of writing."""
 
 import io
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import typer
 from rich.table import Table
 from rich.text import Text
 
+import autofit
 from autofit.api.result import Result
 from autofit.cli.exit import reporting_errors
 from autofit.errors import StorageError
-from autofit.records.result import PastTune
+from autofit.records.past_tune import PastTune
 from autofit.report.console.history import print_history
 from autofit.report.console.summary import print_trials, summarise
 from autofit.report.console.terminal import Terminal
@@ -55,6 +58,13 @@ def test_nothing_of_a_result_reaches_terminal_or_page(record):
         page.render(evil).partition("<script")[0],
     ]
     assert not any(control in text for control in CONTROLS for text in shown)
+
+
+def test_no_other_console_is_made():
+    package = Path(autofit.__file__).parent
+    made = [file.name for file in package.rglob("*.py") if re.search(r"(?<!\w)Console\([^)]", file.read_text())]
+    assert made == []
+    assert [file.name for file in package.rglob("*.py") if "(Console)" in file.read_text()] == ["terminal.py"]
 
 
 def test_nothing_of_a_storage_does(capsys):
