@@ -7,6 +7,7 @@ the kernel's OOM killer or a person may send SIGKILL.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -33,6 +34,8 @@ _HOST_OOM_LINES = re.compile(
     r"|[Ff]ailed to allocate pinned host memory"
 )
 _FULL_BYTES = 2**20  # /dev/shm with less free space than this is full
+_SHARED_MEMORY_FULL = "with /dev/shm full; give the container more (docker run --shm-size), or use fewer worker processes"
+_NO_SPACE = os.strerror(errno.ENOSPC)
 _NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree above it that is killed from outside counts as out of memory
 _REPORTED_OUTCOMES = {FailureKind.DEVICE_OOM: Outcome.DEVICE_OOM, FailureKind.HOST_OOM: Outcome.HOST_OOM}
 
@@ -145,12 +148,8 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
                 f"ran, but its peak of {format_bytes(peak)} is over the device limit of {format_bytes(limits.device_bytes)}"
             )
         return Outcome.OK, "finished"
-    if end.failure is not None and end.failure.kind is FailureKind.WORKER_DIED:
-        is_full = bool(end.kernel_oom_kills) or last >= _NEAR_LIMIT_SHARE * limit
-        doing = f"{end.failure.reason} while: {end.phase or 'starting'}"
-        return (Outcome.HOST_OOM if is_full else Outcome.CRASHED), f"{doing}; {reading}" if is_full else doing
     if end.failure is not None:
-        return _REPORTED_OUTCOMES.get(end.failure.kind, Outcome.ERROR), end.failure.reason
+        return _of_failure(end, end.failure, limits, reading)
     how = "lost together with the trial server" if end.exit_code is None else how_it_ended(end.exit_code)
     if oom_line is not None:
         return Outcome.DEVICE_OOM, f"{how} after the allocator wrote: {oom_line}"
@@ -166,14 +165,27 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
         return Outcome.TIMEOUT, f"hung: its processes did nothing for {pause} while: {end.phase or 'starting'}"
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"
-    free_shared = end.least_shared_memory_bytes
-    if end.exit_code == -signal.SIGBUS and free_shared is not None and free_shared < _FULL_BYTES:
-        return Outcome.HOST_OOM, (
-            f"{how} with /dev/shm full; give the container more (docker run --shm-size), or use fewer worker processes"
-        )
+    if end.exit_code == -signal.SIGBUS and _is_shared_memory_full(end):
+        return Outcome.HOST_OOM, f"{how} {_SHARED_MEMORY_FULL}"
     if end.exit_code == -signal.SIGKILL and last >= _NEAR_LIMIT_SHARE * limit:
         return Outcome.HOST_OOM, f"{how}; {reading}"
     return Outcome.CRASHED, f"{how} while: {end.phase or 'starting'}; {reading}"
+
+
+def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, reading: str) -> tuple[Outcome, str]:
+    """The outcome of a trial that reported a failure itself."""
+    if failure.kind is FailureKind.WORKER_DIED:
+        is_full = bool(end.kernel_oom_kills) or end.last_host_bytes >= _NEAR_LIMIT_SHARE * limits.host_bytes
+        doing = f"{failure.reason} while: {end.phase or 'starting'}"
+        return (Outcome.HOST_OOM if is_full else Outcome.CRASHED), f"{doing}; {reading}" if is_full else doing
+    has_no_space = _NO_SPACE in (failure.traceback or failure.reason)
+    if failure.kind is FailureKind.ERROR and has_no_space and _is_shared_memory_full(end):
+        return Outcome.HOST_OOM, f"the code failed ({_NO_SPACE}) {_SHARED_MEMORY_FULL}"
+    return _REPORTED_OUTCOMES.get(failure.kind, Outcome.ERROR), failure.reason
+
+
+def _is_shared_memory_full(end: TrialEnd) -> bool:
+    return end.least_shared_memory_bytes is not None and end.least_shared_memory_bytes < _FULL_BYTES
 
 
 def _is_outside_pool(end: TrialEnd, backend: Backend) -> bool:

@@ -17,6 +17,7 @@ GIB = 2**30
 LIMITS = Limits(device_bytes=GIB, host_bytes=4 * GIB)
 TF_OOM = "W0000 op_kernel.cc:1858] RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[96,31,31,8]\n"
 SLOW_ZONE = "W tensorflow] ran out of memory trying to allocate 2GiB. The caller indicates that this is not a failure\n"
+NO_SPACE = "OSError: [Errno 28] No space left on device"  # a semaphore of a pool of processes that found no room
 RAN = Readings(100.0, 0.01, 0.1, 10, device_peak_bytes=GIB // 2)
 
 
@@ -56,6 +57,16 @@ def ending(**evidence):
             {"exit_code": 1, "failure": Failure(FailureKind.ERROR, "ValueError: x", "T")},
             Outcome.ERROR,
             "ValueError",
+        ),
+        (
+            {"exit_code": 1, "failure": Failure(FailureKind.ERROR, "x", NO_SPACE), "least_shared_memory_bytes": 4096},
+            Outcome.HOST_OOM,
+            "the code failed (No space left on device) with /dev/shm full",
+        ),
+        (
+            {"exit_code": 1, "failure": Failure(FailureKind.ERROR, "x", NO_SPACE), "least_shared_memory_bytes": GIB},
+            Outcome.ERROR,
+            "x",
         ),
         (
             {"exit_code": -signal.SIGSEGV, "log": TF_OOM},
