@@ -87,8 +87,9 @@ def run(
         request, stored = look_up()
         if stored is not None:
             return stored
+        work = list(_other_work(request.device))  # before ours begins
         with ProcessLauncher(workload, request.device, settings.launch, cancelled) as launcher, shown:
-            for text in _other_work(request.device):
+            for text in work:
                 shown.show(Notice(text))
             return engine(request, launcher, shown.show)
 

@@ -1,8 +1,8 @@
 """The private folder of a launcher: the pickled workload, its arrays, logs, and all temporary files of its trials.
 
-It is removed when the launcher is closed; by the trial server where the driver was killed; and by the next launcher where
-both were. A lock on the folder, which the kernel releases with its holder, tells those in use from those left behind;
-systemd-tmpfiles, too, leaves a locked folder alone.
+It is removed when the launcher is closed; by the trial server, or its guard, where the driver was killed; and by the next
+launcher where all were. A lock on the folder, which the kernel releases with its holder, tells those in use from those left
+behind; systemd-tmpfiles, too, leaves a locked folder alone.
 """
 
 from __future__ import annotations

@@ -83,6 +83,16 @@ class ProcessLauncher:
         self._trial_count, self._patience = 0, Patience()
 
     def __enter__(self) -> ProcessLauncher:
+        """Start the server, which loads the backend while the caller goes on.
+
+        Raises:
+            TrialProcessError: no process can be started.
+        """
+        try:
+            self._server = self._new_server()
+        except TrialProcessError:
+            self.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -96,11 +106,11 @@ class ProcessLauncher:
         """
         self._folder.clear(SERVER_LOG)
         self._workload, self._patience = workload, Patience()
-        if self._server is not None:
+        if self._server is not None and self._server.is_ready:
             workload.save(self._folder.path)
 
     def warm(self) -> None:
-        """Start the server and wait until it is ready; `run` does so if needed.
+        """Wait until the server is ready, and start it if there is none; `run` does so if needed.
 
         Raises:
             TrialProcessError: the backend cannot be imported, or the server does not answer.
@@ -110,16 +120,20 @@ class ProcessLauncher:
 
     def _connected(self) -> ServerConnection:
         if self._server is None:
-            settings = self._backend.environment(self._device, self._folder.compiled)
-            environment = {**os.environ, **settings, "TMPDIR": str(self._folder.temporary)}
-            self._server = ServerConnection(self._mode, self._folder, environment)
-            try:  # the server, which removes the folder if this process is killed, starts first
+            self._server = self._new_server()
+        if not self._server.is_ready:
+            try:
                 self._workload.save(self._folder.path)
                 self._server.wait_until_ready()
             except BaseException:
                 self._stop_server()
                 raise
         return self._server
+
+    def _new_server(self) -> ServerConnection:
+        settings = self._backend.environment(self._device, self._folder.compiled)
+        environment = {**os.environ, **settings, "TMPDIR": str(self._folder.temporary)}
+        return ServerConnection(self._mode, self._folder, environment)
 
     def run(self, spec: TrialSpec) -> Generator[str, None, Measurement | Description]:
         """See `Launcher.run`.
@@ -129,7 +143,7 @@ class ProcessLauncher:
             TrialProcessError: no process could be started.
             CancelledError: the trial was cancelled.
         """
-        if self._server is None:
+        if self._server is None or not self._server.is_ready:
             yield "starting the trial server"
         self._connected()
         if self._device is not None:

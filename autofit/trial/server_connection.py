@@ -40,8 +40,14 @@ _PROGRAM = (
     f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
     "from autofit.trial.server import serve; serve(*sys.argv[1:])"
 )
-# ends a server that still imports, and answers to nothing, when the driver dies: the end of its input without a line
-_GUARD = 'read -r line || { kill -9 "$1"; rm -rf "$2"; }'
+# When the driver dies, which ends the guard's input without a line, it ends a server that cannot do so by itself: one that
+# imports, or is stopped. A process with that number whose command does not name the folder is another one.
+_GUARD = """
+read -r line && exit
+sleep 1
+if grep -qsF "$2" "/proc/$1/cmdline" || ps -o args= -p "$1" | grep -qF "$2"; then kill -9 "$1"; fi
+rm -rf "$2"
+"""
 
 
 class ServerConnection:
@@ -66,10 +72,9 @@ class ServerConnection:
             raise
         self._socket, self._folder = ours, folder
         self._rest, self._inbox = b"", list[dict[str, Any]]()
-        self.lost = False
-        self._is_ready = False
+        self.lost = self.is_ready = False
         self._guard: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(OSError):  # without a shell, the server ends once it has imported
+        with contextlib.suppress(OSError):  # without a shell, the server ends once it runs
             self._guard = subprocess.Popen(
                 ["sh", "-c", _GUARD, "sh", str(self.pid), str(folder.path)],
                 stdin=subprocess.PIPE,
@@ -85,16 +90,10 @@ class ServerConnection:
             TrialProcessError: it cannot, or does not answer.
         """
         message = self._first_message()
-        self._is_ready = "ready" in message
-        self._dismiss_guard()
-        if not self._is_ready:
+        self.is_ready = "ready" in message
+        if not self.is_ready:
             problem = message.get("failed") or read_log(self._folder.path / SERVER_LOG) or self._silence()
             raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
-
-    def _dismiss_guard(self) -> None:
-        if self._guard is not None:
-            self._guard.communicate(b"\n")
-            self._guard = None
 
     def _first_message(self) -> dict[str, Any]:
         """The first message of the server; empty if it ends, or does nothing, before it sends one."""
@@ -168,12 +167,13 @@ class ServerConnection:
 
     def stop(self) -> None:
         """End the server and everything below it; the folder stays."""
-        self._dismiss_guard()
+        if self._guard is not None:
+            self._guard.communicate(b"\n")
         with contextlib.suppress(OSError):  # it is gone
             self._socket.send(json.dumps({"stop": True}).encode())
         self._socket.close()
         try:
-            self._process.wait(timeout=_STOP_SECONDS if self._is_ready else 0)
+            self._process.wait(timeout=_STOP_SECONDS if self.is_ready else 0)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 end_tree(self._process.pid, self._process.pid)

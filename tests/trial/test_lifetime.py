@@ -116,8 +116,18 @@ def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
     wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
     process.kill()
     process.wait()
-    assert Path(folder).is_dir()  # nobody is left who could remove it
-    ProcessLauncher(Workload(w.build_model, w.Cases), None).close()
+    wait_for(lambda: not Path(folder).exists(), seconds=3)
+
+
+def test_when_the_driver_is_killed_a_server_that_is_stopped_is_ended_with_all_below_it(driver):
+    process, below = driver
+    server = next(one for one in below if one.ppid() == process.pid and "autofit.trial.server" in str(one.cmdline()))
+    folder = next(arg for arg in server.cmdline() if "autofit-" in arg)
+    server.suspend()
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(alive(one) for one in below), seconds=3)
+    wait_for(lambda: not Path(folder).exists(), seconds=3)
     assert not Path(folder).exists()
 
 
@@ -156,11 +166,13 @@ def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_python_that_cannot_be_started_is_named(monkeypatch):
+def test_a_python_that_cannot_be_started_is_named_and_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     told = "no process can be started with '/nowhere/python': No such file"
-    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher, pytest.raises(TrialProcessError, match=told):
-        launcher.warm()
+    with pytest.raises(TrialProcessError, match=told), ProcessLauncher(Workload(w.build_model, w.Cases), None):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(monkeypatch, tmp_path):
