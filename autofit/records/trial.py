@@ -111,7 +111,7 @@ class Evidence:
     """Why a trial has its outcome; `phase` is a `Phase`, or a phase of an older version.
 
     `hung` is whether a TIMEOUT was ended because its processes did nothing any more; `outside_pool` whether a DEVICE_OOM
-    was that of a library, which found no memory beside the limit.
+    was that of a library, which found no memory beside the limit; `server_lost` whether it CRASHED with the trial server.
     """
 
     reason: str
@@ -122,6 +122,7 @@ class Evidence:
     log_tail: tuple[str, ...] = ()
     hung: bool = False
     outside_pool: bool = False
+    server_lost: bool = False
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
         outside_pool=outcome is Outcome.DEVICE_OOM and _is_outside_pool(end, backend),
         hung=outcome is Outcome.TIMEOUT and end.stopped is StopReason.HANG,
+        server_lost=outcome is Outcome.CRASHED and end.exit_code is None,
     )
     readings = asdict(end.readings) if end.readings is not None and outcome is Outcome.OK else {}
     reported = end.readings or end.failure

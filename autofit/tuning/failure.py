@@ -61,7 +61,10 @@ def no_result_error(
     counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome]) or "none was started"
     last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
     kept = f"; {earlier} of them of an earlier tune, which --fresh deletes" if earlier else ""
-    return NoTrialFinishedError(f"no trial finished ({counts}{kept}); the last one: {last}")
+    what = (
+        "no trial held: what finished in the search failed when it ran again" if tally[Outcome.OK] else "no trial finished"
+    )
+    return NoTrialFinishedError(f"{what} ({counts}{kept}); the last one: {last}")
 
 
 def _ended_compiling(trial: Trial) -> bool:

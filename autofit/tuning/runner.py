@@ -148,6 +148,17 @@ class TrialRunner:
         return result
 
     def _run(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
+        """Run a trial; once more if it was lost with the trial server, which somebody else has killed."""
+        result = self._launched(spec, activity)
+        if isinstance(result, Description) or not result.evidence.server_lost:
+            return result
+        self.emit(
+            Notice(f"{activity.config or activity.doing}: {result.evidence.reason}. It runs again, with a new server")
+        )
+        left_seconds = min(spec.deadline_seconds, self.budget.seconds_left())
+        return self._launched(replace(spec, deadline_seconds=left_seconds), activity)
+
+    def _launched(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
         self.emit(activity)
         phases = self._launcher.run(spec)
         try:

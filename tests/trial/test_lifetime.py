@@ -143,6 +143,7 @@ def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
     _, measurement = drain(running)
     assert measurement.outcome is Outcome.CRASHED
     assert "lost together with the trial server" in measurement.evidence.reason
+    assert measurement.evidence.server_lost
     wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
     assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
 

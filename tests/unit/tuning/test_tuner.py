@@ -881,6 +881,35 @@ def test_other_work_that_does_not_pass_is_said_once(tmp_path):
     assert "timed beside other work" in advice(record)["other work"]
 
 
+@pytest.mark.parametrize("role", ["describe", "measure", "confirm"])
+@pytest.mark.parametrize("times", [1, 99])
+def test_what_is_lost_with_its_server_runs_again_once(tmp_path, role, times):
+    class Killed(FakeLauncher):
+        """The server is killed from outside in the first trials of a role."""
+
+        lost = 0
+
+        def run(self, spec):
+            result = yield from super().run(spec)
+            if spec.role == role and self.lost < times:
+                self.lost += 1
+                return Measurement(Outcome.CRASHED, Evidence("lost together with the server", server_lost=True), 1.0)
+            return result
+
+    request, launcher = make_request(tmp_path), Killed()
+    if times == 1:
+        events, record = collect(tune, request, launcher)
+        _, undisturbed = collect(tune, make_request(tmp_path / "b"), FakeLauncher())
+        assert (record.config, record.runs) == (undisturbed.config, undisturbed.runs)
+        (notice,) = [event.text for event in events if isinstance(event, Notice)]
+        assert "lost together with the server. It runs again" in notice
+    else:
+        what = "failed when it ran again" if role == "confirm" else "no trial finished|could not be built"
+        with pytest.raises(NoTrialFinishedError, match=what):
+            collect(tune, request, launcher)
+        assert launcher.lost == 2 * len({spec.config for spec in launcher.specs if spec.role == role})
+
+
 def test_a_library_that_finds_no_memory_beside_the_limit_gets_some_before_the_batch_is_condemned(tmp_path):
     class Crowded(FakeLauncher):
         def measure(self, spec):
