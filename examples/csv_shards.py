@@ -26,7 +26,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
-FOLDER = Path(tempfile.gettempdir()) / f"autofit-csv-shards-{os.getuid()}"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")  # a tune has temporary files of its own
+FOLDER = CACHE / "autofit-examples" / "csv-shards"
 SHARDS, ROWS, COLUMNS = 500, 1000, 256
 POOL = 4000  # distinct rows that the shards are drawn from, since formatting numbers is slow
 
@@ -39,6 +40,7 @@ def make_shards(folder: Path = FOLDER, shards: int = SHARDS) -> Path:
     x = draw.normal(size=(POOL, COLUMNS))
     y = (x @ draw.normal(size=COLUMNS) > 0).astype(int)
     pool = np.array([",".join([*(f"{v:.6f}" for v in row), str(label)]) for row, label in zip(x, y, strict=True)], object)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
     for number in range(shards):
         rows = pool[draw.integers(POOL, size=ROWS)]

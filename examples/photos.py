@@ -16,7 +16,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 SOURCES = Path(__file__).resolve().parent / "data"
-PIECES = Path(tempfile.gettempdir()) / f"autofit-photos-{os.getuid()}"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")  # a tune has temporary files of its own
+PIECES = CACHE / "autofit-examples" / "photos"
 PIECES_PER_PHOTO = 400
 PIECE_PIXELS = 96
 INPUT_PIXELS = 64
@@ -27,6 +28,7 @@ def cut_pieces(folder: Path = PIECES) -> Path:
     if folder.exists():
         return folder
     draw = random.Random(0)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
     for source in sorted(SOURCES.glob("*.jpg")):
         photo = Image.open(source).convert("RGB")
