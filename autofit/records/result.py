@@ -33,17 +33,20 @@ class DataForm(Text):
     ARRAYS = "arrays"
 
 
-SHOWING_PAIRS = 3
-"""Pairs of runs below which no gain is shown: the interval of two is wider than any gain."""
+SHOWING_PAIRS = 2
+"""Pairs of runs below which no gain is shown: one has no interval."""
+
+KEPT_PAIRS = 3
+"""Pairs of runs for which time is kept: as many as most gains take."""
 
 
 @dataclass(frozen=True)
 class Speedup:
     """How much faster a config is than the baseline.
 
-    `ratio` is the geometric mean of the paired ratios, `low` and `high` the ends of its 95 % confidence interval. All
-    three are None when no pair of runs finished, the interval when one did; `baseline_outcome` says how the baseline ended.
-    The ratio is evidence, not a gain, unless `is_shown`.
+    `ratio` is that of the geometric means of the runs of both, `low` and `high` are the ends of its 95 % confidence
+    interval. All three are None when no pair of runs finished, the interval when one did; `baseline_outcome` says how the
+    baseline ended. The ratio is evidence, not a gain, unless `is_shown`.
 
     Raises:
         ValueError: the three do not belong together, in a damaged file.
@@ -62,12 +65,12 @@ class Speedup:
 
     @property
     def is_shown(self) -> bool:
-        """Whether a gain is shown: by three pairs of runs or more, and an interval above 1.0."""
+        """Whether a gain is shown: by two pairs of runs or more, and an interval above 1.0."""
         return self.pairs >= SHOWING_PAIRS and self.low is not None and self.low > 1.0
 
     @property
     def is_loss(self) -> bool:
-        """Whether a loss is shown: by three pairs of runs or more, and an interval below 1.0."""
+        """Whether a loss is shown: by two pairs of runs or more, and an interval below 1.0."""
         return self.pairs >= SHOWING_PAIRS and self.high is not None and self.high < 1.0
 
 

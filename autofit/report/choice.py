@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from autofit.records.result import SHOWING_PAIRS, DecidedBy, Grounds, RateEstimate, Speedup, TuneRecord
+from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Grounds, RateEstimate, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig
 from autofit.records.units import counted, format_rate
@@ -54,7 +54,7 @@ def gain_evidence(record: TuneRecord) -> str:
     if speedup.is_loss:
         return f"{config} is slower, {speedup.ratio:.2f}x, {_interval(speedup)}"
     if speedup.is_shown:
-        return f"{config} is faster by no more than the tolerance, {speedup.ratio:.2f}x, {_interval(speedup)}"
+        return f"{config} is faster, {speedup.ratio:.2f}x, but not surely by more than the tolerance, {_interval(speedup)}"
     reached = f"{config} reached {format_rate(rate)} samples/s{_beside(record, speedup.baseline)}"
     if speedup.pairs < SHOWING_PAIRS or speedup.low is None:
         return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {SHOWING_PAIRS} can"
@@ -73,7 +73,7 @@ def why_not_highest(record: TuneRecord) -> str:
     if grounds.decided_by is DecidedBy.CONFIRMATION:
         return f"{reading}; the confirming runs decide, in which each runs longer, in turn with the baseline"
     if grounds.decided_by is DecidedBy.TIME:
-        return f"{reading}, but the time left was too short to confirm it in {SHOWING_PAIRS} pairs of runs"
+        return f"{reading}, but the time left was too short to confirm it in {KEPT_PAIRS} pairs of runs"
     basis = "the model of the rate, fitted to all trials,"
     if grounds.decided_by is DecidedBy.RERUNS:
         basis = "the repeated runs, weighed with the model of the rate from all trials,"

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from time import monotonic
 
-from autofit.records.result import SHOWING_PAIRS
+from autofit.records.result import KEPT_PAIRS
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.tuning.settings import TuneSettings
@@ -91,8 +91,8 @@ class Budget:
         if not self._rivals(trials, baseline):
             return 1
         needed = _RIVAL_MARGIN_RATIO * _trial_seconds(trials)
-        scarce = needed >= self._seconds_beside(trials, (baseline,), SHOWING_PAIRS)
-        return 1 if scarce and len(_finished(trials)) < _FEWEST_TRIALS else SHOWING_PAIRS
+        scarce = needed >= self._seconds_beside(trials, (baseline,), KEPT_PAIRS)
+        return 1 if scarce and len(_finished(trials)) < _FEWEST_TRIALS else KEPT_PAIRS
 
     def _seconds_beside(self, trials: Sequence[Trial], rivals: Sequence[FitConfig], rounds: int) -> float:
         """The longest trial beside which so many runs fit of its config or the best so far, and of each rival."""
@@ -129,11 +129,11 @@ class Budget:
         """Whether there is time to run these finalists once more, and then for three pairs of confirming runs."""
         again = sum(_MARGIN_RATIO * trial.measurement.seconds for trial in finalists)
         pair = confirming_seconds(baseline, trials) + max(confirming_seconds(t.config, trials) for t in finalists)
-        return again + SHOWING_PAIRS * pair <= self.seconds_left()
+        return again + KEPT_PAIRS * pair <= self.seconds_left()
 
     def allows_pairs(self, config: FitConfig, trials: Sequence[Trial], baseline: FitConfig) -> bool:
-        """Whether there is time for as many pairs of runs of a config and the baseline as show a gain."""
-        return self.allows_runs((config, baseline) * SHOWING_PAIRS, trials)
+        """Whether there is time for as many pairs of runs of a config and the baseline as most gains take."""
+        return self.allows_runs((config, baseline) * KEPT_PAIRS, trials)
 
     def allows_runs(self, configs: Iterable[FitConfig], trials: Sequence[Trial]) -> bool:
         """Whether there is time for a confirming run of each of these configs; `trials` are all that ran."""

@@ -169,7 +169,7 @@ class Confirmation:
         """Run one config of a pair, and note how it ended."""
         is_chosen = config == pair.chosen.config
         name = "the chosen config" if is_chosen else "the baseline"
-        doing = f"confirming {name}, run {pair.rounds} of {pair.most_rounds(self._tolerance)}"
+        doing = f"confirming {name}, run {pair.rounds} of at most {pair.most_rounds(self._tolerance)}"
         confirm = self._confirm_chosen if is_chosen else self._confirm
         measurement = confirm(pair, config, Activity(doing, config))
         if measurement.outcome is Outcome.OK:

@@ -1,4 +1,8 @@
-"""Pairs of confirming runs: a config against the baseline, what they show, and which of the two they recommend. Pure."""
+"""Pairs of confirming runs: a config against the baseline, what they show, and which of the two they recommend. Pure.
+
+pairs             2 ──────────── 3 ──────────── 4 ──────────── 5
+interval above the tolerance: faster │ below it: not │ from three on, a ratio within it: not worth more │ else another
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,15 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autofit.records.intervals import mean_interval
+from autofit.records.intervals import mean_interval, sequential_interval
 from autofit.records.result import SHOWING_PAIRS, Challenger, Recommendation, Speedup
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 
-MOST_PAIRS = 6
-"""Pairs of runs of one config, at most: six make the interval two and a half times as narrow as three.
+MOST_PAIRS = 5
+"""Pairs of runs of one config, at most."""
 
-The interval is looked at after three pairs and after the last: of configs that are equally fast, 4.5 % would be called
-faster (simulated with normal noise), instead of the 2.5 % of a single look."""
+_DOUBTFUL_PAIRS = 3  # after which a ratio within the tolerance gets no more
 
 
 @dataclass
@@ -49,24 +52,27 @@ class Pair:
         return order if self.rounds % 2 == 0 else order[::-1]
 
     def most_rounds(self, tolerance: float) -> int:
-        """The number of rounds: more than three while they leave open which of both is faster."""
-        speedup = self.speedup()
-        if len(self.next_round()) < 2 or speedup.high is None or speedup.pairs < SHOWING_PAIRS:
-            return SHOWING_PAIRS
-        is_decided = speedup.is_shown or speedup.high <= _least_gain(tolerance)
-        return SHOWING_PAIRS if is_decided else MOST_PAIRS
+        """The number of rounds: as many as answer whether the config is faster by more than the tolerance, or not."""
+        return SHOWING_PAIRS if len(self.next_round()) < 2 or self._is_decided(tolerance) else MOST_PAIRS
+
+    def _is_decided(self, tolerance: float) -> bool:
+        speedup, least = self.speedup(), _least_gain(tolerance)
+        if speedup.ratio is None or speedup.low is None or speedup.high is None:
+            return False
+        is_doubtful = speedup.pairs >= _DOUBTFUL_PAIRS and speedup.ratio <= least
+        return speedup.low > least or speedup.high <= least or is_doubtful
 
     def speedup(self) -> Speedup:
-        """The geometric mean of the ratios of neighbouring runs, with Student's 95 % interval of their logarithms."""
+        """The ratio of the geometric means of both configs' runs, as many of each, with its interval."""
         if self.baseline_failure is not None:
             return Speedup(self.baseline, self.baseline_failure.outcome)
-        runs = zip(self.runs.get(self.chosen.config, ()), self.runs.get(self.baseline, ()), strict=False)
-        logs = [math.log((chosen.samples_per_second or 0) / (base.samples_per_second or 1)) for chosen, base in runs]
-        if not logs:
+        logs = [[math.log(rate) for rate in _rates(self.runs.get(one, ()))] for one in (self.chosen.config, self.baseline)]
+        pairs = min(map(len, logs))
+        if not pairs:
             return Speedup(self.baseline, Outcome.OK)
-        mean, half_width = mean_interval(logs)
-        low, high = (math.exp(mean - half_width), math.exp(mean + half_width)) if len(logs) > 1 else (None, None)
-        return Speedup(self.baseline, Outcome.OK, math.exp(mean), low, high, len(logs))
+        lead, half_width = sequential_interval(*(of_one[:pairs] for of_one in logs))
+        low, high = (math.exp(lead - half_width), math.exp(lead + half_width)) if pairs > 1 else (None, None)
+        return Speedup(self.baseline, Outcome.OK, math.exp(lead), low, high, pairs)
 
     def recommendation(self, tolerance: float, limits: Limits, *, baseline_may_win: bool) -> Recommendation:
         """The baseline, unless the config is shown to be faster by more than the tolerance, or the baseline may not win."""
@@ -74,7 +80,7 @@ class Pair:
         if self.baseline == self.chosen.config:
             pairs = len(self.runs.get(self.baseline, ()))
             return self._recommend(self.chosen, Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, pairs))
-        is_faster = speedup.is_shown and (speedup.ratio or 0.0) > _least_gain(tolerance)
+        is_faster = speedup.is_shown and (speedup.low or 0.0) > _least_gain(tolerance)
         kept = self._baseline_kept(limits) if baseline_may_win and not is_faster else None
         if kept is None:
             return self._recommend(self.chosen, speedup)

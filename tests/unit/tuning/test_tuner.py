@@ -102,7 +102,7 @@ def test_confirming_runs_are_interleaved_and_change_order(tmp_path):
     _, record = collect(tune, make_request(tmp_path), launcher)
     order = [spec.config for spec in launcher.specs if spec.role == "confirm"]
     won, base = record.config, BASELINE
-    assert order == [won, base, base, won, won, base]
+    assert order == [won, base, base, won]
 
 
 def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path):
@@ -180,7 +180,7 @@ def test_the_baseline_keeps_its_place_unless_the_choice_is_shown_to_be_faster(tm
     assert (record.speedup.ratio, record.speedup.is_shown) == (1.0, False)
     challenger = record.choice.challenger
     assert challenger.config != BASELINE
-    assert challenger.speedup.pairs >= 3
+    assert 2 <= challenger.speedup.pairs <= 5
     assert any("no gain shown" in event.text for event in events if isinstance(event, Notice))
     assert choice.gain_sentence(record).startswith("no gain shown: the baseline")
     assert "the confirming runs decide" in choice.why_not_highest(record)
@@ -685,18 +685,16 @@ def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         tune(make_request(tmp_path), first, interrupt)
     _, record = collect(tune, make_request(tmp_path), second)
-    assert len(confirming(first)) + len(confirming(second)) == 6
+    assert len(confirming(first)) + len(confirming(second)) == 4
     assert [run.stage for run in record.runs if run.stage != "finalist"] == [
         "chosen",
         "baseline",
         "baseline",
         "chosen",
-        "chosen",
-        "baseline",
     ]
     third = FakeLauncher()
     collect(tune, make_request(tmp_path, tolerance=0.03), third)
-    assert len(confirming(third)) == 6  # another answer is asked for: its proof is its own
+    assert len(confirming(third)) == 4  # another answer is asked for: its proof is its own
 
 
 def test_why_a_config_was_tried_and_what_ran_after_the_search_are_kept(tmp_path):
@@ -729,7 +727,7 @@ def test_a_similar_question_begins_with_what_is_known(tmp_path):
     assert searched(warm)[0].why.startswith("what an earlier tune of this workload would choose now")
     assert any("of similar tunes" in event.text for event in warm if isinstance(event, Notice))
     assert record.device_peak_bytes <= 200 * MIB
-    assert len([run for run in record.runs if run.stage == "chosen"]) == 3
+    assert len([run for run in record.runs if run.stage == "chosen"]) == 2
 
 
 def test_another_model_or_machine_is_not_similar(tmp_path):
