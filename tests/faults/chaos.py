@@ -348,6 +348,9 @@ class Run:
 
     def check_again(self, first):
         stored = self.trials()
+        wrong = {stored[one] for one in set(stored) - set(first)} - OK
+        if wrong and "kernel-oom" not in self.faults:
+            self.problems.append(f"4: stored {', '.join(wrong)}, undisturbed")
         lost = set(first) - set(stored)
         if len(lost) > ("torn-journal" in self.hit):
             self.problems.append(f"3: {len(lost)} trials of the first run are lost")
