@@ -201,9 +201,10 @@ class TrialSpec:
     is how long the end-to-end rate is timed: at most, in a measuring trial; in full, in a confirming one, for which
     `input_bound` says whether the batches that a full queue holds would inflate the rate. A describing trial estimates the
     memory of `batch_sizes`; where XLA compiles the step, of the first two alone unless `compile_all`. A measuring trial
-    ends early when its rate is clearly below `rate_to_beat`, and does not time the step alone when
-    `compute_samples_per_second` is given. The optimizer accumulates gradients up to `effective_batch_size` samples. A
-    confirming trial validates in batches of `validation_batch_size`, of the config's own size where that is None.
+    ends early when its rate is clearly below `rate_to_beat`, and does not time alone again what is given: the step with
+    `compute_samples_per_second`, the pipeline with `input_samples_per_second`. The optimizer accumulates gradients up to
+    `effective_batch_size` samples. A confirming trial validates, if `validates`, in batches of `validation_batch_size`, of
+    the config's own size where that is None.
     """
 
     role: Role
@@ -216,5 +217,7 @@ class TrialSpec:
     compile_all: bool = False
     rate_to_beat: float | None = None
     compute_samples_per_second: float | None = None
+    input_samples_per_second: float | None = None
     effective_batch_size: int | None = None
+    validates: bool = True
     validation_batch_size: int | None = None

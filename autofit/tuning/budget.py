@@ -18,10 +18,10 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.tuning.settings import TuneSettings
 
-SEARCH_SECONDS = 2.0
+SEARCH_SECONDS = 1.5
 """Most seconds for which a trial of the search is timed."""
 
-CONFIRM_SECONDS = 4.0
+CONFIRM_SECONDS = 2.5
 """Seconds for which a confirming run is timed."""
 
 _TRIAL_STEPS = 10  # of a trial of the search, where steps are slow

@@ -11,6 +11,7 @@ Every run is stored as it ends, so that a tune that is killed continues where it
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -117,7 +118,7 @@ class Confirmation:
         if len(finalists) < 2 or not self._runner.budget.allows_reruns(finalists, trials, self._baseline):
             return finalists[-1]
         for number, finalist in enumerate(finalists, 1):
-            measurement = self._rerun(finalist.config, f"comparing finalists, {number} of {len(finalists)}")
+            measurement = self._rerun(finalist, f"comparing finalists, {number} of {len(finalists)}")
             if self._was_cut_short(measurement):
                 break
             if measurement.outcome is not Outcome.OK:
@@ -127,10 +128,11 @@ class Confirmation:
         rates = {finalist.config: known[finalist.config].samples_per_second for finalist in finalists}
         return selection.choose(finalists, self._limits, self._tolerance, self._baseline, rates)
 
-    def _rerun(self, config: FitConfig, doing: str) -> Measurement:
-        """Measure a config once more; a failure is stored against it."""
-        activity = Activity(doing, config)
-        return self._run(Stage.FINALIST, config, None, lambda: self._runner.measure(config, activity)).measurement
+    def _rerun(self, trial: Trial, doing: str) -> Measurement:
+        """Measure the config of a trial once more; a failure is stored against it."""
+        config, activity = trial.config, Activity(doing, trial.config)
+        rerun = functools.partial(self._runner.rerun, config, trial.measurement, activity)
+        return self._run(Stage.FINALIST, config, None, rerun).measurement
 
     def _against_baseline(self, chosen: Trial) -> Recommendation | None:
         """Run a config and the baseline in turn; None when a run of the config failed.
@@ -198,7 +200,9 @@ class Confirmation:
         reference = measured[0] if measured else pair.chosen.measurement
         size = pair.validation_batch_size if config == pair.chosen.config else None
         stage = Stage.CHOSEN if config == pair.chosen.config else Stage.BASELINE
-        return self._run(stage, config, size, lambda: self._runner.confirm(config, reference, activity, size)).measurement
+        validates = not pair.runs.get(config)  # once: its memory counts, not its time
+        confirm = functools.partial(self._runner.confirm, config, reference, activity, size, validates=validates)
+        return self._run(stage, config, size, confirm).measurement
 
     def _against_rival(self, confirmed: Recommendation) -> Recommendation:
         """Confirm a config whose rate in the search is far above the confirmed one, if a second run repeats it.
@@ -215,7 +219,7 @@ class Confirmation:
         self._runner.emit(
             Notice(f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial, which runs again")
         )
-        rerun = self._rerun(rival.config, "comparing again")
+        rerun = self._rerun(rival, "comparing again")
         if rerun.outcome is not Outcome.OK:
             return confirmed
         known = self._estimates.get(rival.config, RateEstimate(_rate(rival.measurement), rival.measurement.rate_noise))

@@ -47,6 +47,15 @@ class TrialRunner:
         spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS)
         return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
+    def rerun(self, config: FitConfig, measured: Measurement, activity: Activity) -> Measurement:
+        """Measure a config of the search once more; its step and its pipeline alone are not timed again."""
+        spec = replace(
+            self._spec(Role.MEASURE, config, SEARCH_SECONDS),
+            compute_samples_per_second=measured.compute_samples_per_second,
+            input_samples_per_second=measured.input_samples_per_second,
+        )
+        return self._measured(spec, activity)
+
     def search_trial(
         self, config: FitConfig, trials: Sequence[Trial], activity: Activity, deadline_seconds: float
     ) -> Measurement:
@@ -62,21 +71,29 @@ class TrialRunner:
         return self._measured(spec, activity)
 
     def confirm(
-        self, config: FitConfig, measured: Measurement, activity: Activity, validation_batch_size: int | None
+        self,
+        config: FitConfig,
+        measured: Measurement,
+        activity: Activity,
+        validation_batch_size: int | None,
+        *,
+        validates: bool,
     ) -> Measurement:
-        """Run a config longer, with validation.
+        """Run a config longer, after a short epoch with validation if it `validates`.
 
         Args:
             config: what to run.
             measured: a measurement of the search, of this config or of a similar one.
             activity: the activity to emit.
             validation_batch_size: of the validation; None for the config's own.
+            validates: whether it begins with an epoch of a few steps and its validation.
         """
         input_rate, compute_rate = measured.input_samples_per_second or 0.0, measured.compute_samples_per_second or 0.0
         spec = replace(
             self._spec(Role.CONFIRM, config, CONFIRM_SECONDS),
             deadline_seconds=self.budget.confirming_deadline_seconds(measured),
             input_bound=input_rate < INPUT_BOUND_RATIO * compute_rate,
+            validates=validates,
             validation_batch_size=validation_batch_size,
         )
         return self._measured(spec, activity)

@@ -32,8 +32,8 @@ from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
-_COMPUTE_SECONDS = 0.8  # longest timing of the step alone
-_INPUT_SECONDS = 0.5  # for which the pipeline runs alone
+_COMPUTE_SECONDS = 0.5  # longest timing of the step alone
+_INPUT_SECONDS = 0.35  # for which the pipeline runs alone
 _FEWEST_INPUT_STEPS = 4  # of the pipeline alone, however slow it is
 _PASSING_SECONDS = 0.002  # least time of a batch on its way through Keras and tf.data
 _MOST_STEPS = 20_000  # of an epoch: more than a run needs, and few enough for Keras to shuffle their indices quickly
@@ -79,28 +79,31 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     _train_on_longest(bench)
     measured_before = context.spec.compute_samples_per_second
     compute_rate = measured_before or _compute_rate(bench).samples_per_second
-    input_rate = 0.0 if bench.data.one_fit else _input_rate(bench).samples_per_second
+    input_rate = context.spec.input_samples_per_second
+    if input_rate is None and not bench.data.one_fit:
+        input_rate = _input_rate(bench).samples_per_second
     clock = _fit_clock(
         bench,
-        drain=input_rate < INPUT_BOUND_RATIO * compute_rate,
+        drain=(input_rate or 0.0) < INPUT_BOUND_RATIO * compute_rate,
         warm_up=_FIRST_EPOCH_STEPS if measured_before else _WARM_UP_STEPS,
         to_beat=context.spec.rate_to_beat,
     )
     validates = bench.held_out is not None and bench.held_out.one_fit
     is_traced = not measured_before
     storage_rate = _train(bench, clock, validation_steps=int(validates), short_epoch=validates, is_traced=is_traced)
-    if bench.data.one_fit:
+    if input_rate is None:
         input_rate = _input_rate(bench).samples_per_second
     _send_readings(context, clock, compute_rate, input_rate, storage_rate)
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
-    """Train a short epoch with validation, then time a longer run in the epochs after it."""
-    bench = _Bench.of(context, loaded)
+    """Train a short epoch with validation, if asked, then time a longer run in the epochs after it."""
+    bench, validates = _Bench.of(context, loaded), context.spec.validates
     _train_on_longest(bench)
-    clock = _fit_clock(bench, drain=context.spec.input_bound, enough_spread=0.0)
+    warm_up = _WARM_UP_STEPS if validates else _FIRST_EPOCH_STEPS
+    clock = _fit_clock(bench, drain=context.spec.input_bound, warm_up=warm_up, enough_spread=0.0)
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS, _VALIDATION_STEPS))
-    storage_rate = _train(bench, clock, validation_steps=steps, short_epoch=True, is_traced=False)
+    storage_rate = _train(bench, clock, validation_steps=steps if validates else 0, short_epoch=validates, is_traced=False)
     _send_readings(context, clock, None, None, storage_rate)
 
 

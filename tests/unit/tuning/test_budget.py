@@ -238,7 +238,7 @@ def test_the_search_leaves_the_time_that_is_kept(tmp_path, monkeypatch):
 
 def test_the_first_trial_has_a_rival_although_that_takes_longer(tmp_path, monkeypatch):
     launcher = Timed(start=4.4, step=0.12)
-    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=80.0)
+    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=72.0)
     assert not launcher.cut
     assert len(record.trials) == 2
     assert pairs_of(record) >= SHOWING_PAIRS or record.config == BASELINE
@@ -278,12 +278,12 @@ def test_the_seconds_of_a_confirming_run_follow_what_ran():
         return Trial(FitConfig(batch), measured, stage=stage)
 
     searched = [trial(32, 6.0), trial(256, 9.0, step=0.5)]
-    assert budget.confirming_seconds(FitConfig(32), searched) == pytest.approx(1.1 * 8.0)
-    assert budget.confirming_seconds(FitConfig(200), searched) == pytest.approx(1.1 * (11.0 + 8 * 0.5))
+    assert budget.confirming_seconds(FitConfig(32), searched) == pytest.approx(1.1 * 7.0)
+    assert budget.confirming_seconds(FitConfig(200), searched) == pytest.approx(1.1 * (10.0 + 8 * 0.5))
     confirmed = [*searched, trial(256, 14.0, Stage.CHOSEN), trial(256, 13.0, Stage.CHOSEN)]
     assert budget.confirming_seconds(FitConfig(256), confirmed) == 14.0
     assert budget.confirming_seconds(FitConfig(32), []) == 0.0
-    assert budget.confirming_seconds(FitConfig(512), searched) == pytest.approx(1.1 * (11.0 + (16 + 10) * 0.5))
+    assert budget.confirming_seconds(FitConfig(512), searched) == pytest.approx(1.1 * (10.0 + (16 + 10) * 0.5))
 
 
 def test_a_single_trial_or_second_is_not_said_as_many(tmp_path):
