@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from multiprocessing import pool
 from typing import Any
 
@@ -16,13 +17,16 @@ def end_with_worker(context: TrialContext) -> None:
     """From now on, end this process and report it when a worker of a pool of it dies.
 
     A pool looks for workers that have ended while it runs, and no more once it ends them itself: any other status than 0
-    that it finds is that of a worker which died with a batch.
+    that it finds is that of a worker which died with a batch. The garbage collector may end a pool in the middle of that,
+    in the very thread that looks: then this thread's state says so.
     """
     own_pid = os.getpid()
     join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees it
 
     def join_or_end(workers: list[Any]) -> Any:
         for worker in workers:
+            if getattr(threading.current_thread(), "_state", pool.RUN) == pool.TERMINATE:
+                break
             if worker.exitcode not in (None, 0) and os.getpid() == own_pid:  # a worker may have pools of its own
                 reason = f"a worker process (pid {worker.pid}) {how_it_ended(worker.exitcode)}"
                 context.send(failure=Failure(FailureKind.WORKER_DIED, reason))

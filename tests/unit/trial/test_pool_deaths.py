@@ -1,0 +1,48 @@
+"""Workers that a pool ends itself are no deaths; the real ones are in tests/trial/test_lifetime.py."""
+
+import os
+import signal
+import threading
+from multiprocessing import pool
+from types import SimpleNamespace
+
+import pytest
+
+from autofit.records.states import FailureKind
+from autofit.trial.worker import pool_deaths
+
+ENDED = SimpleNamespace(exitcode=-signal.SIGTERM, pid=7, join=lambda: None)
+
+
+class Ended(BaseException):
+    """The process would have ended."""
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What is reported; ending the process raises."""
+
+    def end(status):
+        raise Ended
+
+    reported = []
+    monkeypatch.setattr(pool.Pool, "_join_exited_workers", pool.Pool._join_exited_workers)
+    monkeypatch.setattr(os, "_exit", end)
+    pool_deaths.end_with_worker(SimpleNamespace(send=lambda **sent: reported.append(sent["failure"])))
+    return reported
+
+
+def test_a_worker_that_died_is_reported(sent):
+    with pytest.raises(Ended):
+        pool.Pool._join_exited_workers([ENDED])
+    assert [failure.kind for failure in sent] == [FailureKind.WORKER_DIED]
+    assert "died by SIGTERM" in sent[0].reason
+
+
+def test_one_that_its_pool_ended_is_not(sent):
+    workers = [ENDED]
+    handler = threading.Thread(target=lambda: pool.Pool._join_exited_workers(workers))
+    handler._state = pool.TERMINATE
+    handler.start()
+    handler.join()
+    assert (sent, workers) == ([], [])
