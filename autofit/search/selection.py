@@ -12,7 +12,7 @@ from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import cost, dominated_by
 
-_LEAST_CHANCE_DEVIATIONS = -1.28  # a chance to be faster of 10 %; below that another run is not worthwhile
+_LEAST_CHANCE_DEVIATIONS = -0.67  # a chance to be faster of 25 %; below that another run is not worthwhile
 _MOST_RIVALS = 2
 _LEAST_SURPRISE = 0.15  # log rate: smaller surprises are selection bias, the best of several noisy readings
 _SURPRISE_DEVIATIONS = 2.0  # of both readings' noise

@@ -44,7 +44,7 @@ _WARM_UP_STEPS = 2  # not counted in a run whose step was trained before
 _VALIDATION_STEPS = 10  # of a confirming run: their memory counts, not their time
 _VARIED_BATCHES = 8  # that stand for an epoch of batches that differ in shape
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
-_READING_SECONDS = 0.3  # the queue stays full while the driver reads the memory of all processes
+_READING_SECONDS = 0.1  # the queue stays full while the driver reads the memory of all processes
 
 
 @dataclass(frozen=True)
