@@ -6,6 +6,7 @@ Loads the user's code, does the task, and writes `wire.Message` lines to its pip
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -29,6 +30,9 @@ def preload() -> None:
     """Load Keras, its backend and the modules of the trials."""
     backends.current().preload()
     from autofit.trial.worker import describe, measure  # noqa: F401  # loads Keras once for all forks
+
+    gc.collect()
+    gc.freeze()  # else each collection in a fork looks at all of it, for a fifth of a second, and copies its pages
 
 
 def play(folder: Path, task_name: str, channel: int) -> int:
