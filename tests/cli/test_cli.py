@@ -221,7 +221,7 @@ def test_a_tune_that_is_ended_leaves_no_process_and_resumes(autofit, tmp_path, s
     resumed = autofit("tune", "tune.yaml", "--output", "result.json")
     assert resumed.returncode == 0
     assert re.search(r"\b1 trial\b", resumed.stdout)
-    assert resumed.stdout.count("chosen: batch 32") == 3
+    assert resumed.stdout.count("chosen: batch 32") == 2
     assert len(json.loads((tmp_path / "result.json").read_text())["trials"]) == 1
 
 

@@ -50,7 +50,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
     assert ended.returncode == 0, told
     assert "reusing 1 trial of an earlier run" in told
     assert kept(tmp_path) == [1]
-    assert told.count("chosen: batch 32") == 3  # the one that had run before the second kill is taken over
+    assert told.count("chosen: batch 32") == 2  # the one that had run before the second kill is taken over
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     cells = [(row["model_kwargs.filters"], row["outcome"], row["trials"]) for row in rows]
     assert cells == [("8", "ok", "1"), ("", "failed", "0")]
