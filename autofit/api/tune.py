@@ -40,6 +40,7 @@ def tune(
     max_batch_size: int | None = None,
     effective_batch_size: int | None = None,
     sample_count: int | None = None,
+    expected_training_seconds: float | None = None,
     min_updates: int = DEFAULTS.min_updates,
     baseline: Mapping[str, Any] | None = None,
     storage: str | None = None,
@@ -94,6 +95,8 @@ def tune(
             accumulated over enough batches (`gradient_accumulation_steps` of Keras's optimizers).
         sample_count: samples in an epoch of data of unknown length: an endless generator or `tf.data.Dataset`. It sets
             `steps_per_epoch`.
+        expected_training_seconds: how long you will train, with the fastest configuration so far. The search then ends when
+            no trial is expected to save more than it takes; None for a training so long that any trial does.
         min_updates: fewest updates of the weights an epoch, full batches counted. Batch sizes that leave fewer are not
             tried, except for the baseline's. Needs a known number of samples; not used with `effective_batch_size`.
         baseline: configuration to compare with, a value for each knob. Knobs left out have the factory's own default

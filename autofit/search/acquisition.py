@@ -6,7 +6,8 @@
     step         a config on the way to a promising one that is too far beyond the finished trials
     promise      the config with the highest expected improvement of throughput, among those whose upper bounds of memory
                  are within the limits
-    stop         when the expected gain is not worth a trial
+    stop         when the expected gain is not worth a trial: less than half the tolerance, or than what the trial takes of
+                 the training that it speeds up
 
 Expected improvement is that of the logarithm of the rate over the best rate so far (Jones, Schonlau and Welch, Efficient
 global optimization of expensive black-box functions, 1998). The constants were chosen on simulated searches; see
@@ -60,6 +61,8 @@ class FrontierSearch:
         tolerance: relative gain below which configs count as equally fast (0.02 is 2 %).
         risk: share of each limit that the upper bound of a prediction may reach.
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
+        expected_training_seconds: how long the fastest config so far will train; None for a training so long that any trial
+            pays.
         warm_start: finished trials of an earlier tune of the same workload under other limits or versions.
     """
 
@@ -75,6 +78,7 @@ class FrontierSearch:
         tolerance: float,
         risk: float,
         max_oom: int,
+        expected_training_seconds: float | None = None,
         warm_start: Sequence[Trial] = (),
     ) -> None:
         self.feasible = FeasibleSet(
@@ -83,6 +87,7 @@ class FrontierSearch:
         self._points = self.feasible.arrays.log_points()
         self._baseline, self._description, self._limits = baseline, description, limits
         self._cores, self._on_cpu, self._tolerance = cores, on_cpu, tolerance
+        self._training_seconds = expected_training_seconds
         self._errors: dict[_Readings, float] = {}
         self._predicted: tuple[_Readings, Vector] = (), np.empty(0)
         self._decided: tuple[tuple[Trial, ...], Decision] | None = None
@@ -189,7 +194,8 @@ class FrontierSearch:
             probes = candidates & (arrays.batch == second)
             return propose(_cheapest(improvement, probes, feasibility.share), Reason.PROBE)
         chosen = _cheapest(improvement, candidates, feasibility.share)
-        worthwhile = _WORTHWHILE_SHARE * self._tolerance
+        cost, worthwhile = self._cost(ran), _WORTHWHILE_SHARE * self._tolerance
+        is_costly, worthwhile = cost > worthwhile, max(cost, worthwhile)
         expected = np.where(feasibility.expected, improvement, -np.inf)
         goal = int(np.argmax(expected))
         if expected[goal] > _DETOUR_RATIO * max(improvement[chosen], worthwhile):
@@ -199,8 +205,14 @@ class FrontierSearch:
         if improvement[chosen] >= worthwhile:
             return propose(chosen, Reason.PROMISE)
         if len(ran) >= _SETTLED_TRIALS:
-            return self._stop(f"no other configuration is expected to gain {self._tolerance:.0%}", feasibility)
+            gain = "save as much of the training as a trial takes" if is_costly else f"gain {self._tolerance:.0%}"
+            return self._stop(f"no other configuration is expected to {gain}", feasibility)
         return propose(chosen, Reason.PROBE)
+
+    def _cost(self, ran: Sequence[Trial]) -> float:
+        """What a trial takes of the expected training; an expected improvement of the log rate saves as much of it."""
+        seconds = statistics.fmean(trial.measurement.seconds for trial in ran)
+        return 0.0 if self._training_seconds is None else seconds / self._training_seconds
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
         """For each config that ran, the estimated log rate (samples per second) and its standard deviation.

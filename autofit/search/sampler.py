@@ -67,6 +67,8 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         risk: share of each limit that the upper bound of a prediction may reach. At 0.97 about one tune in thirty has an
             OOM (simulated: see tests/benchmarks/search.py).
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
+        expected_training_seconds: how long the fastest config so far will train; None for a training so long that any
+            trial pays.
         effective_batch_size: samples of one weight update; only batch sizes that divide it are searched.
         warm_start: finished trials of an earlier tune of the same workload under other limits or versions.
         seed: of TPE, which proposes where the model's predictions are no guide.
@@ -87,6 +89,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         tolerance: float = 0.02,
         risk: float = 0.97,
         max_oom: int = 2,
+        expected_training_seconds: float | None = None,
         effective_batch_size: int | None = None,
         warm_start: Sequence[Trial] = (),
         seed: int = 0,
@@ -112,6 +115,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             tolerance=tolerance,
             risk=risk,
             max_oom=max_oom,
+            expected_training_seconds=expected_training_seconds,
             warm_start=warm_start,
         )
         self._knobs = space.knobs()

@@ -108,6 +108,7 @@ def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
         tolerance=settings.tolerance,
         risk=settings.risk,
         max_oom=settings.max_oom,
+        expected_training_seconds=settings.expected_training_seconds,
         warm_start=prepared.warm_start,
     )
 

@@ -80,13 +80,15 @@ class TuneRequest:
         return _hash(self._workload_and_hardware())
 
     def result_key(self) -> str:
-        """Storage key of the result; one study stores one result per budget and fewest updates.
+        """Storage key of the result; one study stores one result per budget, fewest updates and expected training.
 
-        The trials of a study hold for any `min_updates`. Before there was this setting, results were those of 1.
+        The trials of a study hold for any of them. Before there were these settings, results were those of 1 and None.
         """
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
         if self.settings.min_updates > 1:
             parts["min_updates"] = self.settings.min_updates
+        if self.settings.expected_training_seconds is not None:
+            parts["expected_training_seconds"] = self.settings.expected_training_seconds
         return f"{attributes.RECORD}:{_hash(parts)}"
 
     def metadata(self, started_at: float) -> dict[str, Any]:

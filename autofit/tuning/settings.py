@@ -165,6 +165,7 @@ class TuneSettings(BaseModel):
     max_batch_size: Annotated[int, Field(ge=1)] | None = None
     effective_batch_size: Annotated[int, Field(ge=1)] | None = None
     sample_count: Annotated[int, Field(ge=1)] | None = None
+    expected_training_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
     min_updates: Annotated[int, Field(ge=1)] = FEW_UPDATES
     baseline: Baseline = Baseline()
     storage: str | None = None

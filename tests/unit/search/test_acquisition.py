@@ -71,6 +71,23 @@ def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB
     )
 
 
+@pytest.mark.parametrize(("training_seconds", "fewer"), [(None, False), (1e6, False), (200.0, True), (20.0, True)])
+def test_a_search_ends_when_no_trial_saves_more_of_the_training_than_it_takes(training_seconds, fewer):
+    def search(**changes):
+        asked, trials = proposer(tolerance=0.01, **changes), []
+        while isinstance(proposal := proposed(asked, trials), Proposal):
+            trial = run(proposal.config)
+            trials.append(replace(trial, measurement=replace(trial.measurement, seconds=5.0)))
+        return trials, proposal
+
+    usual, why = search()
+    trials, reason = search(expected_training_seconds=training_seconds)
+    assert why == "no other configuration is expected to gain 1%"
+    assert trials[:3] == usual[:3]
+    assert (len(trials) < len(usual)) is fewer
+    assert ("save as much of the training as a trial takes" in reason) is fewer
+
+
 def searched(asked, limits=WIDE, most=20, **formula):
     """The trials of a whole search, and why it ended."""
     trials = []

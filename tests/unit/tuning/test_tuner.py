@@ -842,6 +842,16 @@ def test_with_no_other_knob_there_is_nothing_to_tune_and_the_reason_is_given(tmp
         collect(tune, make_request(tmp_path), launcher)
 
 
+def test_a_short_training_is_not_worth_many_trials(tmp_path):
+    _, usual = collect(tune, make_request(tmp_path, max_trials=12, tolerance=0.0), FakeLauncher())
+    request = make_request(tmp_path, max_trials=12, tolerance=0.0, expected_training_seconds=10.0)
+    _, record = collect(tune, request, FakeLauncher())
+    assert record.stop_reason == "no other configuration is expected to save as much of the training as a trial takes"
+    assert len(record.trials) == len(usual.trials)  # those of the study are reused, and no other runs
+    _, fresh = collect(tune, replace(request, fresh=True), FakeLauncher())
+    assert len(fresh.trials) < len(usual.trials)
+
+
 QUIET, BUSY = Conditions(2, 0.0, 0.5), Conditions(2, 1.1, 0.0)
 
 
