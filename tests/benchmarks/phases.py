@@ -114,13 +114,16 @@ def main():
     parser.add_argument("--run", action="store_true", help="tune, and freeze the seconds in phases.json")
     parser.add_argument("--against", type=pathlib.Path, help="another checkout, whose tunes run in turn with ours")
     parser.add_argument("--runs", type=int, default=3, help="tunes of each job (default: 3)")
-    parser.add_argument("--jobs", default=",".join(JOBS))
+    parser.add_argument("--jobs", default=",".join(JOBS), help="the jobs to run; the frozen rows of others stay")
     arguments = parser.parse_args()
     if arguments.run:
         machine = detect()
         trees = {"before": arguments.against, "after": ROOT} if arguments.against else {"after": ROOT}
-        frozen = {"machine": f"{machine.processor}, {machine.cores} cores", "trees": list(trees), "rows": []}
-        for name in arguments.jobs.split(","):
+        jobs = arguments.jobs.split(",")
+        old = json.loads(FROZEN.read_text())["rows"] if FROZEN.exists() else []
+        kept = [row for row in old if row["job"] not in jobs and row["tree"] in trees]
+        frozen = {"machine": f"{machine.processor}, {machine.cores} cores", "trees": list(trees), "rows": kept}
+        for name in jobs:
             for _ in range(arguments.runs):
                 for label, tree in trees.items():
                     frozen["rows"].append({"job": name, "tree": label, **tune(name, tree)})
