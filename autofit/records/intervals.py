@@ -24,6 +24,19 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     return mean, t * statistics.stdev(values) / math.sqrt(len(values))
 
 
+def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> float:
+    """The half-width of the 95 % confidence interval of the mean of readings that scatter as those of other series do.
+
+    Two readings alone say little of how they scatter; infinite where no series has two.
+    """
+    series = (values, *others)
+    freedom = sum(len(one) - 1 for one in series if one)
+    if not freedom:
+        return math.inf
+    squares = sum((len(one) - 1) * statistics.variance(one) for one in series if len(one) > 1)
+    return float(stdtrit(freedom, _UPPER_QUANTILE)) * math.sqrt(squares / freedom / len(values))
+
+
 def sequential_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """The difference of the means of two series of as many readings, and the half-width of its interval.
 

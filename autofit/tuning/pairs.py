@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autofit.records.intervals import mean_interval, sequential_interval
+from autofit.records.intervals import pooled_half_width, sequential_interval
 from autofit.records.result import SHOWING_PAIRS, Challenger, Recommendation, Speedup
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
@@ -66,13 +66,21 @@ class Pair:
         """The ratio of the geometric means of both configs' runs, as many of each, with its interval."""
         if self.baseline_failure is not None:
             return Speedup(self.baseline, self.baseline_failure.outcome)
-        logs = [[math.log(rate) for rate in _rates(self.runs.get(one, ()))] for one in (self.chosen.config, self.baseline)]
+        logs = [self._log_rates(config) for config in (self.chosen.config, self.baseline)]
         pairs = min(map(len, logs))
         if not pairs:
             return Speedup(self.baseline, Outcome.OK)
         lead, half_width = sequential_interval(*(of_one[:pairs] for of_one in logs))
         low, high = (math.exp(lead - half_width), math.exp(lead + half_width)) if pairs > 1 else (None, None)
         return Speedup(self.baseline, Outcome.OK, math.exp(lead), low, high, pairs)
+
+    def _spread(self, config: FitConfig) -> float:
+        """Relative half-width of the interval of the rate of a config that ran more than once."""
+        others = [self._log_rates(other) for other in self.runs if other != config]
+        return math.expm1(pooled_half_width(self._log_rates(config), *others))
+
+    def _log_rates(self, config: FitConfig) -> list[float]:
+        return [math.log(rate) for rate in _rates(self.runs.get(config, ()))]
 
     def recommendation(self, tolerance: float, limits: Limits, *, baseline_may_win: bool) -> Recommendation:
         """The baseline, unless the config is shown to be faster by more than the tolerance, or the baseline may not win."""
@@ -99,12 +107,11 @@ class Pair:
     def _recommend(self, trial: Trial, speedup: Speedup, challenger: Challenger | None = None) -> Recommendation:
         confirming = self.runs.get(trial.config, [])
         runs = confirming or [trial.measurement]
-        mean, half_width = mean_interval(_rates(runs))
         everything = [trial.measurement, *runs]
         return Recommendation(
             config=trial.config,
             samples_per_second=statistics.median(_rates(runs)),
-            spread=half_width / mean if len(runs) > 1 else runs[0].spread,
+            spread=self._spread(trial.config) if len(runs) > 1 else runs[0].spread,
             device_peak_bytes=_peak([m.device_peak_bytes for m in everything]),
             host_peak_bytes=_peak([m.host_peak_bytes for m in everything]),
             speedup=speedup,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autofit.records.intervals import sequential_interval
+from autofit.records.intervals import pooled_half_width, sequential_interval
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.tuning.pairs import MOST_PAIRS, Pair
@@ -29,6 +29,15 @@ def test_the_interval_of_two_series_is_welchs():
     assert half_width == pytest.approx(5.6428 / math.sqrt(3), rel=1e-4)  # t of two degrees of freedom, 98.5 %
     alike = sequential_interval([1.0, 3.0, 2.0], [11.0, 13.0, 12.0])
     assert alike == (-10.0, pytest.approx(3.2978 * math.sqrt(2 / 3), rel=1e-4))  # of four
+
+
+def test_the_scatter_of_two_readings_is_that_of_all_runs():
+    assert pooled_half_width([1.0, 3.0]) == pytest.approx(12.7062, rel=1e-4)
+    assert pooled_half_width([1.0, 3.0], [11.0, 13.0]) == pytest.approx(4.3027, rel=1e-4)
+    assert pooled_half_width([1.0, 3.0], [12.0]) == pytest.approx(12.7062, rel=1e-4)
+    assert pooled_half_width([1.0], [2.0], []) == math.inf
+    choice = pair_of([200, 210], [100, 98]).recommendation(TOLERANCE, Limits(None, 2**33), baseline_may_win=True)
+    assert 0.05 < choice.spread < 0.1
 
 
 def test_single_readings_have_no_interval_and_equal_ones_a_narrow_one():
