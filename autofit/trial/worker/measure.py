@@ -247,7 +247,8 @@ def _input_rate(bench: _Bench) -> Rate:
     workers = data.applied.worker_count(os.cpu_count() or 1)
     warm_up = workers + 1  # the first batches of all workers arrive at the same time
     batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
-    steps = max(workers, _FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))
+    steps = max(_FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))
+    steps = workers * math.ceil(steps / workers)  # whole rounds: the workers' batches arrive together
     ends = steps if data.ends_by_itself else None
     clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
     bench.call.run(
