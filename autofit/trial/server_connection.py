@@ -92,7 +92,7 @@ class ServerConnection:
         message = self._first_message()
         self.is_ready = "ready" in message
         if not self.is_ready:
-            problem = message.get("failed") or read_log(self._folder.path / SERVER_LOG) or self._silence()
+            problem = message.get("failed") or f"{self._silence()}\n\n{read_log(self._folder.path / SERVER_LOG)}"
             raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
 
     def _first_message(self) -> dict[str, Any]:
