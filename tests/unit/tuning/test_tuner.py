@@ -506,14 +506,6 @@ def test_a_batch_too_large_to_be_described_is_described_with_one(tmp_path):
     assert [spec.config.batch_size for spec in launcher.specs if spec.role == "describe"] == [4096, 1]
 
 
-def test_seconds_that_are_spent_end_the_search_but_not_the_confirmation(tmp_path):
-    launcher = FakeLauncher()
-    _, record = collect(tune, make_request(tmp_path, max_seconds=0.5, max_trials=50), launcher)
-    assert "seconds are spent" in record.stop_reason
-    assert len(record.trials) < 50
-    assert len([spec for spec in launcher.specs if spec.role == "confirm"]) <= 3
-
-
 def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(tmp_path):
     launcher = FakeLauncher({"describe": replace(DESCRIPTION, knobs={"batch_size": "batch_size"})})
     with pytest.raises(UsageError, match="the data does not take it"):
