@@ -9,9 +9,7 @@
     stop         when the expected gain is not worth a trial: less than half the tolerance, or than what the trial takes of
                  the training that it speeds up
 
-Expected improvement is that of the logarithm of the rate over the best rate so far (Jones, Schonlau and Welch, Efficient
-global optimization of expensive black-box functions, 1998). The constants were chosen on simulated searches; see
-tests/benchmarks/search.py.
+The constants were chosen on simulated searches; see tests/benchmarks/search.py.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from autofit.records.trial import AUTOTUNE, FitConfig, Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet
+from autofit.search.improvement import cheapest, expected_improvement
 from autofit.search.selection import distance
 from autofit.search.space import SearchSpace
 from autofit.search.surrogate.throughput import RatePrediction, ThroughputSurrogate
@@ -39,7 +38,6 @@ _STRIDE_FACTOR = 4  # from the first batch to the second: far enough for a line,
 _LEAST_STRIDE_FACTOR = 2  # a step up by less than this reveals less than a step down
 _SETTLED_TRIALS = 3  # the fewest before a search is settled
 _WORTHWHILE_SHARE = 0.5  # of the tolerance: the least expected gain that is worth a trial
-_TIE_RATIO = 0.1  # expected improvements within it are ties: the cheaper config is taken
 _DETOUR_RATIO = 1.3  # expected improvement of a goal out of reach, relative to the best candidate's, that is worth a step
 _LEAST_PROGRESS_OCTAVES = 0.5  # by which a step must be nearer to the goal than any finished trial
 _MISLEADING_ERROR = 0.15  # of a log rate: predictions that are off by more are no guide ...
@@ -192,8 +190,8 @@ class FrontierSearch:
         second = self._second_batch(ran, candidates) if self._warm_start is None else None
         if second is not None:
             probes = candidates & (arrays.batch == second)
-            return propose(_cheapest(improvement, probes, feasibility.share), Reason.PROBE)
-        chosen = _cheapest(improvement, candidates, feasibility.share)
+            return propose(cheapest(improvement, probes, feasibility.share), Reason.PROBE)
+        chosen = cheapest(improvement, candidates, feasibility.share)
         cost, worthwhile = self._cost(ran), _WORTHWHILE_SHARE * self._tolerance
         is_costly, worthwhile = cost > worthwhile, max(cost, worthwhile)
         expected = np.where(feasibility.expected, improvement, -np.inf)
@@ -211,8 +209,9 @@ class FrontierSearch:
 
     def _cost(self, ran: Sequence[Trial]) -> float:
         """What a trial takes of the expected training; an expected improvement of the log rate saves as much of it."""
-        seconds = statistics.fmean(trial.measurement.seconds for trial in ran)
-        return 0.0 if self._training_seconds is None else seconds / self._training_seconds
+        if self._training_seconds is None:
+            return 0.0
+        return statistics.fmean(trial.measurement.seconds for trial in ran) / self._training_seconds
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
         """For each config that ran, the estimated log rate (samples per second) and its standard deviation.
@@ -277,22 +276,6 @@ class FrontierSearch:
         nearest = min((float(distance[index[t.config]]) for t in ran if t.config in index), default=math.inf)
         step = int(np.argmin(np.where(candidates, distance, np.inf)))
         return step if distance[step] < nearest - _LEAST_PROGRESS_OCTAVES else None
-
-
-def expected_improvement(predicted: RatePrediction, best: float) -> Vector:
-    """Expected improvement of each config's log rate over `best`; falling short counts as 0."""
-    from scipy.special import ndtr  # a quarter of a second to load, which a stored result does not need
-
-    gain = predicted.mean - best
-    z = gain / np.maximum(predicted.deviation, 1e-9)
-    density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
-    return np.asarray(gain * ndtr(z) + predicted.deviation * density)
-
-
-def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
-    """Of the candidates that tie for the highest expected improvement, the cheapest with the least memory, in tenths."""
-    indices = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
-    return int(indices[np.argmin(np.round(10 * share[indices]))])
 
 
 def _readings(ran: Sequence[Trial]) -> _Readings:

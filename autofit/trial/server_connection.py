@@ -40,10 +40,10 @@ _PROGRAM = (
     f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
     "from autofit.trial.server import serve; serve(*sys.argv[1:])"
 )
-# When the driver dies, which ends the guard's input without a line, it ends a server that cannot do so by itself: one that
-# imports, or is stopped. A process with that number whose command does not name the folder is another one.
+# When the driver dies, which ends the guard's input, it ends a server that cannot do so by itself: one that imports, or is
+# stopped. A process with that number whose command does not name the folder is another one.
 _GUARD = """
-read -r line && exit
+read -r line
 sleep 1
 if grep -qsF "$2" "/proc/$1/cmdline" || ps -o args= -p "$1" | grep -qF "$2"; then kill -9 "$1"; fi
 rm -rf "$2"
@@ -168,7 +168,8 @@ class ServerConnection:
     def stop(self) -> None:
         """End the server and everything below it; the folder stays."""
         if self._guard is not None:
-            self._guard.communicate(b"\n")
+            self._guard.kill()
+            self._guard.communicate()
         with contextlib.suppress(OSError):  # it is gone
             self._socket.send(json.dumps({"stop": True}).encode())
         self._socket.close()

@@ -88,7 +88,7 @@ class Pair:
         if self.baseline == self.chosen.config:
             pairs = len(self.runs.get(self.baseline, ()))
             return self._recommend(self.chosen, Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, pairs))
-        is_faster = speedup.is_shown and (speedup.low or 0.0) > _least_gain(tolerance)
+        is_faster = (speedup.low or 0.0) > _least_gain(tolerance)
         kept = self._baseline_kept(limits) if baseline_may_win and not is_faster else None
         if kept is None:
             return self._recommend(self.chosen, speedup)

@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autofit.records.states import Outcome  # noqa: E402  # the repository is not installed everywhere
-from tests.faults.postgres import POSTGRES, Postgres  # noqa: E402
+from tests.faults.postgres import POSTGRES, Postgres  # noqa: E402  # nor is it on the path
 
 AUTOFIT = str(Path(sys.executable).parent / "autofit")
 CGROUPS = Path("/sys/fs/cgroup/memory")

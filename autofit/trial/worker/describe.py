@@ -40,7 +40,7 @@ from autofit.workload.workload import Workload
 
 _BATCHES_IN_STEP = 2  # the estimate of the step has the current and the prefetched batch in it
 _MUCH_SHARE = 0.1  # of a GPU's limit
-_PIECE_BYTES = 2**20  # half of the allocator's first region: pieces fill each region without a rest
+_PIECE_BYTES = 2**20  # half of the allocator's first region: whole pieces fill each region
 
 
 def describe(context: TrialContext, loaded: Workload) -> None:
@@ -143,7 +143,8 @@ def _open_validation(context: TrialContext, loaded: Workload) -> tuple[FitInput 
 
 def _pieces(size: int) -> list[int]:
     """What an allocator has counted, as tensors that it finds room for without counting more."""
-    return [_PIECE_BYTES] * max(0, round(size / _PIECE_BYTES))
+    whole, rest = divmod(max(0, size), _PIECE_BYTES)
+    return [_PIECE_BYTES] * whole + [rest] * (rest > 0)
 
 
 def _begin_peak() -> int:
