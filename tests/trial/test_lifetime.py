@@ -1,5 +1,6 @@
 """No process outlives its driver, however the driver ends."""
 
+import contextlib
 import functools
 import os
 import shutil
@@ -63,6 +64,12 @@ def driver(request):
             one.kill()
 
 
+def is_server(process):
+    with contextlib.suppress(psutil.Error):  # a short-lived child of the driver that has just ended
+        return "autofit.trial.server" in str(process.cmdline())
+    return False
+
+
 def alive(process):
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -94,9 +101,7 @@ def test_when_the_driver_is_killed_while_the_server_imports_everything_is_gone_t
     root = str(Path(__file__).resolve().parents[2])
     process = subprocess.Popen([sys.executable, "-c", DRIVER.format(root=root, launch="fork")], stdout=subprocess.DEVNULL)
     driver = psutil.Process(process.pid)
-    server = wait_for(
-        lambda: next((one for one in driver.children() if "autofit.trial.server" in str(one.cmdline())), None)
-    )
+    server = wait_for(lambda: next((one for one in driver.children() if is_server(one)), None))
     folder = next(arg for arg in server.cmdline() if "autofit-tune-" in arg)
     time.sleep(0.1 + seconds)
     below = driver.children(recursive=True)
@@ -108,7 +113,7 @@ def test_when_the_driver_is_killed_while_the_server_imports_everything_is_gone_t
 
 def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
     process, below = driver
-    server = next(one for one in below if one.ppid() == process.pid and "autofit.trial.server" in str(one.cmdline()))
+    server = next(one for one in below if one.ppid() == process.pid and is_server(one))
     trials = [one for one in below if one.ppid() == server.pid]
     folder = next(arg for arg in server.cmdline() if "autofit-" in arg)
     process.send_signal(signal.SIGSTOP)
@@ -121,7 +126,7 @@ def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
 
 def test_when_the_driver_is_killed_a_server_that_is_stopped_is_ended_with_all_below_it(driver):
     process, below = driver
-    server = next(one for one in below if one.ppid() == process.pid and "autofit.trial.server" in str(one.cmdline()))
+    server = next(one for one in below if one.ppid() == process.pid and is_server(one))
     folder = next(arg for arg in server.cmdline() if "autofit-" in arg)
     server.suspend()
     process.kill()
