@@ -204,7 +204,8 @@ class TrialSpec:
     ends early when its rate is clearly below `rate_to_beat`, and does not time alone again what is given: the step with
     `compute_samples_per_second`, the pipeline with `input_samples_per_second`. The optimizer accumulates gradients up to
     `effective_batch_size` samples. A confirming trial validates, if `validates`, in batches of `validation_batch_size`, of
-    the config's own size where that is None.
+    the config's own size where that is None. Where the input is the slower, one that need not read the memory again, as
+    `memory_is_read`, does not wait until the queue is full.
     """
 
     role: Role
@@ -221,3 +222,4 @@ class TrialSpec:
     effective_batch_size: int | None = None
     validates: bool = True
     validation_batch_size: int | None = None
+    memory_is_read: bool = False

@@ -181,7 +181,7 @@ class FrontierSearch:
         self._predicted = _readings(ran), predicted.mean
         fitted = [index[t.config] for t in ran if t.config in index and t.fits(self._limits)]
         best = float(predicted.mean[fitted].max()) if fitted else float(predicted.mean.min())
-        improvement = expected_improvement(predicted, best)
+        improvement = expected_improvement(predicted.mean - best, predicted.deviation)
 
         def propose(chosen: int, reason: Reason) -> Decision:
             lead = float(predicted.mean[chosen]) - best

@@ -1,7 +1,7 @@
-"""Expected improvement of the rate, and the choice among configs that tie for it. Pure.
+"""Expected improvement, and the choice among configs that tie for it. Pure.
 
-It is that of the logarithm of the rate over the best rate so far (Jones, Schonlau and Welch, Efficient global optimization
-of expensive black-box functions, 1998).
+It is that of the logarithm of a rate (Jones, Schonlau and Welch, Efficient global optimization of expensive black-box
+functions, 1998).
 """
 
 from __future__ import annotations
@@ -11,19 +11,23 @@ import math
 import numpy as np
 
 from autofit.search.config_arrays import Mask, Vector
-from autofit.search.surrogate.throughput import RatePrediction
 
 _TIE_RATIO = 0.1  # expected improvements within it are ties: the cheaper config is taken
 
 
-def expected_improvement(predicted: RatePrediction, best: float) -> Vector:
-    """Expected improvement of each config's log rate over `best`; falling short counts as 0."""
+def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) -> Vector:
+    """Expected improvement by leads of which each is normal; one below `least` is not taken, and counts as 0.
+
+    Args:
+        lead: expected leads over the best, in log rate.
+        deviation: their standard deviations.
+        least: the smallest lead that is an improvement, in log rate.
+    """
     from scipy.special import ndtr  # a quarter of a second to load, which a stored result does not need
 
-    gain = predicted.mean - best
-    z = gain / np.maximum(predicted.deviation, 1e-9)
+    z = (lead - least) / np.maximum(deviation, 1e-9)
     density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
-    return np.asarray(gain * ndtr(z) + predicted.deviation * density)
+    return np.asarray(lead * ndtr(z) + deviation * density)
 
 
 def cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:

@@ -9,10 +9,14 @@ import numpy as np
 
 from autofit.records.result import RateEstimate
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
-from autofit.search.config_arrays import ConfigArrays
+from autofit.search.config_arrays import ConfigArrays, Vector
+from autofit.search.improvement import expected_improvement
 from autofit.search.space import cost, dominated_by
 
-_LEAST_CHANCE_DEVIATIONS = -0.67  # a chance to be faster of 25 %; below that another run is not worthwhile
+_WORTHWHILE_SHARE = (
+    0.35  # of the tolerance: the least gain by another run that is worth it (tests/benchmarks/search.py) ...
+)
+_LEAST_GAIN = 0.0015  # ... and where the tolerance is less: the gain in log rate
 _MOST_RIVALS = 2
 _LEAST_SURPRISE = 0.15  # log rate: smaller surprises are selection bias, the best of several noisy readings
 _SURPRISE_DEVIATIONS = 2.0  # of both readings' noise
@@ -82,7 +86,10 @@ def finalists(
     baseline: FitConfig,
     estimates: Mapping[FitConfig, tuple[float, float]],
 ) -> tuple[Trial, ...]:
-    """The choice, preceded by its rivals: configs that, within the noise, may be faster by more than the tolerance.
+    """The choice, preceded by its rivals: configs that another run of both may well show to be faster.
+
+    Worth another run is what is expected to gain by it: the lead that the estimates will have after it, if that is more
+    than the tolerance. How far a run moves them follows from its noise: what is noisy is not worth a single one.
 
     Args:
         trials: all trials.
@@ -95,15 +102,23 @@ def finalists(
     chosen = choose(trials, limits, tolerance, baseline, rates)
     if chosen is None or chosen.config not in estimates:
         return () if chosen is None else (chosen,)
-    mean, deviation = estimates[chosen.config]
-
-    def lead_deviations(trial: Trial) -> float:
-        own_mean, own_deviation = estimates[trial.config]
-        return (own_mean - mean - math.log1p(tolerance)) / math.hypot(own_deviation, deviation)
-
     others = {t.config: t for t in eligible(trials, limits) if t.config in estimates and t.config != chosen.config}
-    rivals = [t for t in others.values() if lead_deviations(t) > _LEAST_CHANCE_DEVIATIONS]
-    return (*sorted(rivals, key=lead_deviations, reverse=True)[:_MOST_RIVALS], chosen)
+    rivals = list(others.values())
+    gains = _gains_by_run(rivals, chosen, tolerance, estimates)
+    least = max(_WORTHWHILE_SHARE * tolerance, _LEAST_GAIN)
+    worthwhile = [int(index) for index in np.argsort(-gains, kind="stable") if gains[index] >= least]
+    return (*(rivals[index] for index in worthwhile[:_MOST_RIVALS]), chosen)
+
+
+def _gains_by_run(
+    rivals: Sequence[Trial], chosen: Trial, tolerance: float, estimates: Mapping[FitConfig, tuple[float, float]]
+) -> Vector:
+    """The gains in log rate to be expected from another run of each rival and of the choice."""
+    means, deviations = np.array([estimates[trial.config] for trial in (*rivals, chosen)]).T
+    variances, noises = np.square(deviations), np.square([trial.measurement.rate_noise for trial in (*rivals, chosen)])
+    variance, noise = variances[:-1] + variances[-1], noises[:-1] + noises[-1]
+    moved = variance / np.sqrt(variance + noise)
+    return expected_improvement(means[:-1] - means[-1], moved, math.log1p(tolerance))
 
 
 def overlooked(

@@ -48,11 +48,12 @@ class TrialRunner:
         return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
     def rerun(self, config: FitConfig, measured: Measurement, activity: Activity) -> Measurement:
-        """Measure a config of the search once more; its step and its pipeline alone are not timed again."""
+        """Measure a config of the search once more; what is known of it is not measured again."""
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),
             compute_samples_per_second=measured.compute_samples_per_second,
             input_samples_per_second=measured.input_samples_per_second,
+            memory_is_read=True,
         )
         return self._measured(spec, activity)
 
@@ -94,6 +95,7 @@ class TrialRunner:
             deadline_seconds=self.budget.confirming_deadline_seconds(measured),
             input_bound=input_rate < INPUT_BOUND_RATIO * compute_rate,
             validates=validates,
+            memory_is_read=not validates,
             validation_batch_size=validation_batch_size,
         )
         return self._measured(spec, activity)

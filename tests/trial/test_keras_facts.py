@@ -49,6 +49,39 @@ except tf.errors.ResourceExhaustedError:
     print("exhausted")
 """
 
+OPTIMIZER = """
+import keras
+import numpy as np
+from autofit.trial.worker.keras_versions import build_optimizer
+
+class Own(keras.Model):
+    def train_step(self, data):
+        return {"loss": keras.ops.mean(self(data[0]))}
+
+class Lazy(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.dense(x)
+
+def functional(cls=keras.Model):
+    inputs = keras.Input((2,))
+    return cls(inputs, keras.layers.Dense(1)(inputs))
+
+def after_fit(model):
+    model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+    return sorted(tuple(v.shape) for v in model.optimizer.variables)
+
+for make in (functional, lambda: functional(Own), Lazy):
+    plain, built = make(), make()
+    for model in (plain, built):
+        model.compile("adam", "mse", metrics=["mae"])
+    build_optimizer(built)
+    print(built.optimizer.built, after_fit(plain) == after_fit(built))
+"""
+
 
 def run(program, **environment):
     done = subprocess.run(
@@ -75,3 +108,7 @@ def test_the_cpus_allocator_can_be_capped_and_counts(onednn):
 
     counted, exhausted, *_ = run(ALLOCATOR, **os.environ, TF_ENABLE_ONEDNN_OPTS=onednn)
     assert (counted, exhausted) == ("True", "exhausted")
+
+
+def test_an_optimizer_is_built_before_a_step_of_keras_and_no_other_and_has_the_variables_that_fit_makes():
+    assert run(OPTIMIZER)[:3] == ["True True", "False True", "False True"]

@@ -68,6 +68,16 @@ def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known
     assert measurement.samples_per_second == pytest.approx(16 / SLOW, rel=0.25)
 
 
+def test_a_slow_queue_is_not_filled_again_for_a_memory_that_is_read_and_gives_the_same_rate(slow):
+    spec = TrialSpec(Role.CONFIRM, FitConfig(16, 3, 4, False), Limits(None, 2**33), 60, 1.5, validates=False)
+    phases, measurement = drain(slow.run(spec))
+    again_phases, again = drain(slow.run(replace(spec, memory_is_read=True)))
+    assert "filling the queue" in phases
+    assert "filling the queue" not in again_phases
+    assert measurement.samples_per_second == pytest.approx(16 * 3 / SLOW, rel=0.25)
+    assert again.samples_per_second == pytest.approx(16 * 3 / SLOW, rel=0.25)
+
+
 def test_the_batches_of_a_full_queue_are_held_in_host_memory(start, play):
     launcher = start(launch="fork")
     batch = 1000 * 4 * w.PIXELS * w.PIXELS * 3

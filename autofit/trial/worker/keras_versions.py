@@ -43,6 +43,20 @@ def is_compiled(model: Any) -> bool:
     return bool(model.compiled if hasattr(model, "compiled") else model._is_compiled)
 
 
+def build_optimizer(model: Any) -> None:
+    """Build the optimizer's variables before the first step, where that step is Keras 3's own and would build them so.
+
+    A step that makes variables is traced twice. A step of the user's may not use this optimizer; the strategy of a model
+    that is distributed builds it.
+    """
+    flavour, optimizer = keras_of(model), model.optimizer
+    if flavour.__name__ != "keras" or not model.built or optimizer is None or distribution_of(model) is not None:
+        return
+    is_own = "train_step" not in vars(model) and type(model).train_step is flavour.Model.train_step
+    if is_own and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+
+
 def steps_per_execution(model: Any) -> int:
     """The number of batches that one call of the train function trains on."""
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)

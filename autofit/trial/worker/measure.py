@@ -24,7 +24,7 @@ from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import idle_model, keras_of, steps_per_execution
+from autofit.trial.worker.keras_versions import build_optimizer, idle_model, keras_of, steps_per_execution
 from autofit.trial.worker.repeated import repeated
 from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, wait_until_full
 from autofit.workload import fit_options
@@ -61,6 +61,7 @@ class _Bench:
     def of(cls, context: TrialContext, loaded: Workload) -> _Bench:
         """Build the model and open the data, that for validation, too, whose memory the user's run holds."""
         model, data = build_model(context, loaded), open_training(context, loaded)
+        build_optimizer(model)
         return cls(context, model, data, open_validation(context, loaded), FitCall(loaded, keras_of(model)))
 
     @property
@@ -193,7 +194,8 @@ def _fit_clock(
 ) -> StepClock:
     """Make a clock for the end-to-end run, which stalls until the queue is full.
 
-    With `drain`, the batches that the full queue held are not counted: the pipeline may not keep up with the steps.
+    With `drain`, the batches that the full queue held are not counted: the pipeline may not keep up with the steps. Then
+    the queue is filled for the sake of the memory alone.
     """
     context, data, execution = bench.context, bench.data, steps_per_execution(bench.model)
     counts = data.batches_made() is not None
@@ -217,7 +219,7 @@ def _fit_clock(
         warm_up=warm_up,
         warm_up_seconds=_warm_up_seconds(context),
         prefilled=math.ceil(queue / execution) if drain else 0,
-        stall=stall if queue else None,
+        stall=None if not queue or (drain and context.spec.memory_is_read) else stall,
         enough_spread=enough_spread,
         to_beat=to_beat,
     )
