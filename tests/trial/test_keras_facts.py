@@ -77,7 +77,7 @@ def after_fit(model):
 for make in (functional, lambda: functional(Own), Lazy):
     plain, built = make(), make()
     for model in (plain, built):
-        model.compile("adam", "mse", metrics=["mae"])
+        model.compile("adam", "mse")
     build_optimizer(built)
     print(built.optimizer.built, after_fit(plain) == after_fit(built))
 """

@@ -248,7 +248,8 @@ def _input_rate(bench: _Bench) -> Rate:
     data = bench.data
     workers = data.applied.worker_count(os.cpu_count() or 1)
     warm_up = workers + 1  # the first batches of all workers arrive at the same time
-    batch_seconds = max(data.batch_seconds / min(workers, os.cpu_count() or 1), _PASSING_SECONDS)
+    speedup = math.sqrt(min(workers, os.cpu_count() or 1))  # between none, of threads that share a lock, and all
+    batch_seconds = max(data.batch_seconds / speedup, _PASSING_SECONDS)
     steps = max(_FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))
     steps = workers * math.ceil(steps / workers)  # whole rounds: the workers' batches arrive together
     ends = steps if data.ends_by_itself else None
