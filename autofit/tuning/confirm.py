@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -207,13 +208,15 @@ class Confirmation:
     def _against_rival(self, confirmed: Recommendation) -> Recommendation:
         """Confirm a config whose rate in the search is far above the confirmed one, if a second run repeats it.
 
+        Where the baseline, too, is slower than in the search, so is the machine: that much of the difference is no news.
         Returns the one that is shown to be faster than the baseline; where both are, or neither, the one nearer to it
         within the tolerance of the faster.
         """
         trials, rate = self._study.trials(), confirmed.samples_per_second
         noise = (confirmed.spread or 0.0) / 2
         compared = {confirmed.config, *(run.config for run in self.runs if run.stage in (Stage.CHOSEN, Stage.BASELINE))}
-        rival = selection.overlooked(trials, self._limits, compared, rate, noise)
+        slowdown = self._slowdown()
+        rival = selection.overlooked(trials, self._limits, compared, slowdown * rate, noise)
         if rival is None or not self._runner.budget.allows_reruns((rival,), trials, self._baseline):
             return confirmed
         self._runner.emit(
@@ -224,7 +227,7 @@ class Confirmation:
             return confirmed
         known = self._estimates.get(rival.config, RateEstimate(_rate(rival.measurement), rival.measurement.rate_noise))
         self._reruns[rival.config] = selection.updated(known, rerun)
-        repeated = math.sqrt(_rate(rerun) * _rate(rival.measurement)) > (1 + self._tolerance) * rate
+        repeated = math.sqrt(_rate(rerun) * _rate(rival.measurement) / slowdown) > (1 + self._tolerance) * rate
         second = self._against_baseline(rival) if repeated else None
         if second is None or second.config == confirmed.config:
             return confirmed
@@ -232,6 +235,13 @@ class Confirmation:
             return confirmed if confirmed.speedup.is_shown else second
         rates = {choice.config: choice.samples_per_second for choice in (confirmed, second)}
         return second if selection.nearest(rates, self._tolerance, self._baseline) == second.config else confirmed
+
+    def _slowdown(self) -> float:
+        """How many times as fast the baseline was in the search as in its confirming runs; 1 if it is not known."""
+        searched = [trial for trial in self._study.trials() if trial.config == self._baseline]
+        confirmed = [run for run in self.runs if run.stage is Stage.BASELINE]
+        rates = [[rate for trial in ran if (rate := _rate(trial.measurement))] for ran in (searched, confirmed)]
+        return statistics.median(rates[0]) / statistics.median(rates[1]) if all(rates) else 1.0
 
     def _run(
         self, stage: Stage, config: FitConfig, validation_batch_size: int | None, measure: Callable[[], Measurement]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from autofit.errors import UsageError
 
 _FLAVOURS = ("keras", "tf_keras")
+_OF_A_STEP = ("train_step", "compute_loss", "compute_metrics")  # methods
 
 
 def keras_of(model: Any) -> Any:
@@ -43,18 +45,23 @@ def is_compiled(model: Any) -> bool:
     return bool(model.compiled if hasattr(model, "compiled") else model._is_compiled)
 
 
-def build_optimizer(model: Any) -> None:
-    """Build the optimizer's variables before the first step, where that step is Keras 3's own and would build them so.
+def build_variables(model: Any, batch: Any) -> None:
+    """Make the variables of the optimizer and the metrics before the first step, where that would make the same.
 
-    A step that makes variables is traced twice. A step of the user's may not use this optimizer; the strategy of a model
-    that is distributed builds it.
+    A step that makes variables is traced twice, for most of the time until it runs. What is the user's own in it may use
+    other variables, or none; the strategy of a model that is distributed makes them.
+
+    Args:
+        model: compiled.
+        batch: (x, y) or (x, y, sample_weight).
     """
-    flavour, optimizer = keras_of(model), model.optimizer
-    if flavour.__name__ != "keras" or not model.built or optimizer is None or distribution_of(model) is not None:
+    flavour = keras_of(model)
+    if flavour.__name__ != "keras" or not model.built or distribution_of(model) is not None:
         return
-    is_own = "train_step" not in vars(model) and type(model).train_step is flavour.Model.train_step
-    if is_own and not optimizer.built:
-        optimizer.build(model.trainable_variables)
+    if any(name in vars(model) or getattr(type(model), name) is not getattr(flavour.Model, name) for name in _OF_A_STEP):
+        return
+    with contextlib.suppress(Exception):  # the step makes what is missing, and meets the same error
+        model._symbolic_build(data_batch=batch)
 
 
 def steps_per_execution(model: Any) -> int:

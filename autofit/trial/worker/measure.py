@@ -24,7 +24,7 @@ from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import build_optimizer, idle_model, keras_of, steps_per_execution
+from autofit.trial.worker.keras_versions import build_variables, idle_model, keras_of, steps_per_execution
 from autofit.trial.worker.repeated import repeated
 from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, wait_until_full
 from autofit.workload import fit_options
@@ -61,7 +61,7 @@ class _Bench:
     def of(cls, context: TrialContext, loaded: Workload) -> _Bench:
         """Build the model and open the data, that for validation, too, whose memory the user's run holds."""
         model, data = build_model(context, loaded), open_training(context, loaded)
-        build_optimizer(model)
+        build_variables(model, data.batch())
         return cls(context, model, data, open_validation(context, loaded), FitCall(loaded, keras_of(model)))
 
     @property

@@ -278,12 +278,13 @@ def test_the_seconds_of_a_confirming_run_follow_what_ran():
         return Trial(FitConfig(batch), measured, stage=stage)
 
     searched = [trial(32, 6.0), trial(256, 9.0, step=0.5)]
-    assert budget.confirming_seconds(FitConfig(32), searched) == pytest.approx(1.1 * 7.0)
-    assert budget.confirming_seconds(FitConfig(200), searched) == pytest.approx(1.1 * (10.0 + 8 * 0.5))
+    longer = budget.CONFIRM_SECONDS - budget.SEARCH_SECONDS
+    assert budget.confirming_seconds(FitConfig(32), searched) == pytest.approx(1.1 * (6.0 + longer))
+    assert budget.confirming_seconds(FitConfig(200), searched) == pytest.approx(1.1 * (9.0 + longer + 8 * 0.5))
     confirmed = [*searched, trial(256, 14.0, Stage.CHOSEN), trial(256, 13.0, Stage.CHOSEN)]
     assert budget.confirming_seconds(FitConfig(256), confirmed) == 14.0
     assert budget.confirming_seconds(FitConfig(32), []) == 0.0
-    assert budget.confirming_seconds(FitConfig(512), searched) == pytest.approx(1.1 * (10.0 + (16 + 10) * 0.5))
+    assert budget.confirming_seconds(FitConfig(512), searched) == pytest.approx(1.1 * (9.0 + longer + (16 + 10) * 0.5))
 
 
 def test_a_single_trial_or_second_is_not_said_as_many(tmp_path):

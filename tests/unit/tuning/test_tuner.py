@@ -757,6 +757,24 @@ def test_a_choice_that_disappoints_gives_way_to_what_read_far_more(tmp_path):
     assert [run.config for run in second.runs if run.stage == "chosen"][-1] == second.config
 
 
+class Slowing(FakeLauncher):
+    """A machine on which everything that confirms runs at two thirds of its speed."""
+
+    def run(self, spec):
+        measured = yield from super().run(spec)
+        if spec.role == "confirm":
+            return replace(measured, samples_per_second=measured.samples_per_second / 1.5)
+        return measured
+
+
+def test_a_machine_that_slows_down_after_the_search_casts_no_doubt_on_the_choice(tmp_path):
+    request = make_request(tmp_path, baseline={"batch_size": 8}, max_trials=12)
+    events, record = collect(tune, request, Slowing())
+    assert record.speedup.is_shown
+    assert not any("far below" in event.text for event in events if isinstance(event, Notice))
+    assert len({run.config for run in record.runs if run.stage == "chosen"}) == 1
+
+
 def test_a_confirmed_rate_that_noise_explains_is_left_alone():
     def trial(batch, rate, spread):
         ok = FakeLauncher().measure(TrialSpec(Role.MEASURE, FitConfig(batch, 1, 10, False), LOOSE, 9.0))
