@@ -18,8 +18,8 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.tuning.settings import TuneSettings
 
-SEARCH_SECONDS = 1.0
-"""Most seconds for which a trial of the search is timed; twice the noise of its readings costs the search nothing."""
+SEARCH_SECONDS = 1.5
+"""Most seconds for which a trial of the search is timed."""
 
 CONFIRM_SECONDS = 2.5
 """Seconds for which a confirming run is timed."""
