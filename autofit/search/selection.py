@@ -14,9 +14,9 @@ from autofit.search.improvement import expected_improvement
 from autofit.search.space import cost, dominated_by
 
 _WORTHWHILE_SHARE = (
-    0.35  # of the tolerance: the least gain by another run that is worth it (tests/benchmarks/search.py) ...
+    0.25  # of the tolerance: the least gain in log rate that is worth another run (tests/benchmarks/search.py)
 )
-_LEAST_GAIN = 0.0015  # ... and where the tolerance is less: the gain in log rate
+_LEAST_GAIN = 0.001  # that is worth it where the tolerance is less
 _MOST_RIVALS = 2
 _LEAST_SURPRISE = 0.15  # log rate: smaller surprises are selection bias, the best of several noisy readings
 _SURPRISE_DEVIATIONS = 2.0  # of both readings' noise
