@@ -13,9 +13,7 @@ from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.improvement import expected_improvement
 from autofit.search.space import cost, dominated_by
 
-_WORTHWHILE_SHARE = (
-    0.25  # of the tolerance: the least gain in log rate that is worth another run (tests/benchmarks/search.py)
-)
+_WORTHWHILE_SHARE = 0.25  # of the tolerance: the least gain in log rate that is worth another run (simulated searches)
 _LEAST_GAIN = 0.001  # that is worth it where the tolerance is less
 _MOST_RIVALS = 2
 _LEAST_SURPRISE = 0.15  # log rate: smaller surprises are selection bias, the best of several noisy readings

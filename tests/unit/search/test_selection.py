@@ -101,7 +101,7 @@ def test_finalists_are_those_that_noise_leaves_open():
     assert [t.config.batch_size for t in finalists(trials, LIMITS, 0.02, FitConfig(16), sure)] == [16]
     last = [t.config.batch_size for t in finalists(trials, LIMITS, 0.02, FitConfig(16), unsure)]
     assert last == [128, 32, 16]
-    noisy = [replace(t, measurement=replace(t.measurement, spread=0.3)) for t in trials]
+    noisy = [replace(t, measurement=replace(t.measurement, spread=0.6)) for t in trials]
     assert len(finalists(noisy, LIMITS, 0.02, FitConfig(16), unsure)) == 1  # one more run would show nothing
     assert finalists([], LIMITS, 0.02, BASELINE, {}) == ()
 
