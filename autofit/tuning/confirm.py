@@ -215,8 +215,7 @@ class Confirmation:
         trials, rate = self._study.trials(), confirmed.samples_per_second
         noise = (confirmed.spread or 0.0) / 2
         compared = {confirmed.config, *(run.config for run in self.runs if run.stage in (Stage.CHOSEN, Stage.BASELINE))}
-        slowdown = self._slowdown()
-        rival = selection.overlooked(trials, self._limits, compared, slowdown * rate, noise)
+        rival = selection.overlooked(trials, self._limits, compared, self._slowdown() * rate, noise)
         if rival is None or not self._runner.budget.allows_reruns((rival,), trials, self._baseline):
             return confirmed
         self._runner.emit(
@@ -227,8 +226,8 @@ class Confirmation:
             return confirmed
         known = self._estimates.get(rival.config, RateEstimate(_rate(rival.measurement), rival.measurement.rate_noise))
         self._reruns[rival.config] = selection.updated(known, rerun)
-        repeated = math.sqrt(_rate(rerun) * _rate(rival.measurement) / slowdown) > (1 + self._tolerance) * rate
-        second = self._against_baseline(rival) if repeated else None
+        least = max(math.log1p(self._tolerance), math.hypot(noise, rerun.rate_noise))  # the first reading was selected
+        second = self._against_baseline(rival) if math.log(_rate(rerun) / rate) > least else None
         if second is None or second.config == confirmed.config:
             return confirmed
         if confirmed.speedup.is_shown is not second.speedup.is_shown:
