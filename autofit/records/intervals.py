@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from scipy.special import stdtrit
 
 _UPPER_QUANTILE = 0.975  # of a two-sided 95 % interval
-_LOOK_QUANTILE = (
-    0.985  # of two-sided 97 % intervals: up to four looks at them err in at most 5 % of cases together (simulated)
-)
+_LOOK_QUANTILE = 0.985  # of 97 % intervals: up to four looks at them err in at most 5 % of cases (simulated)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
