@@ -117,7 +117,9 @@ class Watcher:
         now = time.monotonic()
         if now >= self._tree_due:
             with contextlib.suppress(psutil.NoSuchProcess):
-                self._tree = [self._root, *self._root.children(recursive=True)]
+                tree = [self._root, *self._root.children(recursive=True)]
+                if not has_ended(self._root.pid):  # what was below one that has ended is no longer listed
+                    self._tree = tree
             self._tree_due = now + _TREE_SECONDS
             self.pause_seconds = self.pauses.read(self._tree, now)
             self._timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
