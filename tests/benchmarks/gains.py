@@ -3,9 +3,9 @@
     python tests/benchmarks/gains.py           print the frozen figures
     python tests/benchmarks/gains.py --run     time the choices in phases.json (eight minutes) and freeze gains.json
 
-Method. For each job, the config that its last tune chose and the baseline train in turn, four times each, in processes that
-import Keras and the job, and nothing of autofit. A callback notes the time at which each step ends, for five seconds after
-the first two; counted are the samples of all steps but the first five of each epoch, over their time. An epoch of the
+Method. For each job, the config that its last tune chose and the baseline train in turn, three times each, in processes
+that import Keras and the job, and nothing of autofit. A callback notes the time at which each step ends, for five seconds
+after the first two; counted are the samples of all steps but the first five of each epoch, over their time. An epoch of the
 photographs, half a second, is repeated to a long one, as its ends would count more than the steps. The gain is the ratio of
 the geometric means, with Welch's 95 % interval.
 """
@@ -26,7 +26,7 @@ from phases import JOBS, job_of
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "gains.json"
-RUNS = 4
+RUNS = 3
 BASELINE = {"batch_size": 32, "workers": 1, "max_queue_size": 10, "use_multiprocessing": False}
 WARM_UP_SECONDS, SECONDS, LEFT_OUT = 2.0, 5.0, 5
 

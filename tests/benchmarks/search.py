@@ -194,7 +194,7 @@ def draw(rows, path):
         axes.minorticks_off()
         axes.grid(alpha=0.3)
     left.set_ylabel("rate below the best")
-    left.legend()
+    left.legend(loc="lower left", fontsize="small")
     plt.tight_layout()
     plt.savefig(path, dpi=110)
 
