@@ -3,16 +3,15 @@
     python tests/benchmarks/gains.py           print the frozen figures
     python tests/benchmarks/gains.py --run     time the choices in phases.json (eight minutes) and freeze gains.json
 
-Method. For each job, the config that its last tune chose and the baseline train in turn, three times each, in processes
-that import Keras and the job, and nothing of autofit. A callback notes the time at which each step ends, for five seconds
-after the first two; counted are the samples of all steps but the first five of each epoch, over their time. An epoch of the
-photographs, half a second, is repeated to a long one, as its ends would count more than the steps. The gain is the ratio of
-the geometric means, with Welch's 95 % interval.
+Method. For each job, the config that its last tune chose and the baseline train in turn, three times each, in processes of
+their own that call Keras's `fit` and nothing of autofit's trials. A callback notes the time at which each step ends, for
+five seconds after the first two; counted are the samples of all steps but the first five of each epoch, over their time. An
+epoch of the photographs, half a second, is repeated to a long one, as its ends would count more than the steps. The gain is
+the ratio of the geometric means, with Welch's 95 % interval.
 """
 
 import argparse
 import ast
-import importlib.util
 import json
 import math
 import os
@@ -24,6 +23,8 @@ import time
 from phases import FROZEN as TUNES
 from phases import JOBS, job_of
 
+from autofit.workload.reference import Reference
+
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "gains.json"
 RUNS = 3
@@ -33,12 +34,7 @@ WARM_UP_SECONDS, SECONDS, LEFT_OUT = 2.0, 5.0, 5
 
 def loaded(reference):
     """The function that FILE.py:NAME names."""
-    file, name = reference.split(":")
-    spec = importlib.util.spec_from_file_location(pathlib.Path(file).stem, file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return getattr(module, name)
+    return Reference(reference, str(HERE)).resolve()
 
 
 def train(name, config):

@@ -155,6 +155,11 @@ def print_by_case(rows):
         print(f"  {case:18} {kind:13} {regret:6.1%} {ooms:5.2f} {trials:5.1f}")
 
 
+def on_curve(rows):
+    """The peers on the curve that have run: a quick run leaves out GP."""
+    return [name for name in ON_CURVE if any(row[0] == name for row in rows)]
+
+
 def regrets_after(rows, name, seconds):
     """The regret of each held-back search of one peer after so many seconds."""
     searches = {}
@@ -169,7 +174,7 @@ def print_curve(rows):
     """Regret against seconds."""
     print("\n\n5. Regret after so many seconds of trials, median and 90th percentile")
     print(f"{'':20}" + "".join(f"{seconds:>12} s" for seconds in CURVE_SECONDS))
-    for name in ON_CURVE:
+    for name in on_curve(rows):
         cells = [np.percentile(regrets_after(rows, name, seconds), (50, 90)) for seconds in CURVE_SECONDS]
         print(f"{name:20}" + "".join(f"{100 * median:6.1f} {100 * high:4.0f} %" for median, high in cells))
 
@@ -183,7 +188,7 @@ def draw(rows, path):
 
     _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
     times = np.geomspace(10, 2000, 200)
-    for name in ON_CURVE:
+    for name in on_curve(rows):
         regrets = np.array([regrets_after(rows, name, seconds) for seconds in times])
         for axes, quantile in ((left, 50), (right, 90)):
             axes.plot(times, 100 * np.percentile(regrets, quantile, axis=1), label=name, lw=3 if name == "autofit" else 1.5)
@@ -285,8 +290,9 @@ def main():
     wanted = [t for t in tasks(SURFACES // share, SURFACES // share) if t[0] not in kept]
     machine = detect()
     versions = f"Python {platform.python_version()}, Optuna {optuna.__version__}"
+    earlier = f"; of an earlier run: {', '.join(kept)}" if kept and arguments.run else ""
     frozen = {
-        "machine": f"{machine.processor}, {machine.cores} cores, {versions}",
+        "machine": f"{machine.processor}, {machine.cores} cores, {versions}{earlier}",
         "driver_milliseconds": driver_milliseconds(),
     }
     with ProcessPoolExecutor(arguments.processes) as pool:
