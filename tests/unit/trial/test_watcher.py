@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -152,3 +153,22 @@ def test_a_pause_is_a_hang_where_nothing_is_retried(monkeypatch, phase, pause, s
     monkeypatch.setattr(watcher.pauses, "read", lambda tree, now: pause)
     watcher.enter(phase)
     assert watcher.poll() is reason
+
+
+def test_what_was_below_a_server_that_was_killed_is_still_known_and_ended():
+    root = subprocess.Popen(["sh", "-c", "sleep 60 & wait"])
+    try:
+        watcher = Watcher(root.pid, 2**40, 60.0)
+        deadline = time.monotonic() + 5
+        while not (below := psutil.Process(root.pid).children()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        watcher.poll()
+        root.kill()
+        time.sleep(0.3)  # until the tree is listed again
+        watcher.poll()
+        watcher.end_known()
+        psutil.wait_procs(below, timeout=2)
+        assert below
+        assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in below)
+    finally:
+        root.wait()
