@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     """
     request = build_request(workload, settings)
     findings = {"model": request.usage.model}
-    for key, knobs in bind_all(workload, _resolved).items():
+    for key, knobs in bind_all(workload, functools.partial(_resolved, workload.backend)).items():
         taken = ", ".join(knobs) or "none of the knobs (which leaves the batch size of arrays, and nothing of other data)"
         findings[key] = f"{getattr(request.usage, key)} takes {taken}"
         unknown = [knob for knob in settings.space.values() if knob not in knobs and knobs]
@@ -58,13 +59,14 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """Silence stderr and hide the GPUs while user modules are imported."""
+def _silenced(backend: str | None) -> Iterator[None]:
+    """Silence stderr, hide the GPUs and select the backend of Keras while user modules are imported."""
+    temporary = {**_QUIET_ENVIRONMENT, **({"KERAS_BACKEND": backend} if backend else {})}
     sys.stderr.flush()
-    stderr, environment = os.dup(2), {name: os.environ.get(name) for name in _QUIET_ENVIRONMENT}
+    stderr, environment = os.dup(2), {name: os.environ.get(name) for name in temporary}
     with open(os.devnull, "wb") as null:
         os.dup2(null.fileno(), 2)
-    os.environ.update(_QUIET_ENVIRONMENT)
+    os.environ.update(temporary)
     try:
         yield
     finally:
@@ -78,9 +80,9 @@ def _silenced() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _resolved(key: str, part: Any) -> Any:
+def _resolved(backend: str | None, key: str, part: Any) -> Any:
     try:
-        with _silenced():
+        with _silenced(backend):
             return resolve_reference(key, part)
     except UsageError:
         raise

@@ -32,6 +32,7 @@ def estimate(
     fit_kwargs: Mapping[str, Any] | None = None,
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
+    backend: str | None = None,
     device: str = DEFAULTS.device,
     device_memory: str | int = DEFAULTS.device_memory,
     host_memory: str | int = DEFAULTS.host_memory,
@@ -52,6 +53,7 @@ def estimate(
         fit_kwargs: as for `tune`.
         dtype_policy: as for `tune`.
         jit_compile: as for `tune`.
+        backend: as for `tune`.
         device: as for `tune`.
         device_memory: as for `tune`.
         host_memory: as for `tune`.

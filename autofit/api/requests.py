@@ -56,14 +56,20 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
     machine, device = detected(settings)
     if device is not None:
         gpus.require_free(device)
-    identity, backend = fingerprint.identify(workload), backends.current()
+    identity, backend = fingerprint.identify(workload), backends.named(settings.backend)
     memory = settings.device_memory, settings.host_memory
+    limited = limits.resolve_limits(machine, device, *memory, backend.pool_bytes(device))
+    if device is None and limited.device_bytes is not None and not backend.limits_cpu:
+        raise UsageError(
+            f"Keras on {backend.name} cannot be limited on a CPU, where its memory is the host's; set host_memory instead",
+            key="device_memory",
+        )
     return TuneRequest(
         workload_fingerprint=identity.fingerprint,
         environment={**identity.versions, **backend.settings()},
         machine=machine,
         device=device,
-        limits=limits.resolve_limits(machine, device, *memory, backend.pool_bytes(device)),
+        limits=limited,
         limits_asked=(str(settings.device_memory), str(settings.host_memory)),
         settings=settings,
         fresh=fresh,

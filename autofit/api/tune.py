@@ -28,6 +28,7 @@ def tune(
     space: Mapping[str, Any] | None = None,
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
+    backend: str | None = None,
     device: str = DEFAULTS.device,
     device_memory: str | int = DEFAULTS.device_memory,
     host_memory: str | int = DEFAULTS.host_memory,
@@ -74,6 +75,8 @@ def tune(
             `EarlyStopping`, …) are not run in trials.
         dtype_policy: Keras's default dtype policy while the model is built, such as "mixed_float16"; None keeps it.
         jit_compile: whether XLA compiles the train step, overriding `compile`; None keeps the setting of `compile`.
+        backend: the backend of Keras that trains: "tensorflow", "jax" or "torch"; None for that of `KERAS_BACKEND` or of
+            Keras's file.
         space: values to try for each knob: a tuple (lowest, highest) or a list; defaults for the knobs left out. -1 in a
             list is `tf.data.AUTOTUNE`.
         device: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …

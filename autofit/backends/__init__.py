@@ -1,26 +1,49 @@
 """One folder per Keras backend: device limits, memory peaks, signs of OOM, memory estimates.
 
-`KERAS_BACKEND` selects the backend, as in Keras itself. TensorFlow is the only one so far.
+`KERAS_BACKEND`, or else Keras's file, selects the backend, as in Keras itself; a tune may name another one. Importing
+this package loads none of them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
+from autofit.backends.jax.backend import Jax
+from autofit.backends.keras_config import backend_name
 from autofit.backends.protocol import Backend
 from autofit.backends.tensorflow.backend import TensorFlow
+from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
+from autofit.records.distribution import install_command
 
-__all__ = ["Backend", "current"]
+__all__ = ["Backend", "current", "named"]
+
+_BACKENDS: dict[str, type[Backend]] = {"tensorflow": TensorFlow, "jax": Jax, "torch": Torch}
 
 
 def current() -> Backend:
     """Return the backend that Keras uses in this environment.
 
     Raises:
-        UsageError: autofit does not support it.
+        UsageError: autofit does not support it, or it is not installed.
     """
-    name = os.environ.get("KERAS_BACKEND", "tensorflow")
-    if name != "tensorflow":
-        raise UsageError(f"KERAS_BACKEND={name} is not supported yet; set KERAS_BACKEND=tensorflow")
-    return TensorFlow()
+    return named(backend_name(os.environ))
+
+
+def named(name: str | None) -> Backend:
+    """Return a backend by its name; that of the environment if None.
+
+    Raises:
+        UsageError: autofit does not support it, or it is not installed.
+    """
+    if name is None:
+        return current()
+    if name not in _BACKENDS:
+        raise UsageError(
+            f"{name!r} is not a backend that autofit supports: {', '.join(_BACKENDS)}. Set KERAS_BACKEND to one of them",
+            key="backend",
+        )
+    if importlib.util.find_spec(name) is None:
+        raise UsageError(f"{name} is not installed here: {install_command(name)}", key="backend")
+    return _BACKENDS[name]()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,6 +46,12 @@ class Backend(Protocol):
     outside_pool: re.Pattern[str]
     """Matches an error of a library that found no memory beside the pool, and a log line of a pool that got less than its
     limit: a smaller limit helps."""
+    limits_cpu: bool
+    """Whether the memory of steps on a CPU can be limited, and is counted; otherwise it is host memory like any other."""
+    steps_are_async: bool
+    """Whether Keras goes on before a step is over, unless a callback looks at each batch."""
+    uses_tfdata: bool
+    """Whether Keras turns every input into a `tf.data.Dataset`."""
 
     def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
         """Return the variables to set before the backend is imported, so that it uses this device (None: the CPU).
@@ -68,11 +74,26 @@ class Backend(Protocol):
     def has_started(self) -> bool:
         """Return whether an operation has run: before, reading memory would keep the user from configuring the backend."""
 
+    def start(self) -> None:
+        """Run an operation, so that a process has the threads that it has while it trains."""
+
     def peak_bytes(self, device: Device | None) -> int | None:
         """Return the peak of device memory since the start or `reset_peak`, bytes; None if the backend keeps no count."""
 
     def reset_peak(self, device: Device | None) -> None:
-        """Reset the peak to what is in use now; call it only where `peak_bytes` is not None."""
+        """Reset the peak to what is in use now, where the backend can; call it only where `peak_bytes` is not None."""
+
+    def retries(self, device: Device | None) -> int:
+        """Return how often the allocator gave back what it kept to find room: a step below the limit that is slow."""
+
+    def end_of(self, logs: Any) -> Callable[[], None] | None:
+        """Return what waits until the step that returned these logs just now is over; None where it is."""
+
+    def takes_turns(self, device: Device | None) -> bool:
+        """Return whether data without a queue is made only while no step runs."""
+
+    def process_problem(self, device: Device | None) -> str | None:
+        """Return why Keras's worker processes must not be tried, in a sentence; None where they may."""
 
     def estimator(
         self,

@@ -56,7 +56,8 @@ class Description:
     cannot make the data. `keras` is the module that the model is made with, keras or tf_keras. `shapes` is set where
     batches differ in shape: sizes are then those of the longest batch. `fixed_batch_size` is set where the workload takes
     batches of one size only, for the reason beside it. Arrays of `mapped_bytes` are read from files while training; `fit`
-    copies arrays to tensors of `tensor_bytes`, and needs `conversion_bytes` more meanwhile.
+    copies arrays to tensors of `tensor_bytes`, and needs `conversion_bytes` more meanwhile. With `takes_turns`, a
+    batch is made only while no step runs where there is no queue.
     """
 
     input_kind: str
@@ -86,4 +87,5 @@ class Description:
     mapped_bytes: Count = 0
     tensor_bytes: Count = 0
     conversion_bytes: Count = 0
+    takes_turns: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -155,10 +155,10 @@ class FrontierPoint:
 class Usage:
     """How the user's functions are written in code: import lines, and expressions for the model and the data.
 
-    `dtype_policy` and `jit_compile` apply to the model unless they are None. `data_form` and `validation_form` say whether
-    `data` and `validation` are a factory, called with these kwargs and the knobs that it takes; an object with the knobs as
-    attributes; or arrays. `fit_kwargs` are further arguments of `fit`. The expressions are arguments that code makes, such
-    as callbacks and values from the environment, with that code.
+    `dtype_policy` and `jit_compile` apply to the model unless they are None, `backend` to Keras. `data_form` and
+    `validation_form` say whether `data` and `validation` are a factory, called with these kwargs and the knobs that it
+    takes; an object with the knobs as attributes; or arrays. `fit_kwargs` are further arguments of `fit`. The
+    expressions are arguments that code makes, such as callbacks and values from the environment, with that code.
     """
 
     imports: tuple[str, ...] = ()
@@ -175,6 +175,7 @@ class Usage:
     fit_expressions: Mapping[str, str] = field(default_factory=dict)
     dtype_policy: str | None = None
     jit_compile: bool | None = None
+    backend: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

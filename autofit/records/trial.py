@@ -11,7 +11,7 @@ from autofit.records.conditions import Conditions
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.units import counted
 
-KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
+KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
 
 AUTOTUNE = -1
 """`tf.data.AUTOTUNE`: tf.data itself decides on the parallel calls or the prefetched batches, while it runs."""
@@ -35,12 +35,16 @@ _USUAL_RATE_NOISE = 0.04  # of a rate without an interval
 
 @dataclass(frozen=True)
 class FitConfig:
-    """One setting of the knobs; None for a knob that the workload's input does not take."""
+    """One setting of the knobs; None for a knob that the workload's input does not take.
+
+    `prefetch_factor` is that of a torch `DataLoader`, batches ahead for each worker process; it has no `max_queue_size`.
+    """
 
     batch_size: Positive | None = None
     workers: Knob | None = None
     max_queue_size: Knob | None = None
     use_multiprocessing: bool | None = None
+    prefetch_factor: Knob | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FitConfig:
@@ -70,7 +74,16 @@ class FitConfig:
         """Batches in a full queue; 0 without one."""
         if not self.has_queue:
             return 0
+        if self.prefetch_factor is not None:
+            return self.prefetch_factor * (self.workers or 0)
         return AUTOTUNE_BATCHES if self.max_queue_size == AUTOTUNE else self.max_queue_size or 0
+
+    @property
+    def queue_in_words(self) -> str | None:
+        """The batches of a full queue; None without one, or where its size is not known."""
+        if not self.has_queue or (self.max_queue_size is None and self.prefetch_factor is None):
+            return None
+        return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
 
     def worker_count(self, cores: int) -> int:
         """Workers beside the training thread; 1 without a queue. AUTOTUNE counts as a thread for each core."""
@@ -84,6 +97,8 @@ class FitConfig:
             parts.append("auto threads")
         elif self.workers is not None:
             parts.append(counted(self.workers, "process" if self.use_multiprocessing else "thread"))
+        if self.prefetch_factor is not None and self.has_queue:
+            parts.append(f"prefetch {self.prefetch_factor}")
         if self.max_queue_size is not None and self.has_queue:
             parts.append(f"queue {value_in_words(self.max_queue_size)}")
         return ", ".join(parts) or "no knobs"

@@ -27,7 +27,8 @@ def render(record: TuneRecord) -> str:
     validation_knobs = _validation_knobs(record)
     if _has_autotune(record.data_kwargs) or _has_autotune(validation_knobs):
         imports += [line for line in (_IMPORT_TENSORFLOW,) if line not in imports]
-    lines = [*imports, ""] if imports else []
+    lines = [*_choose_backend(usage.backend), *imports]
+    lines += [""] if lines else []
     if usage.dtype_policy:
         lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({usage.dtype_policy!r})")
     lines.append(f"model = {_model(record)}")
@@ -59,6 +60,11 @@ def render(record: TuneRecord) -> str:
     if description.input_kind == "generator" and "steps_per_epoch" not in record.fit_kwargs:
         lines.append("# an endless generator also needs steps_per_epoch")
     return "\n".join([*lines, _lines("model.fit", arguments)])
+
+
+def _choose_backend(backend: str | None) -> list[str]:
+    """Lines that make Keras use a backend; it looks once, when it is imported."""
+    return [] if backend is None else ["import os", f'os.environ["KERAS_BACKEND"] = "{backend}"']
 
 
 class _Autotune(int):

@@ -250,8 +250,14 @@ class FrontierSearch:
         return self._surrogate(ran, self._warm_start).predict(arrays)
 
     def _surrogate(self, ran: Sequence[Trial], warm_start: ThroughputSurrogate | None = None) -> ThroughputSurrogate:
-        size = self._description.sample_bytes
-        return ThroughputSurrogate(ran, cores=self._cores, sample_bytes=size, on_cpu=self._on_cpu, warm_start=warm_start)
+        return ThroughputSurrogate(
+            ran,
+            cores=self._cores,
+            sample_bytes=self._description.sample_bytes,
+            on_cpu=self._on_cpu,
+            takes_turns=self._description.takes_turns,
+            warm_start=warm_start,
+        )
 
     def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
         """The batch size of the second probe; None once two sizes have run.

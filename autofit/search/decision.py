@@ -96,9 +96,15 @@ def difference(config: FitConfig, other: FitConfig) -> str:
         ("batch_size", "batch", "smaller", "larger"),
         ("workers", "workers", "fewer", "more"),
         ("max_queue_size", "queue", "shorter", "longer"),
+        ("prefetch_factor", "prefetch", "less", "more"),
     ):
         own, its = getattr(config, knob), getattr(other, knob)
-        if own is None or its is None or own == its or (knob == "max_queue_size" and not config.has_queue):
+        if (
+            own is None
+            or its is None
+            or own == its
+            or (knob in ("max_queue_size", "prefetch_factor") and not config.has_queue)
+        ):
             continue
         if AUTOTUNE in (own, its):
             words.append(f"{name} {value_in_words(own)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ _LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger ones are tri
 _SLOW_SHARE = 0.5  # of a batch that did not end in time: above it, another one is not tried
 _MOST_WORKERS = 16
 _QUEUES = (2, 4, 10, 32)  # batches
+_PREFETCH_FACTORS = (2, 4, 8)  # batches for each worker process
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,13 @@ class SearchSpace:
     workers: tuple[int, ...] | None = None
     max_queue_size: tuple[int, ...] | None = None
     use_multiprocessing: tuple[bool, ...] | None = None
+    prefetch_factor: tuple[int, ...] | None = None
+    most_samples_ahead: int | None = None
+    """Samples that worker processes may have ready in /dev/shm; None for any number."""
 
     def knobs(self) -> dict[str, tuple[int, ...]]:
         """The knobs that are searched, with their values."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
 
     def __contains__(self, config: FitConfig) -> bool:
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
@@ -50,7 +54,8 @@ class SearchSpace:
             queue = default if default in numbers or not numbers else numbers[0]
         idle = [w for w in self.workers if not FitConfig(workers=w, use_multiprocessing=processes).has_queue]
         workers = idle[-1] if idle else config.workers
-        return FitConfig(config.batch_size, workers, queue, processes)
+        factor = self.prefetch_factor[0] if self.prefetch_factor else config.prefetch_factor
+        return FitConfig(config.batch_size, workers, queue, processes, factor)
 
     def configs(self) -> Iterator[FitConfig]:
         """Every point of the space once, in canonical form.
@@ -62,9 +67,15 @@ class SearchSpace:
         seen = set()
         for values in itertools.product(*knobs.values()):
             config = self.canonical(FitConfig.of(dict(zip(knobs, values, strict=True))))
-            if config in self and config not in seen and not self._has_idle_workers(config):
+            is_legal = config in self and not self._has_idle_workers(config) and self._has_room_ahead(config)
+            if is_legal and config not in seen:
                 seen.add(config)
                 yield config
+
+    def _has_room_ahead(self, config: FitConfig) -> bool:
+        if self.most_samples_ahead is None or config.prefetch_factor is None:
+            return True
+        return config.queue_batches * (config.batch_size or 1) <= self.most_samples_ahead
 
     def _has_idle_workers(self, config: FitConfig) -> bool:
         if not config.has_queue or config.max_queue_size in (None, AUTOTUNE) or self.workers is None:
@@ -109,7 +120,8 @@ def cost(config: FitConfig) -> tuple[float, ...]:
     """
     if not config.has_queue:
         return config.batch_size or 0, 0, 0, 0
-    workers, queue = (math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, config.max_queue_size))
+    queue_size = config.max_queue_size if config.prefetch_factor is None else config.queue_batches
+    workers, queue = (math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, queue_size))
     return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue
 
 
@@ -125,6 +137,7 @@ def build_space(
     min_updates: int = 1,
     autotunes: bool = False,
     on_gpu: bool = False,
+    has_processes: bool = False,
 ) -> SearchSpace:
     """Build the search space of a workload whose input takes `knobs`.
 
@@ -140,6 +153,8 @@ def build_space(
             baseline's batch size may leave fewer. Not used with `effective_batch_size`, which decides on the updates.
         autotunes: whether the data takes AUTOTUNE for workers and queue, as `tf.data` does: a value among the defaults.
         on_gpu: whether a GPU trains, which small models saturate only with large batches.
+        has_processes: whether the workers are always processes, as those of a torch DataLoader: one is another setting than
+            none.
 
     Raises:
         UsageError: a knob does not exist, the data does not take it, or its values are illegal or empty.
@@ -164,9 +179,10 @@ def build_space(
     workers = {1, *(2**k for k in range(1, 5)), cores}
     defaults: dict[str, Sequence[int]] = {
         "batch_size": batch_grid(1, largest),
-        "workers": sorted(w for w in workers if w <= max(2, min(_MOST_WORKERS, 2 * cores))),
+        "workers": [0] * has_processes + sorted(w for w in workers if w <= max(2, min(_MOST_WORKERS, 2 * cores))),
         "max_queue_size": _QUEUES,
         "use_multiprocessing": (False, True),
+        "prefetch_factor": _PREFETCH_FACTORS,
     }
     if autotunes:
         defaults |= {knob: (AUTOTUNE, *defaults[knob]) for knob in AUTOTUNED}

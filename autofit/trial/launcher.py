@@ -34,7 +34,6 @@ from autofit.workload.environment import hiding
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
-_POLL_SECONDS = 0.02  # a process tree that grows by 2 GB/s grows by 40 MB between two polls
 _SERVER_SECONDS = 5.0  # for the server to notice that a trial has been ended
 _ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is there: XLA may compile for minutes
 
@@ -73,7 +72,7 @@ class ProcessLauncher:
         if launch not in LAUNCH_MODES:
             raise UsageError(f"{launch!r} is not one of {', '.join(LAUNCH_MODES)}", key="launch")
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
-        self._device, self._backend, self._workload = device, backends.current(), workload
+        self._device, self._backend, self._workload = device, backends.named(workload.backend), workload
         self._cancelled = cancelled or threading.Event()
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()
@@ -226,7 +225,8 @@ class ProcessLauncher:
             if self._cancelled.is_set():
                 raise CancelledError("the tune was cancelled")
             phase = pipe.received.phase
-            if select.select([pipe.descriptor] if pipe.is_open else [], [], [], _POLL_SECONDS)[0]:
+            awaited = [server.descriptor, *([pipe.descriptor] if pipe.is_open else [])]
+            if pipe.descriptor in select.select(awaited, [], [], watcher.rest_seconds)[0]:
                 pipe.read()
                 if pipe.received.description is not None and not is_shortened:
                     watcher.shorten(_ESTIMATE_SECONDS)

@@ -112,6 +112,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     )
     readings = asdict(end.readings) if end.readings is not None and outcome is Outcome.OK else {}
     reported = end.readings or end.failure
+    fallbacks = readings.pop("allocator_fallbacks", 0) + len(backend.fallback_lines.findall(end.log))
     readings["device_peak_bytes"] = reported.device_peak_bytes if reported is not None else None
     host_peak_bytes = end.peak_host_bytes
     if outcome is Outcome.HOST_OOM:  # the reading that ended a process tree counts in any phase
@@ -123,7 +124,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         host_peak_bytes=host_peak_bytes or None,
         host_peak_bytes_by_phase={str(phase): size for phase, size in end.host_peak_bytes_by_phase.items()},
         driver_peak_bytes=end.driver_peak_bytes,
-        allocator_fallbacks=len(backend.fallback_lines.findall(end.log)),
+        allocator_fallbacks=fallbacks,
         started_at=end.started_at,
         phase_seconds={str(phase): seconds for phase, seconds in end.phase_seconds.items()},
         conditions=end.conditions,

@@ -152,6 +152,11 @@ class ServerConnection:
         self.lost = True
         raise TrialProcessError(f"the trial server {problem} (pid {self.pid}); finished trials are kept, run this again")
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor on which messages arrive."""
+        return self._socket.fileno()
+
     def receive(self, wait_seconds: float) -> Generator[dict[str, Any], None, None]:
         """The messages that have arrived; sets `lost` when the server is gone."""
         if select.select([self._socket], [], [], wait_seconds)[0]:

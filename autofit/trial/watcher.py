@@ -32,7 +32,10 @@ from autofit.trial.timed_conditions import TimedConditions
 
 _TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
 _PSS_SECONDS = 0.25  # least time between two readings far from the limit
-_PSS_DUTY = 0.05  # share of a core that reading PSS may take far from the limit
+_PSS_DUTY = 0.01  # of the time that PSS is read: meanwhile the process waits wherever it takes or returns memory
+_GROWTH_SHARE = 0.05  # of the last reading: growth by more is read sooner
+_REST_SECONDS = (0.02, 0.25)  # between two polls: near the limit, and far from it; each poll disturbs the steps a little
+_GROWTH_BYTES_PER_SECOND = 8e9  # no process tree grows faster (assumed: pages are cleared at 2 GB/s by a core)
 _RETRY_SECONDS = 10.0  # for which an allocator waits before it fails (AllocatorRetry of TensorFlow): no hang of the step
 _DEVICE_SECONDS = 1.0  # between two questions to the GPU's driver
 _END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
@@ -74,8 +77,10 @@ class Watcher:
         self._highest_rss: dict[int, int] = {}
         with contextlib.suppress(psutil.Error):  # the server's past is not the trial's
             self._highest_rss[server_pid] = ProcessMemory.of(self._root).highest_resident
-        self._tree_due = self._pss_due = 0.0
+        self._tree_due = self._pss_due = self._pss_read = 0.0
         self.last_bytes = 0
+        self.rest_seconds = _REST_SECONDS[0]
+        """Until the next poll."""
         self.phase, self._phase_began = Phase.STARTING, time.monotonic()
         self.peak_by_phase: dict[Phase, int] = {}
         self._seconds_by_phase: dict[Phase, float] = {}
@@ -127,10 +132,17 @@ class Watcher:
             self._read_device(self._device)
             self._device_due = now + _DEVICE_SECONDS
         is_within = self.last_bytes <= self._limit  # else the phase that has just ended was beyond it
-        if is_within and (now >= self._pss_due or self.last_bytes + self._growth_bytes() > self._limit):
-            self._read()
-            cost = time.monotonic() - now
-            self._pss_due = now + max(_PSS_SECONDS, cost / _PSS_DUTY)
+        if is_within:
+            growth_bytes = self._growth_bytes()
+            has_grown = growth_bytes > _GROWTH_SHARE * self.last_bytes and now >= self._pss_read + _PSS_SECONDS
+            if has_grown or now >= self._pss_due or self.last_bytes + growth_bytes > self._limit:
+                self._read()
+                self._pss_read, growth_bytes = now, 0
+                self._pss_due = now + max(_PSS_SECONDS, (time.monotonic() - now) / _PSS_DUTY)
+            shortest, longest = _REST_SECONDS
+            self.rest_seconds = min(
+                longest, max(shortest, (self._limit - self.last_bytes - growth_bytes) / _GROWTH_BYTES_PER_SECOND)
+            )
         if self.last_bytes > self._limit:
             return StopReason.HOST_LIMIT
         hanging_seconds = self.pause_seconds - (0.0 if self.phase is Phase.INPUT_ALONE else _RETRY_SECONDS)

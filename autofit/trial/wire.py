@@ -35,6 +35,7 @@ class Readings:
     storage_bytes_per_second: float | None = None
     device_peak_bytes: int | None = None
     device_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
+    allocator_fallbacks: int = 0
 
 
 @dataclass(frozen=True)

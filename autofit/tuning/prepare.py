@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from autofit.errors import NothingFitsError, UsageError
+from autofit.machine import host
 from autofit.records.description import Description
 from autofit.records.events import Notice
 from autofit.records.states import Outcome
@@ -23,6 +25,7 @@ from autofit.tuning.runner import TrialRunner, not_described
 from autofit.workload import accumulation
 from autofit.workload.inputs.open import KINDS
 
+_SHARED_SHARE = 0.8  # of what is free in /dev/shm, for batches that worker processes have ready
 _ESTIMATED_BATCHES = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
 
 
@@ -129,7 +132,7 @@ def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
 
 def _space(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
     """The search space, under another `min_updates` if given; without worker processes if they would hang."""
-    settings = request.settings
+    settings, kind = request.settings, KINDS[description.input_kind]
     space = build_space(
         settings.space.values(),
         description.knobs,
@@ -139,12 +142,27 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
         effective_batch_size=settings.effective_batch_size,
         max_batch_size=settings.max_batch_size,
         min_updates=settings.min_updates if min_updates is None else min_updates,
-        autotunes=KINDS[description.input_kind].autotunes,
+        autotunes=kind.autotunes,
         on_gpu=request.device is not None,
+        has_processes=kind.has_processes,
     )
-    if description.processes_hang and space.use_multiprocessing is not None:
+    if kind.has_processes:
+        space = _of_processes(space, description)
+    elif description.processes_hang and space.use_multiprocessing is not None:
         space = replace(space, use_multiprocessing=(False,))
     return space if description.fixed_batch_size is None else _of_one_size(space, description)
+
+
+def _of_processes(space: SearchSpace, description: Description) -> SearchSpace:
+    """The space of data whose workers are processes, with no more batches ahead than /dev/shm has room for."""
+    total, free = host.shared_memory()
+    return replace(
+        space,
+        workers=(0,) if description.processes_hang else space.workers,
+        use_multiprocessing=(True,),
+        prefetch_factor=space.prefetch_factor or (description.defaults["prefetch_factor"],),
+        most_samples_ahead=math.floor(_SHARED_SHARE * free / max(1, description.sample_bytes)) if total else None,
+    )
 
 
 def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> Notice | None:

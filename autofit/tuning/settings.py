@@ -83,6 +83,7 @@ class Space(BaseModel):
     workers: AutotunedValues | None = None
     max_queue_size: AutotunedValues | None = None
     use_multiprocessing: list[bool] | bool | None = None
+    prefetch_factor: IntegerValues | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -124,6 +125,7 @@ class Baseline(BaseModel):
     workers: Annotated[_AutotunedValue, AfterValidator(_at_least(0))] | None = None
     max_queue_size: Annotated[_AutotunedValue, AfterValidator(_at_least(1))] | None = None
     use_multiprocessing: bool | None = None
+    prefetch_factor: Annotated[int, Field(ge=1)] | None = None
 
     def values(self) -> dict[str, Any]:
         """The knobs that are set."""
@@ -152,6 +154,7 @@ class TuneSettings(BaseModel):
 
     dtype_policy: str | None = None
     jit_compile: bool | None = None
+    backend: Literal["tensorflow", "jax", "torch"] | None = None
     device: Device = "auto"
     device_memory: Memory = "90%"
     host_memory: Memory = "80%"

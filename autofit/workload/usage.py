@@ -46,6 +46,7 @@ def usage_of(workload: Workload) -> Usage:
         imports=tuple(imports),
         dtype_policy=workload.dtype_policy,
         jit_compile=workload.jit_compile,
+        backend=workload.backend,
     )
 
 

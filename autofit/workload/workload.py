@@ -31,6 +31,7 @@ class Workload:
 
     `fit_kwargs` are further arguments of `fit`, as `fit_options.validated` returns them.
     `dtype_policy` is set while the model is built, `jit_compile` turns XLA on or off; None leaves both to the model.
+    `backend` is the backend of Keras; None for that of the environment.
     """
 
     build_model: Callable[..., Any] | Reference
@@ -42,6 +43,7 @@ class Workload:
     fit_kwargs: Mapping[str, Any] = field(default_factory=dict)
     dtype_policy: str | None = None
     jit_compile: bool | None = None
+    backend: str | None = None
 
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and a file for each large array.

@@ -3,11 +3,11 @@
     python tests/benchmarks/gains.py           print the frozen figures
     python tests/benchmarks/gains.py --run     time the choices in phases.json (eight minutes) and freeze gains.json
 
-Method. For each job, the config that its last tune chose and the baseline train in turn, three to five times each, in processes of
-their own that call Keras's `fit` and nothing of autofit's trials. A callback notes the time at which each step ends, for
-five seconds after the first two; counted are the samples of all steps but the first five of each epoch, over their time. An
-epoch of the photographs, half a second, is repeated to a long one, as its ends would count more than the steps. The gain is
-the ratio of the geometric means, with Welch's 95 % interval.
+Method. For each job, the config that its last tune chose and the baseline train in turn, three to five times each, in
+processes of their own that call Keras's `fit` and nothing of autofit's trials. A callback notes the time at which each step
+ends, for five seconds after the first two; counted are the samples of all steps but the first five of each epoch, over
+their time. An epoch of the photographs, half a second, is repeated to a long one, as its ends would count more than the
+steps. The gain is the ratio of the geometric means, with Welch's 95 % interval.
 """
 
 import argparse

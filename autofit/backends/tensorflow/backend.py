@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autofit.backends import exhaustion, keras_config
 from autofit.backends.protocol import StepEstimator
-from autofit.backends.tensorflow import compile_cache, exhaustion, gpu_limit
+from autofit.backends.tensorflow import compile_cache, gpu_limit
+from autofit.backends.tensorflow.exhaustion import exhausted
 from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
@@ -19,8 +20,6 @@ from autofit.records.machine import Device
 from autofit.records.states import FailureKind
 
 _MIB = 2**20
-# Keras's own defaults, which it writes into its file when it is first imported
-_KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
 _BFC_SWITCH = "TF_CPU_ALLOCATOR_USE_BFC"
 _SWITCHES = (
     "CUDA_LAUNCH_BLOCKING",
@@ -58,10 +57,17 @@ class TensorFlow:
     fallback_lines = exhaustion.FALLBACK_LINES
     suspects = exhaustion.SUSPECTS
     outside_pool = exhaustion.OUTSIDE_POOL
+    limits_cpu = True
+    steps_are_async = False
+    uses_tfdata = True
 
     def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
         """Select the device by UUID, which does not depend on CUDA's order, and turn on all logging, which reports OOMs."""
-        variables = {"CUDA_VISIBLE_DEVICES": device.uuid if device else "-1", "TF_CPP_MIN_LOG_LEVEL": "0"}
+        variables = {
+            "KERAS_BACKEND": self.name,
+            "CUDA_VISIBLE_DEVICES": device.uuid if device else "-1",
+            "TF_CPP_MIN_LOG_LEVEL": "0",
+        }
         if device is None:
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # of a build for AMD's GPUs
         return {**variables, **compile_cache.environment(os.environ, cache, importlib.metadata.version("tensorflow"))}
@@ -118,6 +124,9 @@ class TensorFlow:
         """Return whether TensorFlow has its context, which the first operation makes; False where that cannot be read."""
         return getattr(_context().context_safe(), "_context_handle", None) is not None
 
+    def start(self) -> None:
+        """See `Backend.start`: none, since forks are tried before the first operation."""
+
     def peak_bytes(self, device: Device | None) -> int | None:
         """Return the allocator's own peak; None for the CPU's default allocator, which keeps no count."""
         try:
@@ -129,6 +138,22 @@ class TensorFlow:
     def reset_peak(self, device: Device | None) -> None:
         """Reset the allocator's peak to what is in use."""
         _tensorflow().config.experimental.reset_memory_stats(_device_name(device))
+
+    def retries(self, device: Device | None) -> int:
+        """See `Backend.retries`: TensorFlow reports none but in its log."""
+        return 0
+
+    def end_of(self, logs: Any) -> Callable[[], None] | None:
+        """See `Backend.end_of`: Keras waits for each step itself."""
+        return None
+
+    def takes_turns(self, device: Device | None) -> bool:
+        """See `Backend.takes_turns`: tf.data has the next batch ready."""
+        return False
+
+    def process_problem(self, device: Device | None) -> str | None:
+        """See `Backend.process_problem`."""
+        return None
 
     def estimator(
         self,
@@ -162,7 +187,7 @@ class TensorFlow:
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
         """See `Backend.exhausted`."""
-        return exhaustion.exhausted(error, _tensorflow().errors)
+        return exhausted(error, _tensorflow().errors)
 
     def settings(self) -> dict[str, str]:
         """See `Backend.settings`."""
@@ -170,7 +195,7 @@ class TensorFlow:
         settings = {name: importlib.metadata.version(name) for name in distributions}
         settings |= {name: os.environ[name] for name in _SWITCHES if name in os.environ}
         settings["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
-        settings["keras.json"] = json.dumps({**_KERAS_DEFAULTS, **keras_file(os.environ)}, sort_keys=True)
+        settings["keras.json"] = keras_config.settings_in_force(os.environ)
         return settings
 
     def versions(self) -> dict[str, str]:
@@ -203,17 +228,6 @@ def uses_onednn() -> bool | None:
         return bool(_pywrap_util_port.IsMklEnabled())
     except (ImportError, AttributeError):
         return None
-
-
-def keras_file(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings in Keras's file, where Keras looks for it; empty where there is none or Keras ignores it."""
-    home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")  # as Keras does
-    file = Path(environment.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
-    try:
-        settings = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
 
 
 def _legacy() -> bool:

@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from autofit.backends.tensorflow.backend import keras_file
+from autofit.backends.keras_config import keras_file
 from autofit.backends.tensorflow.gpu_limit import allocator_problem
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.records.distribution import DISTRIBUTION, install_command

@@ -57,7 +57,7 @@ def _workers(config: FitConfig) -> str:
 
 
 def _queue(config: FitConfig) -> str:
-    return value_in_words(config.max_queue_size) if config.has_queue and config.max_queue_size is not None else "-"
+    return config.queue_in_words or "-"
 
 
 def _bar(peak_bytes: int | None, limit_bytes: int | None) -> str:

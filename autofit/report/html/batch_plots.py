@@ -202,7 +202,7 @@ def feasible(log: TuneLog) -> Plot:
 
 def _row_order(point: FrontierPoint) -> tuple[bool, int, int]:
     config = point.config
-    return bool(config.use_multiprocessing), config.workers or 0, config.max_queue_size or 0
+    return bool(config.use_multiprocessing), config.workers or 0, config.queue_batches
 
 
 def _segments(

@@ -106,7 +106,11 @@ def rate_curve(log: TuneLog) -> RateCurve | None:
     if log.description is None or best is None or sizes is None or len({t.config.batch_size for t in ran}) < 2:
         return None
     surrogate = ThroughputSurrogate(
-        ran, cores=log.machine.cores, sample_bytes=log.description.sample_bytes, on_cpu=is_on_cpu(log)
+        ran,
+        cores=log.machine.cores,
+        sample_bytes=log.description.sample_bytes,
+        on_cpu=is_on_cpu(log),
+        takes_turns=log.description.takes_turns,
     )
     batches = grid(*sizes)
     configs = ConfigArrays.of([replace(best, batch_size=size) for size in batches], log.machine.cores)

@@ -71,7 +71,7 @@ def _map(best: dict[tuple[str, str], Trial], highest: float) -> Any:
     return style.figure(
         [{**heat, "colorbar": {"title": {"text": "samples/s"}}}],
         height=style.height_of(2 * len(rows)),
-        xaxis=style.category_axis("queue (max_queue_size)", columns, showgrid=False),
+        xaxis=style.category_axis("queue (batches)", columns, showgrid=False),
         yaxis=style.category_axis("workers", rows, showgrid=False),
         annotations=notes,
         plot_bgcolor=style.PANEL,
@@ -81,7 +81,7 @@ def _map(best: dict[tuple[str, str], Trial], highest: float) -> Any:
 def _cell(config: FitConfig) -> tuple[str, str, str]:
     """The kind of the workers, their number, and the queue, as the map labels them."""
     kind = "processes" if config.use_multiprocessing and config.has_queue else "threads"
-    queue = _NO_QUEUE if not config.has_queue or config.max_queue_size is None else value_in_words(config.max_queue_size)
+    queue = config.queue_in_words or _NO_QUEUE
     return kind, "–" if config.workers is None else value_in_words(config.workers), queue
 
 

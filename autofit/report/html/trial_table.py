@@ -56,13 +56,13 @@ def trial_rows(log: TuneLog) -> list[TrialRow]:
 def _row(log: TuneLog, number: int | None, trial: Trial, chosen: bool) -> TrialRow:
     m, c, limits = trial.measurement, trial.config, log.limits
     workers = NONE if c.workers is None else f"{value_in_words(c.workers)} {'proc' if c.use_multiprocessing else 'thr'}"
-    queue = NONE if c.max_queue_size is None or not c.has_queue else value_in_words(c.max_queue_size)
+    queue = c.queue_in_words or NONE
     fields = {
         "#": Field(str(number) if number else "", number),
         "stage": Field(trial.stage),
         "batch": _count(c.batch_size),
         "workers": Field(workers, c.workers),
-        "queue": Field(queue, None if queue == NONE else c.max_queue_size),
+        "queue": Field(queue, None if queue == NONE else c.queue_batches),
         "outcome": Field({Outcome.DEVICE_OOM: "device OOM", Outcome.HOST_OOM: "host OOM"}.get(m.outcome, m.outcome.value)),
         "samples/s": _rate(m.samples_per_second),
         "±": Field(NONE if m.spread is None else f"{m.spread:.0%}", m.spread),

@@ -46,7 +46,12 @@ class Rates:
 
 
 def log_rates(
-    parameters: Matrix, configs: ConfigArrays, step_off: Matrix | float = 0.0, input_off: Matrix | float = 0.0
+    parameters: Matrix,
+    configs: ConfigArrays,
+    step_off: Matrix | float = 0.0,
+    input_off: Matrix | float = 0.0,
+    *,
+    takes_turns: bool = False,
 ) -> Rates:
     """Evaluate the three models.
 
@@ -55,6 +60,7 @@ def log_rates(
         configs: the configs.
         step_off: known error of the step's model in log rate, for each config; added to it.
         input_off: the same for the input's model.
+        takes_turns: whether step and input alternate where there is no queue.
     """
     t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune = np.exp(parameters).T[:, :, None]
     step = step_off - np.log(t1 * (1 + half / configs.batch))
@@ -65,6 +71,8 @@ def log_rates(
     by_processes = _least(_least(busy, processes) / (alone + pickle), 1 / receive)
     inputs = input_off + np.log(np.where(configs.processes, by_processes, by_threads))
     k = overlap * (1 + np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES)
+    if takes_turns:
+        k = np.where(configs.queued, k, 1.0)
     return Rates(step, inputs, -np.logaddexp(-k * step, -k * inputs) / k)
 
 

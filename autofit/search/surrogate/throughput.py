@@ -7,6 +7,7 @@ models the residuals of the rate of `fit`: plateaus, dips, workers that slow eac
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class ThroughputSurrogate:
         cores: CPU cores.
         sample_bytes: bytes a sample; 0 if unknown.
         on_cpu: whether the step and the input pipeline share the cores.
+        takes_turns: whether step and input alternate where there is no queue.
         warm_start: surrogate of an earlier tune of the same workload under other limits or versions; the prior.
     """
 
@@ -65,8 +67,10 @@ class ThroughputSurrogate:
         cores: int,
         sample_bytes: int,
         on_cpu: bool,
+        takes_turns: bool = False,
         warm_start: ThroughputSurrogate | None = None,
     ) -> None:
+        self._log_rates_by = functools.partial(log_rates, takes_turns=takes_turns)
         self._at = ConfigArrays.of([t.config for t in trials], cores)
         measured = [t.measurement for t in trials]
         self._fit_rates = _log_readings(measured, "samples_per_second")
@@ -151,7 +155,7 @@ class ThroughputSurrogate:
         return np.array(means, float), np.array(deviations, float)
 
     def _misfit(self, parameters: Vector) -> Vector:
-        rates = log_rates(parameters[None], self._at, 0.0, self._crowding(self._at))
+        rates = self._log_rates_by(parameters[None], self._at, 0.0, self._crowding(self._at))
         predicted = np.concatenate([rates.step[0], rates.inputs[0], rates.fit[0]])
         errors = ((predicted - self._observed) / self._noise)[self._is_read]
         return np.concatenate([errors, (parameters - self._prior) / self._scale])
@@ -162,7 +166,7 @@ class ThroughputSurrogate:
         return np.concatenate([rows[:, self._is_read].T, np.diag(1 / self._scale)])
 
     def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0) -> Rates:
-        return log_rates(self._parameters[None], configs, step_off, self._crowding(configs))
+        return self._log_rates_by(self._parameters[None], configs, step_off, self._crowding(configs))
 
     def _crowding(self, configs: ConfigArrays) -> Vector:
         """Expected change of the input's log rate by workers beyond the cores."""
@@ -172,7 +176,7 @@ class ThroughputSurrogate:
         self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
     ) -> tuple[Rates, Rates]:
         """The rates, and their derivatives (forward differences), a row for each parameter."""
-        rates = log_rates(
+        rates = self._log_rates_by(
             np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))]),
             configs,
             step_off,

@@ -51,7 +51,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     context = replace(context, spec=replace(context.spec, config=as_written(context.config, factory, names)))
     data, data_tensors = _open_training(context, loaded)
     knobs = data.knobs(names)
-    fork_problem = _fork_problem(context, data) if "use_multiprocessing" in knobs else None
+    forks = "use_multiprocessing" in knobs or (data.has_processes and "workers" in knobs)
+    fork_problem = _fork_problem(context, data) if forks else None
     one_size = of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
     held_out, tensors_held_out = _open_validation(context, loaded)
@@ -99,6 +100,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             mapped_bytes=arrays.mapped,
             tensor_bytes=sum(arrays.tensors),
             conversion_bytes=arrays.conversion,
+            takes_turns=_takes_turns(context, data),
             versions={"backend": backends.current().name, **backends.current().versions()},
         )
     )
@@ -196,13 +198,29 @@ def _notices_of_copies(context: TrialContext, data_tensors: list[int]) -> Iterat
 def _defaults(data: FitInput, factory: Any, names: Mapping[str, str]) -> dict[str, int]:
     """The values that the data gives the factory's knobs: those in its signature, or those that arrived in the data."""
     own = {knob: name for knob, name in names.items() if knob not in data.fit_knobs}
-    arrived = {knob: value for knob, value in data.applied.values().items() if knob in own}
-    return {**arrived, **defaults_of(factory, own, autotunes=data.autotunes)}
+    arrived = {knob: value for knob, value in data.applied.values().items() if knob in own or data.has_processes}
+    written = defaults_of(factory, own, autotunes=data.autotunes)
+    return {**arrived, **written, **({"use_multiprocessing": True} if data.has_processes else {})}
 
 
 def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
+    """Why forked workers cannot make the data; the process is that of a training, where the backend has threads."""
     context.enter(Phase.FORKING)
-    return fork_safety.problem_of(lambda: next(data.look()))
+    backend = backends.current()
+    hangs = backend.process_problem(context.device)
+    if hangs is not None:
+        return hangs
+    backend.start()
+    problem = fork_safety.problem_of(lambda: next(data.look()))
+    return None if data.has_processes and problem == fork_safety.SAME_NUMBERS else problem  # torch seeds each worker
+
+
+def _takes_turns(context: TrialContext, data: FitInput) -> bool:
+    """Whether a batch is made only while no step runs, where there is no queue."""
+    backend = backends.current()
+    if data.kind == TfData.kind:
+        return False
+    return backend.takes_turns(context.device) or (data.has_processes and not backend.steps_are_async)
 
 
 def _takes_any_shape(model: Any) -> bool:

@@ -7,12 +7,14 @@ One call may serve several clocks in turn: each begins with an epoch, and ends t
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autofit import backends
 from autofit.records.states import Phase
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.step_clock import StepClock
@@ -35,12 +37,20 @@ _NOTICE_SECONDS = 0.1  # in which the driver reads the memory of all processes
 
 @dataclass(frozen=True)
 class Run:
-    """A part of a call of `fit` that a clock times; `begin` is called when it begins."""
+    """A part of a call of `fit` that a clock times; `begin` is called when it begins.
+
+    One that `is_abandoned` when its clock is done does not wait for the steps that are under way then, where there are any.
+    """
 
     clock: StepClock
     phase: Phase
     after_first: Phase | None = None
+    is_abandoned: bool = False
     begin: Callable[[], None] = lambda: None
+
+
+class _Enough(Exception):  # noqa: N818  # not an error
+    """Ends a call of `fit` at once."""
 
 
 class FitCall:
@@ -90,15 +100,20 @@ class FitCall:
         context.enter(runs[0].phase)
         if not runs[0].phase.counts:
             time.sleep(_NOTICE_SECONDS)  # else what it takes counts for the phase before
-        driver = self._driver(context, runs, ends_by_itself=ends_by_itself)
+        driver = self._driver(context, model, runs, ends_by_itself=ends_by_itself)
         callbacks = [*(self._callbacks if with_callbacks else []), driver]
-        model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
+        counted = _counted_steps(model, driver) if backends.current().steps_are_async else contextlib.nullcontext()
+        with contextlib.suppress(_Enough), counted:
+            model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
 
-    def _driver(self, context: TrialContext, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
+    def _driver(self, context: TrialContext, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
         """Make the callback that drives the clocks and reports the phases.
 
-        A step of a clock is one call of the train function: `steps_per_execution` batches.
+        A step of a clock is one call of the train function: `steps_per_execution` batches. A callback on batches would make
+        Keras wait for each step where it does not by itself: there `_counted_steps` calls `step_ended`. The callback never
+        asks for its own `model`, which on JAX takes over the state of the step before.
         """
+        backend = backends.current()
 
         class Driver(self._flavour.callbacks.Callback):  # type: ignore[misc,name-defined]  # Keras ships no types
             def __init__(self) -> None:
@@ -110,25 +125,58 @@ class FitCall:
                 self._run, self._is_first = self._waiting.pop(0), True
                 self._run.begin()
 
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            def step_ended(self, logs: Any = None) -> None:
                 clock = self._run.clock
-                clock.step_ended()
+                clock.step_ended(backend.end_of(logs))
                 if self._is_first and self._run.after_first is not None:
                     context.enter(self._run.after_first)
                 self._is_first = False
                 if clock.done and (self._waiting or not ends_by_itself):
-                    self.model.stop_training = True
+                    model.stop_training = True
+                self.is_over = clock.done and not self._waiting and runs[-1].is_abandoned
 
             def on_test_begin(self, logs: Any = None) -> None:
                 context.enter(Phase.VALIDATION)
 
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 if self._run.clock.done and self._waiting:
-                    self.model.stop_training = False
+                    model.stop_training = False
                     self._next()
                     context.enter(self._run.phase)
 
-        return Driver()
+        class BatchDriver(Driver):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                self.step_ended(logs)
+
+        return Driver() if backend.steps_are_async else BatchDriver()
+
+
+@contextlib.contextmanager
+def _counted_steps(model: Any, driver: Any) -> Iterator[None]:
+    """While it is open, the calls of a model's train function in `fit` count as the driver's steps."""
+    make, given = model.make_train_function, []
+
+    def make_counted(force: bool = False) -> None:
+        make(force)
+        step = model.train_function
+        given.append(step)
+
+        def counted(*arguments: Any) -> Any:
+            made = step(*arguments)
+            driver.step_ended(made[0] if isinstance(made, tuple) else made)  # JAX's returns the state, too
+            if driver.is_over:
+                raise _Enough
+            return made
+
+        model.train_function = counted
+
+    model.make_train_function = make_counted
+    try:
+        yield
+    finally:
+        del model.make_train_function
+        if given:
+            model.train_function = given[-1]
 
 
 def _listed(callbacks: Any) -> list[Any]:

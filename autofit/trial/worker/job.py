@@ -58,6 +58,10 @@ class DevicePeaks:
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
         return max(counted.values(), default=None)
 
+    def retries(self) -> int:
+        """How often the allocator gave back what it kept to find room."""
+        return self._backend.retries(self._device)
+
     def _record(self) -> None:
         peak = self._backend.peak_bytes(self._device)
         if peak is not None and self._phase is not None:

@@ -48,7 +48,8 @@ def is_compiled(model: Any) -> bool:
 def build_variables(model: Any, batch: Any) -> None:
     """Make the variables of the optimizer and the metrics before the first step, where that would make the same.
 
-    A step that makes variables is traced twice, for most of the time until it runs. What is the user's own in it may use
+    On TensorFlow, a step that makes variables is traced twice, for most of the time until it runs; on other backends `fit`
+    makes them first. What is the user's own in it may use
     other variables, or none; the strategy of a model that is distributed makes them.
 
     Args:
@@ -56,7 +57,9 @@ def build_variables(model: Any, batch: Any) -> None:
         batch: (x, y) or (x, y, sample_weight).
     """
     flavour = keras_of(model)
-    if flavour.__name__ != "keras" or not model.built or distribution_of(model) is not None:
+    if flavour.__name__ != "keras" or flavour.backend.backend() != "tensorflow":
+        return
+    if not model.built or distribution_of(model) is not None:
         return
     if any(name in vars(model) or getattr(type(model), name) is not getattr(flavour.Model, name) for name in _OF_A_STEP):
         return
@@ -72,10 +75,9 @@ def steps_per_execution(model: Any) -> int:
 def distribution_of(model: Any) -> str | None:
     """The name of what distributes the model over several devices; None for a model of one device."""
     import keras  # heavy: must stay out of the parent
-    import tensorflow as tf  # heavy: must stay out of the parent
 
-    strategy = getattr(model, "distribute_strategy", None)
-    if strategy is not None and strategy is not tf.distribute.get_strategy():
+    strategy = getattr(model, "distribute_strategy", None)  # of TensorFlow
+    if strategy is not None and strategy is not sys.modules["tensorflow"].distribute.get_strategy():
         return type(strategy).__name__
     layout = keras.distribution.distribution()
     return None if layout is None else type(layout).__name__
@@ -83,12 +85,16 @@ def distribution_of(model: Any) -> str | None:
 
 def idle_model(flavour: Any) -> Any:
     """Make a compiled model whose train step does nothing."""
-    import tensorflow as tf  # heavy: must stay out of the parent
+    import keras  # heavy: must stay out of the parent
+
+    loss = keras.ops.zeros(())
+    is_stateless = keras.backend.backend() == "jax"
 
     class Idle(flavour.Model):  # type: ignore[misc]  # Keras ships no types
-        def train_step(self, data: Any) -> dict[str, Any]:
-            return {"loss": tf.zeros(())}
+        def train_step(self, *arguments: Any) -> Any:
+            return ({"loss": loss}, arguments[0]) if is_stateless else {"loss": loss}
 
     idle = Idle()
+    idle.built = True  # it has nothing to build
     idle.compile(jit_compile=False)
     return idle

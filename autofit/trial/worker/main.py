@@ -58,6 +58,9 @@ def play(folder: Path, task_name: str, channel: int) -> int:
 def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:
     if isinstance(error, UsageError):
         return Failure(FailureKind.USAGE, error.problem, key=error.key)
+    died = pool_deaths.of_loader(error)
+    if died is not None:
+        return died
     # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a ResourceExhaustedError
     raised = context.user_error()
     exhausted = backend.exhausted(error) if raised is None else None

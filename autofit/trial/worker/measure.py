@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,7 @@ _WARM_UP_STEPS = 2  # not counted in a run whose step was trained before
 _VALIDATION_STEPS = 10  # of a confirming run: their memory counts, not their time
 _VARIED_BATCHES = 8  # that stand for an epoch of batches that differ in shape
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
+_STEPS_AHEAD = 2  # of the step alone: it need not wait for the next one, and ends soon
 _READING_SECONDS = 0.1  # the queue stays full while the driver reads the memory of all processes
 
 
@@ -125,7 +127,14 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoc
     clock_of_epoch = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     short = Run(clock_of_epoch, *_phases(Phase.FIRST_EPOCH, is_traced=is_traced))
     storage = _StorageMeter()
-    runs = [Run(clock, *_phases(Phase.TRAINING, is_traced=is_traced or short_epoch), begin=storage.start)]
+    runs = [
+        Run(
+            clock,
+            *_phases(Phase.TRAINING, is_traced=is_traced or short_epoch),
+            is_abandoned=not bench.data.one_fit,
+            begin=storage.start,
+        )
+    ]
     if short_epoch and not bench.data.one_fit:
         steps = _FIRST_EPOCH_STEPS * steps_per_execution(bench.model)
         bench.call.run(bench.context, bench.model, {**bench.data.fit_arguments(steps), **validation}, [short])
@@ -145,7 +154,7 @@ def _train_on_longest(bench: _Bench) -> None:
         return
     samples = bench.context.config.batch_size or length_of(leaves(shapes.longest)[0])
     steps = max(_LONGEST_STEPS, steps_per_execution(bench.model))
-    arguments = {"x": repeated(shapes.resized(samples), steps, of_fixed_size=bench.data.of_fixed_size)}
+    arguments = _repeating(bench, shapes.resized(samples), steps)
     run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.FIRST_LONGEST, after_first=Phase.LONGEST_BATCH)
     bench.call.run(bench.context, bench.model, arguments, [run], with_callbacks=False)
 
@@ -232,15 +241,21 @@ def _warm_up_seconds(context: TrialContext) -> float:
 
 def _compute_rate(bench: _Bench) -> Rate:
     """Time the step alone, on one repeated batch; on a few if batches differ in shape."""
-    clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=_warm_up_seconds(bench.context))
+    warm_up_seconds = _warm_up_seconds(bench.context)
+    clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=_STEPS_AHEAD)
     shapes = batch_shapes.load(bench.context.folder)
     data = bench.data
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
-    arguments = {"x": repeated(batches, _MOST_STEPS, opening, of_fixed_size=data.of_fixed_size)}
+    arguments = _repeating(bench, batches, _MOST_STEPS, opening)
     run = Run(clock, Phase.FIRST_STEP, after_first=Phase.COMPUTE_ALONE)
     bench.call.run(bench.context, bench.model, arguments, [run], ends_by_itself=False)
     return _rate_of(clock)
+
+
+def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
+    """Arguments that make `fit` train on these batches over and over, in this order."""
+    return {"x": repeated(batches, length, opening, of_fixed_size=bench.data.of_fixed_size), "shuffle": False}
 
 
 def _input_rate(bench: _Bench) -> Rate:
@@ -291,5 +306,6 @@ def _send_readings(
             storage_bytes_per_second=storage_rate,
             device_peak_bytes=context.peaks.highest(),
             device_peak_bytes_by_phase={str(phase): size for phase, size in context.peaks.by_phase.items()},
+            allocator_fallbacks=context.peaks.retries(),
         )
     )

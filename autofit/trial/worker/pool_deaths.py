@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from multiprocessing import pool
 from typing import Any
@@ -11,6 +12,20 @@ from autofit.records.states import FailureKind
 from autofit.records.units import how_it_ended
 from autofit.trial.wire import Failure
 from autofit.trial.worker.job import TrialContext
+
+_LOADER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)")
+_BUS_ERROR = "Bus error"  # a page of /dev/shm that there is no room for
+
+
+def of_loader(error: BaseException) -> Failure | None:
+    """The failure that a torch DataLoader reports when a worker of it died; None for any other error."""
+    match = _LOADER_DEATH.search(str(error)) if isinstance(error, RuntimeError) else None
+    if match is None:
+        return None
+    reason = f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}"
+    if _BUS_ERROR in match["how"]:
+        return Failure(FailureKind.HOST_OOM, f"{reason}: /dev/shm is full; give the container more (docker run --shm-size)")
+    return Failure(FailureKind.WORKER_DIED, reason)
 
 
 def end_with_worker(context: TrialContext) -> None:

@@ -1,4 +1,4 @@
-"""Batches over and over, as a `tf.data.Dataset` for the step alone: a pipeline at almost no cost (loads TensorFlow).
+"""Batches over and over, as a `tf.data.Dataset` (loads TensorFlow).
 
 `fit` hands the elements of a `tf.data.Dataset` to `train_step` as they are, so that a batch keeps its structure (Keras 3.15
 `TFDatasetAdapter`, tf_keras 2.21 `DatasetAdapter`).
@@ -16,7 +16,9 @@ import tensorflow as tf
 from autofit.workload.inputs.batch import mapped
 
 
-def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *, of_fixed_size: bool = False) -> Any:
+def repeated_tfdata(
+    batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *, of_fixed_size: bool = False
+) -> Any:
     """Return a dataset of `length` batches that repeats `batches`, after those of `opening`.
 
     Dimensions that differ between the batches are open. So is the first, as in a dataset that ends in a partial batch,

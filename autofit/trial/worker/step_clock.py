@@ -6,14 +6,19 @@ A run of `fit` as the clock sees it (x: not counted):
     x        x             x                                 x                   counted
 
 The end of an epoch is not counted either: the workers have no batches left to make, and the steps have the whole machine.
-The end-to-end rate is therefore measured in a run that is interrupted. Loads no backend.
+The end-to-end rate is therefore measured in a run that is interrupted.
+
+Where `fit` goes on before a step is over, a thread waits for one now and then and notes the time. `fit` does not wait, as
+it does not in the user's own run: JAX has up to 32 steps under way, each with its batch. Loads no backend.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from autofit.records.intervals import mean_interval
@@ -30,6 +35,7 @@ _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
+_WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # starts its thread with the first step that is waited for
 
 
 @dataclass(frozen=True)
@@ -42,23 +48,28 @@ class Rate:
     steps: int
 
 
-def steady_rate(step_ends: Sequence[float], batch_samples: int) -> Rate:
-    """The rate from the times (s) at which consecutive steps ended; the first begins the window.
+def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequence[int] | None = None) -> Rate:
+    """The rate from the times (s) at which steps ended; the first begins the window.
 
     The spread is that of blocks of steps of at least 0.15 s, not of single steps.
+
+    Args:
+        step_ends: ascending.
+        batch_samples: samples per step.
+        steps_done: how many steps were over at each of these times; None for one more each time.
 
     Raises:
         ValueError: there are fewer than two times.
     """
     if len(step_ends) < 2:
         raise ValueError("a rate needs the ends of at least two steps")
-    steps, seconds = len(step_ends) - 1, step_ends[-1] - step_ends[0]
-    rates, block_start, count = [], step_ends[0], 0
-    for end in step_ends[1:]:
-        count += 1
+    done = range(len(step_ends)) if steps_done is None else steps_done
+    steps, seconds = done[-1] - done[0], step_ends[-1] - step_ends[0]
+    rates, block_start, block_done = [], step_ends[0], done[0]
+    for end, count in zip(step_ends[1:], done[1:], strict=True):
         if end - block_start >= _BLOCK_SECONDS:
-            rates.append(count * batch_samples / (end - block_start))
-            block_start, count = end, 0
+            rates.append((count - block_done) * batch_samples / (end - block_start))
+            block_start, block_done = end, count
     mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
     return Rate(steps * batch_samples / seconds, half_width / mean, seconds / steps, steps)
 
@@ -76,6 +87,7 @@ class StepClock:
         enough_spread: the run may end early at this spread; 0 to use all of its time.
         to_beat: samples per second; the run also ends early when its rate is below this by more than the spread.
         stall: called once after the warm-up; returns when the queue is full.
+        most_ahead: steps that may be under way; None for as many as there are.
     """
 
     def __init__(
@@ -90,34 +102,74 @@ class StepClock:
         enough_spread: float = 0.02,
         to_beat: float | None = None,
         stall: Callable[[], None] | None = None,
+        most_ahead: int | None = None,
     ) -> None:
+        self._most_ahead, self._ahead = most_ahead, deque[Callable[[], None]]()
         self._batch_samples, self._max_seconds = batch_samples, max_seconds
         self._warm_up, self._warm_up_seconds = warm_up, warm_up_seconds
         self._prefilled, self._stall = prefilled, stall
         self.steps, self._enough_spread, self._to_beat = steps, enough_spread, to_beat or 0.0
         self.queued: int | None = None  # batches ready at the end of the stall
         self._ends: list[float] = []
+        self._counts: list[int] = []  # steps done at each end
+        self._awaited: list[Future[None]] = []
+        self._awaited_at = -math.inf
         self._first_end = 0.0
         self.steps_done = 0
         self._warm_steps: int | None = None
         self.done = False
 
-    def step_ended(self) -> None:
-        """Record the end of a step; may stall, and sets `done`."""
+    def step_ended(self, over: Callable[[], None] | None = None) -> None:
+        """Record the end of a step; may stall, and sets `done`.
+
+        Args:
+            over: returns when the step is over; None for one that is.
+        """
         self.steps_done += 1
+        is_last = self.steps is not None and self.steps_done >= self._warm_up + self.steps
         if self.steps_done == 1:
+            _wait(over)
             self._first_end = time.perf_counter()
         if self._warm_steps is None and self._is_warm():
             self._warm_steps = self.steps_done
+            _wait(over)
             if self._stall is not None:
                 self._stall()
         if self._warm_steps is not None and self.steps_done >= self._warm_steps + self._prefilled:
-            self._ends.append(time.perf_counter())
-        self.done = self._is_precise() if self.steps is None else self.steps_done >= self._warm_up + self.steps
+            self._note_end(over, at_once=is_last)
+        self.done = self._is_precise() if self.steps is None else is_last
 
     def rate(self) -> Rate | None:
-        """The rate of the steady part; None if the run ended before it began."""
-        return steady_rate(self._ends, self._batch_samples) if len(self._ends) >= 2 else None
+        """The rate of the steady part, as far as its steps are over; None if the run ended before it began."""
+        ends, counts = self._noted()
+        return steady_rate(ends, self._batch_samples, counts) if len(ends) >= 2 else None
+
+    def _noted(self) -> tuple[list[float], list[int]]:
+        """The ends that are noted; a thread may note another one meanwhile."""
+        counts = self._counts[:]
+        return self._ends[: len(counts)], counts
+
+    def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
+        """Note when a step is over, now or as soon as it is; of quick steps, one for each block."""
+        if over is None or at_once:
+            self._wait_for_noted()
+            self._add_end(self.steps_done, over)
+        elif self._most_ahead is not None:
+            self._ahead.append(over)
+            if len(self._ahead) > self._most_ahead:
+                self._add_end(self.steps_done - self._most_ahead, self._ahead.popleft())
+        elif time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS:
+            self._awaited_at = time.perf_counter()
+            self._awaited.append(_WAITING.submit(self._add_end, self.steps_done, over))
+
+    def _wait_for_noted(self) -> None:
+        while self._awaited:
+            self._awaited.pop().result()
+
+    def _add_end(self, count: int, over: Callable[[], None] | None = None) -> None:
+        _wait(over)
+        self._ends.append(time.perf_counter())
+        self._counts.append(count)
 
     def _is_warm(self) -> bool:
         seconds = time.perf_counter() - self._first_end
@@ -125,18 +177,23 @@ class StepClock:
         return is_enough or (seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS)
 
     def _is_precise(self) -> bool:
-        steps = len(self._ends) - 1
-        if steps < _FEWEST_STEPS:
+        ends, counts = self._noted()
+        if not ends or counts[-1] - counts[0] < _FEWEST_STEPS:
             return False
-        seconds = self._ends[-1] - self._ends[0]
+        seconds = ends[-1] - ends[0]
         if seconds >= self._max_seconds:
             return True
         if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS:
             return False
-        rate = steady_rate(self._ends, self._batch_samples)
+        rate = steady_rate(ends, self._batch_samples, counts)
         if rate.samples_per_second * (1 + rate.spread) < self._to_beat:
             return True
         return seconds >= _ENOUGH_BLOCKS * _BLOCK_SECONDS and rate.spread <= self._enough_spread
+
+
+def _wait(over: Callable[[], None] | None) -> None:
+    if over is not None:
+        over()
 
 
 def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> None:

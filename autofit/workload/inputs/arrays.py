@@ -124,14 +124,19 @@ class Arrays(FitInput):
         """The arrays; their tensors, on which `fit` trains; and the copies from which those are made, one after the other.
 
         Keras casts floats of another precision all together, and TensorFlow copies each array once more before it makes a
-        tensor of it (Keras 3.15 `convert_to_sliceable`, TensorFlow 2.21 `convert_to_eager_tensor`).
+        tensor of it (Keras 3.15 `convert_to_sliceable`, TensorFlow 2.21 `convert_to_eager_tensor`). On other backends Keras
+        slices the arrays batch by batch, once they are cast.
         """
         arrays = leaves(self._parts)
+        from_files = sum(bytes_of(array) for array in arrays if _is_mapped(array))
+        if not _becomes_tensors():
+            cast = tuple(_tensor_bytes(array) for array in arrays if _is_cast(array))
+            return ArrayBytes(from_files, cast)
         copied = [0 if hasattr(array, "numpy") else _tensor_bytes(array) for array in arrays]  # tensors stay what they are
         # while an array is copied, the tensors of those after it do not exist yet
         beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
         return ArrayBytes(
-            mapped=sum(bytes_of(array) for array in arrays if _is_mapped(array)),
+            mapped=from_files,
             tensors=tuple(copied),
             conversion=max(0, beyond_tensors) + sum(_tensor_bytes(array) for array in arrays if _is_cast(array)),
         )
@@ -189,6 +194,13 @@ def _is_cast(array: Any) -> bool:
 
 def _is_float(kind: Any) -> bool:
     return bool(np.issubdtype(kind, np.floating))
+
+
+def _becomes_tensors() -> bool:
+    """Whether `fit` makes tensors of whole arrays."""
+    import keras  # heavy: must stay out of the parent
+
+    return bool(keras.backend.backend() == "tensorflow")
 
 
 def _float_type() -> np.dtype[Any]:

@@ -54,6 +54,8 @@ class FitInput(ABC):
     """Whether each call of `fit` copies the data, so that a second call takes memory that the user's own run does not."""
     autotunes: ClassVar[bool] = False
     """Whether workers and queue may be AUTOTUNE."""
+    has_processes: ClassVar[bool] = False
+    """Whether its workers are always processes, each with batches ahead of its own."""
     of_fixed_size: bool = False
     """Whether all batches have the same number of samples, which a train step that is traced may rely on."""
     part_count: int = 0

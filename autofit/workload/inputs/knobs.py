@@ -10,13 +10,16 @@ from typing import Any
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
 from autofit.workload.inputs import prebuilt
 
+_PERSISTENT = "persistent_workers"  # of a torch DataLoader, whose workers are processes: wherever it has any
+
 NAMES: dict[str, tuple[str, ...]] = {
     "batch_size": ("batch_size",),
-    "workers": ("workers", "num_parallel_calls"),
+    "workers": ("workers", "num_parallel_calls", "num_workers"),
     "max_queue_size": ("max_queue_size", "prefetch"),
-    "use_multiprocessing": ("use_multiprocessing",),
+    "use_multiprocessing": ("use_multiprocessing", _PERSISTENT),
+    "prefetch_factor": ("prefetch_factor",),
 }
-"""The parameter names of each knob in a factory: Keras's own, and those of tf.data."""
+"""The parameter names of each knob in a factory: Keras's own, those of tf.data, and those of a torch DataLoader."""
 
 NO_AUTOTUNE = "-1 (tf.data.AUTOTUNE) is for a factory of a tf.data.Dataset alone; give a number"
 """What is wrong with AUTOTUNE where the data is no `tf.data`."""
@@ -24,7 +27,9 @@ NO_AUTOTUNE = "-1 (tf.data.AUTOTUNE) is for a factory of a tf.data.Dataset alone
 AUTOTUNED = ("workers", "max_queue_size")
 """The knobs that `tf.data` can decide on itself."""
 
-_LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1}
+_OF_LOADERS = ("prefetch_factor",)  # knobs that no `**kwargs` of a PyDataset takes
+_LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1, "prefetch_factor": 1}
+_PREFETCH_FACTOR = 2  # torch's own
 _MIN_PREFETCH_BATCHES = 1  # for tf.data if the config has no queue: Keras itself keeps one batch ready
 
 
@@ -49,7 +54,7 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     }
     knobs = {}
     for knob, names in NAMES.items():
-        taken = next((name for name in names if name in named), knob if takes_any else None)
+        taken = next((name for name in names if name in named), knob if takes_any and knob not in _OF_LOADERS else None)
         if taken is not None and not given & set(names):
             knobs[knob] = taken
     return knobs
@@ -102,7 +107,7 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
     The batch size, which is an argument of `fit` for arrays, is always set.
     """
     required = required_of(data, names.values())
-    whole = with_defaults(config, defaults_of(data, names, autotunes=False))
+    whole = with_defaults(config, {"prefetch_factor": _PREFETCH_FACTOR, **defaults_of(data, names, autotunes=False)})
     needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
     return FitConfig.of({**{knob: value for knob, value in whole.values().items() if knob in needed}, **config.values()})
 
@@ -112,9 +117,14 @@ def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
 
     Args:
         names: the knobs that it takes, each with its name there.
-        config: the values; without a queue (`FitConfig.has_queue`) tf.data prefetches one batch.
+        config: the values; without a queue (`FitConfig.has_queue`) tf.data prefetches one batch, and a DataLoader takes no
+            `prefetch_factor`.
     """
     values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}
     if "max_queue_size" in values and not config.has_queue:
         values["max_queue_size"] = _MIN_PREFETCH_BATCHES
+    if "prefetch_factor" in values and not config.has_queue:
+        values["prefetch_factor"] = None
+    if names.get("use_multiprocessing") == _PERSISTENT:
+        values["use_multiprocessing"] = config.has_queue
     return {names[knob]: value for knob, value in values.items()}

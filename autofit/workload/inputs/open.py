@@ -20,8 +20,11 @@ from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, arguments_of, 
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.sequence import SequenceInput
 from autofit.workload.inputs.tfdata import TfData
+from autofit.workload.inputs.torch_loader import TorchLoader
 
-KINDS: dict[str, type[FitInput]] = {kind.kind: kind for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, Generator)}
+KINDS: dict[str, type[FitInput]] = {
+    kind.kind: kind for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, TorchLoader, Generator)
+}
 
 
 def open_input(
@@ -59,7 +62,7 @@ def open_input(
     raise UnsupportedInputError(
         f"the data is a {type(made).__module__}.{type(made).__qualname__}; autofit takes arrays x, (x, y) or "
         "(x, y, sample_weight), and factories that return such arrays, a keras.utils.PyDataset, a "
-        "tf_keras.utils.Sequence, a tf.data.Dataset or a generator. Wrap others in one"
+        "tf_keras.utils.Sequence, a tf.data.Dataset, a torch DataLoader or a generator. Wrap others in one"
     )
 
 

@@ -31,6 +31,11 @@ def is_tfdata(value: Any) -> bool:
     return has_base(value, "tensorflow.python.data", "DatasetV2")
 
 
+def is_torch_loader(value: Any) -> bool:
+    """Whether it is a `torch.utils.data.DataLoader`."""
+    return has_base(value, "torch.utils.data", "DataLoader")
+
+
 def refuse_unsupported(data: Any) -> None:
     """Refuse, before any trial runs, data that every trial would refuse.
 
@@ -43,6 +48,11 @@ def refuse_unsupported(data: Any) -> None:
         returned = "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)"
         how = _FACTORY.format(more=", prefetch", returned=returned)
         raise UnsupportedInputError(f"a tf.data.Dataset that is ready-made has its batch size built in; {how}")
+    if is_torch_loader(data):
+        knobs = ("num_workers", "prefetch_factor", "persistent_workers")
+        same = ", ".join(f"{name}={name}" for name in ("batch_size", *knobs))
+        how = _FACTORY.format(more=", " + ", ".join(knobs), returned=f"DataLoader(dataset, {same})")
+        raise UnsupportedInputError(f"a torch DataLoader that is ready-made has its batch size built in; {how}")
     if isinstance(data, Iterator):
         how = _FACTORY.format(more="", returned="my_generator(batch_size)")
         raise UnsupportedInputError(f"a generator that is ready-made can be used up only once; {how}")

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from autofit import backends
+from autofit.backends import exhaustion as signs
 from autofit.backends.tensorflow import exhaustion
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Limits
@@ -54,7 +55,7 @@ def ended(**evidence):
 def test_an_exception_is_taken_for(source):
     kind = exhaustion.exhausted(raised(source), Errors)
     assert (kind or "none") == (RAISED[source]["means"] if RAISED[source]["means"].endswith("oom") else "none")
-    assert bool(exhaustion.SUSPECTS.search(RAISED[source]["text"])) or source not in SUSPECTS
+    assert bool(signs.SUSPECTS.search(RAISED[source]["text"])) or source not in SUSPECTS
 
 
 def test_a_type_of_the_users_own_is_his_whatever_it_says():

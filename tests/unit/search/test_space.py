@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from autofit.errors import UsageError
 from autofit.records.states import Outcome
-from autofit.records.trial import KNOBS, FitConfig
+from autofit.records.trial import FitConfig
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import SearchSpace, build_space, cost, dominated_by, like_a_hang
+from tests.fakes import KNOBS
 
 SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
 

@@ -29,7 +29,7 @@ def test_the_file_has_the_documented_keys(record, tmp_path):
         "version", "config", "fit_kwargs", "data_kwargs", "samples_per_second", "speedup", "confirmed", "device_peak_bytes",
         "host_peak_bytes", "limits", "bottleneck", "machine", "trials",
     }  # fmt: skip  # one item a line would be longer, not clearer
-    assert set(saved["config"]) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
+    assert set(saved["config"]) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor"}
     assert set(saved["speedup"]) >= {"ratio", "low", "high", "baseline"}
     assert set(saved["limits"]) == {"device_bytes", "host_bytes"}
     for trial in saved["trials"]:

@@ -1,0 +1,71 @@
+"""Signs of exhausted memory that backends share: in the logs of XLA's allocator and of CUDA's libraries, and in errors.
+
+A GPU's allocator that fails does not always end in an error that says so: a copy to the GPU, cuDNN's choice of an algorithm
+and the libraries' own buffers fail with other types. And not every line of a log that names exhausted memory is a failure:
+the allocator asks the driver for less, and autotuning takes another algorithm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_INFORMATION = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # a line is not of that severity
+FAILED_ALLOCATION = re.compile(
+    r"OOM when allocating tensor|failed to allocate memory|out of memory while trying to allocate"
+    r"|out of memory trying to (?:allocate|instantiate command buffer)|out of memory allocating"
+    r"|Dst tensor is not initialized|failed to allocate the scratch space|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED",
+    re.IGNORECASE,
+)
+"""Matches the text of an error that reports a failed allocation on a device."""
+
+OOM_LINES = re.compile(
+    rf"^{_INFORMATION}(?!.*(?:not a failure|HTTP re|message larger than)).*?"
+    r"(?P<report>OOM when allocating tensor|[Rr]an out of memory trying to allocate"
+    r"|OP_REQUIRES failed.*(?:RESOURCE_EXHAUSTED|Resource exhausted)"
+    r"|(?:F\d{4} |: F ).*(?:RESOURCE_EXHAUSTED|out of memory))"
+)
+"""See `Backend.oom_lines`: of failed operations and fatal errors, not of autotuning and the driver, which go on."""
+
+SHORTAGE_LINES = re.compile(
+    r"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY)"
+)
+"""See `Backend.shortage_lines`."""
+
+FALLBACK_LINES = re.compile(r"ran out of memory trying to allocate .*not a failure")
+"""See `Backend.fallback_lines`."""
+
+SUSPECTS = re.compile(
+    r"No algorithm worked|failed to create cublas handle|could not create cudnn handle|without BLAS support"
+    r"|cuDNN launch failure|Failed to get convolution algorithm|Blas x?GEMM launch failed"
+    r"|CUDNN_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)|CUBLAS_STATUS_NOT_INITIALIZED"
+    r"|DNN library (?:is not found|initialization failed)",
+    re.IGNORECASE,
+)
+"""See `Backend.suspects`."""
+
+OUTSIDE_POOL = re.compile(
+    r"create cublas handle|create cudnn handle|without BLAS support|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
+    r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer"
+    r"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY",  # of the driver, before the pool takes less
+    re.IGNORECASE,
+)
+"""See `Backend.outside_pool`."""
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and those that it came from."""
+    waiting, seen = [error], set()
+    while waiting:
+        link = waiting.pop(0)
+        if id(link) not in seen:
+            seen.add(id(link))
+            yield link
+            waiting += [cause for cause in (link.__cause__, link.__context__) if cause is not None]
+
+
+def is_of_tensorflow(error: BaseException) -> bool:
+    """Whether an error is TensorFlow's of exhausted memory, without loading TensorFlow."""
+    kind = type(error)
+    return kind.__name__ == "ResourceExhaustedError" and kind.__module__.startswith("tensorflow.")

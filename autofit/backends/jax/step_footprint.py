@@ -1,0 +1,96 @@
+"""Estimate the memory of a train step from XLA's buffer assignment: the step is compiled, and not run (loads JAX)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from autofit.backends.optimizers import optimizers_of
+from autofit.records.description import Footprint
+
+XLA = "XLA buffer assignment"
+_ERROR = 0.05  # 95 % are within (measured on a CPU: tests/benchmarks/backend_memory.py)
+_GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes; not measured
+_ABSOLUTE_ERROR_BYTES = 2**20
+_COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes give a line
+_TRACED_MULTIPLE = 2  # a batch of one may be a case of its own
+
+
+class StepFootprint:
+    """Device memory of a model's train step: arguments, temporaries and results, without those that replace an argument.
+
+    Args:
+        model: compiled; it is built if it is not yet.
+        batch: arrays in the structure that Keras hands to `train_step`.
+        on_cpu: whether the step runs on the CPU.
+        multiple_of: see `Backend.estimator`.
+
+    Raises:
+        Exception: the model's own code fails while it is traced for such a batch.
+    """
+
+    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, multiple_of: int | None = 1) -> None:
+        self._model, self._batch, self._on_cpu = model, batch, on_cpu
+        self._own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)), default=1)
+        self._multiple_of = multiple_of
+        before = {id(variable) for variable in model.variables}
+        model._symbolic_build(data_batch=batch)
+        size = self._own_size if multiple_of is None else multiple_of * _TRACED_MULTIPLE
+        self._lowered(size)
+        used = [v for optimizer in optimizers_of(model) for v in optimizer.variables]
+        self.optimizer_bytes = sum(_bytes_of(v.shape, v.dtype) for v in used if id(v) not in before)
+        self.uses_model_optimizer = True
+
+    def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
+        """See `StepEstimator.estimates`."""
+        if self._multiple_of is None:
+            sizes = [self._own_size]
+        else:
+            wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
+            sizes = sorted({self._multiple_of * math.ceil(size / self._multiple_of) for size in wanted})
+        for size in sizes:
+            yield self._footprint(size)
+
+    def _footprint(self, size: int) -> Footprint:
+        memory = self._lowered(size).compile().memory_analysis()
+        total = (
+            memory.argument_size_in_bytes
+            + memory.temp_size_in_bytes
+            + memory.output_size_in_bytes
+            - memory.alias_size_in_bytes
+        )
+        state = sum(_bytes_of(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(self._state()))
+        parts = {
+            "weights": state - self.optimizer_bytes,
+            "optimizer": self.optimizer_bytes,
+            "temporaries": max(0, total - memory.argument_size_in_bytes),
+            "input_batch": max(0, memory.argument_size_in_bytes - state),
+        }
+        return Footprint(size, parts, XLA, _ERROR if self._on_cpu else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES)
+
+    def _lowered(self, size: int) -> Any:
+        """The step for a batch size, traced."""
+        step = jax.jit(self._model.train_step, donate_argnums=0)
+        return step.lower(self._state(), jax.tree.map(lambda leaf: _resized(leaf, size), self._batch))
+
+    def _state(self) -> Any:
+        """What the step takes beside the batch, as shapes."""
+        state = self._model._get_jax_state(
+            trainable_variables=True, non_trainable_variables=True, optimizer_variables=True, metrics_variables=True
+        )
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
+
+
+def _resized(leaf: Any, size: int) -> Any:
+    """The shape of an array of a batch with so many samples; a scalar stays one."""
+    shape = leaf.shape if np.ndim(leaf) == 0 else (size, *leaf.shape[1:])
+    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+
+def _bytes_of(shape: Any, dtype: Any) -> int:
+    return int(math.prod(shape)) * int(jax.numpy.dtype(keras.backend.standardize_dtype(dtype)).itemsize)

@@ -1,0 +1,103 @@
+"""`torch.utils.data.DataLoader`: a factory returns one; its knobs are `batch_size`, `num_workers` and `prefetch_factor`.
+
+Its workers are processes, and each has `prefetch_factor` batches ahead. Keras takes it on every backend.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from autofit.errors import UsageError
+from autofit.records.trial import FitConfig
+from autofit.workload.inputs.batch import first_of
+from autofit.workload.inputs.fit_input import FitInput
+from autofit.workload.inputs.prebuilt import is_torch_loader
+
+_SOURCE = "the torch DataLoader"
+
+
+class TorchLoader(FitInput):
+    """The user's DataLoader under one config; `fit` sees one of the wanted length, with full batches only."""
+
+    kind: ClassVar[str] = "torch DataLoader"
+    has_processes: ClassVar[bool] = True
+
+    def __init__(
+        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None
+    ) -> None:
+        self._data, self._report_error = data, report_error
+        factor = data.prefetch_factor if data.num_workers else config.prefetch_factor
+        arrived = {"num_workers": data.num_workers, "prefetch_factor": factor, "batch_size": data.batch_size}
+        asked = {
+            "num_workers": config.workers,
+            "prefetch_factor": config.prefetch_factor,
+            "batch_size": config.batch_size if data.batch_size is not None and data.batch_sampler is not None else None,
+        }
+        for name, value in asked.items():
+            if value is not None and value != arrived[name]:
+                raise UsageError(
+                    f"the DataLoader was given {name}={value} but has {arrived[name]}: its factory must pass {name} on"
+                )
+        self.applied = FitConfig(None, data.num_workers, None, True, factor or _default_factor(data))
+        self._made = multiprocessing.Value("q", 0)
+        self._length = _length_of(data)
+        self._keep_first(lambda: first_of(iter(self._copy(num_workers=0)), _SOURCE), _SOURCE, config.batch_size)
+
+    @staticmethod
+    def recognises(data: Any) -> bool:
+        """Whether `data` is a `torch.utils.data.DataLoader`."""
+        return is_torch_loader(data)
+
+    def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
+        """What the factory takes; processes are no choice, and without workers nothing is made ahead."""
+        return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
+
+    def as_step_data(self, batch: Any) -> Any:
+        """A batch as Keras passes it on: a list becomes a tuple."""
+        return tuple(batch) if isinstance(batch, tuple | list) else batch
+
+    def sample_count(self) -> int | None:
+        """Batches times samples a batch; None for a stream of unknown length."""
+        return None if self._length is None else self._length * self.batch_samples
+
+    def fit_arguments(self, steps: int) -> dict[str, Any]:
+        """One epoch of so many steps."""
+        loader = self._copy(batches=steps)
+        return {"x": loader} if _length_of(loader) == steps else {"x": loader, "steps_per_epoch": steps}
+
+    def validation_arguments(self, steps: int) -> dict[str, Any]:
+        """So many steps at the most, and no more than the loader has."""
+        loader = self._copy()
+        return {
+            "validation_data": loader,
+            **({} if self._length and self._length <= steps else {"validation_steps": steps}),
+        }
+
+    def look(self) -> Iterator[Any]:
+        """Every batch in turn, made in this process."""
+        return (self._as_batch(batch, _SOURCE) for batch in self._copy(num_workers=0))
+
+    def batches_made(self) -> int | None:
+        """Batches that were put together, in all processes."""
+        return int(self._made.value)
+
+    def _copy(self, *, batches: int | None = None, num_workers: int | None = None) -> Any:
+        """The loader anew: with so many full batches, or with another number of workers; errors are reported."""
+        from autofit.workload.inputs.torch_wrappers import copy_of  # loads torch: must stay out of the parent
+
+        return copy_of(self._data, self._made, self._report_error, batches, num_workers)
+
+
+def _length_of(loader: Any) -> int | None:
+    """Batches of an epoch; None where the dataset has no length."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+def _default_factor(loader: Any) -> int:
+    """What a loader without workers would have ahead for each, had it any."""
+    return int(loader.prefetch_factor or 2)
