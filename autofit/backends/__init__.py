@@ -17,9 +17,12 @@ from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
 
-__all__ = ["Backend", "current", "named"]
+__all__ = ["NAMES", "Backend", "current", "named"]
 
 _BACKENDS: dict[str, type[Backend]] = {"tensorflow": TensorFlow, "jax": Jax, "torch": Torch}
+
+NAMES = tuple(_BACKENDS)
+"""The names of the backends, as Keras calls them."""
 
 
 def current() -> Backend:

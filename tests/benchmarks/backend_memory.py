@@ -3,12 +3,12 @@
     python tests/benchmarks/backend_memory.py         print the frozen figures
     python tests/benchmarks/backend_memory.py --run   measure (five minutes) and freeze backend_memory.json
 
-Method. The nine models of `zoo.py` (float32, Adam), each in a process of its own, on a CPU. The estimate is that of a
+Method. The nine models of `zoo.py` (float32, Adam), each in processes of their own, on a CPU. The estimate is that of a
 describing trial: on JAX XLA's buffer assignment at the first probe's batch and four times it, on torch the tensors of steps
-of 2 and 6 samples; both are read at 16 times the first probe's batch. Measured on JAX: XLA's figure for that batch, and
-what the resident memory of the process grows by in a step; on torch: the tensors of a step of that batch, and the same
-growth. The growth is that over a process that has trained on the smallest batch; it holds what kernels take for themselves,
-and what the C library keeps.
+of 2 and 6 samples; both are read at 16 times the first probe's batch, beside the same step's own: XLA's figure for that
+batch, the tensors of a step of it. The growth is the estimate of that batch less that of 2 samples, beside what plain `fit`
+in a process without autofit grows by, resident, between such steps: it holds what kernels take for themselves, and what the
+C library keeps, but not what compiling takes.
 """
 
 import argparse
@@ -21,12 +21,12 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "backend_memory.json"
-TIMES = 16
+TIMES, SMALL = 16, 2
+PAIRS = (("estimated", "of the same step"), ("estimated growth", "growth"))
 
 
 def measure(backend, name):
     """The row of a model, in a process that has trained nothing yet."""
-    import keras  # with the backend of this process
     import zoo
 
     from autofit.search.surrogate.device_estimate import estimated_bytes
@@ -40,21 +40,29 @@ def measure(backend, name):
     step = StepFootprint(model, zoo.Batches(name, first)[0], on_cpu=True)
     estimates = list(step.estimates((first, 4 * first), compile_all=False))
     row = {"backend": backend, "model": name, "batch": size, "estimated": round(estimated_bytes(estimates, size))}
+    row["estimated growth"] = row["estimated"] - round(
+        estimated_bytes(list(step.estimates((SMALL, first), compile_all=True)), SMALL)
+    )
     held = sum(size for part, size in estimates[0].device_bytes_by_part.items() if part in ("weights", "optimizer"))
     if backend == "jax":
         row["of the same step"] = next(iter(step.estimates((size,), compile_all=True))).device_bytes
     else:
-        row["of the same step"] = held + step._step_bytes(zoo.Batches(name, first)[0], size)
-    model = zoo.build_model(name)
-    model.fit(zoo.Batches(name, 2), steps_per_epoch=2, verbose=0)
-    small = next(iter(step.estimates((2,), compile_all=True)))
-    before = _status("VmRSS")
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the highest begins anew
-    x, y = zoo.Batches(name, size)[0]
-    keras.backend.clear_session(free_memory=True)
-    model.fit(x, y, batch_size=size, epochs=2, verbose=0)
-    row["resident"] = _status("VmHWM") - before + small.device_bytes
+        row["of the same step"] = held + max(step.step_bytes(zoo.Batches(name, first)[0], size))
     return row
+
+
+def resident(name):
+    """Bytes by which a process grows from steps of a small batch to those of the large one."""
+    import zoo
+
+    model, size = zoo.build_model(name), TIMES * zoo.MODELS[zoo.BY_NAME[name]].first_probe
+    x, y = zoo.Batches(name, size)[0]
+    model.fit(x[:SMALL], y[:SMALL], batch_size=SMALL, epochs=2, verbose=0)
+    before = _status("VmRSS")
+    model.fit(x, y, batch_size=size, verbose=0)  # compiles, which takes memory of its own
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the highest begins anew
+    model.fit(x, y, batch_size=size, epochs=3, verbose=0)
+    return _status("VmHWM") - before
 
 
 def _status(name):
@@ -67,26 +75,29 @@ def show(rows):
     mib = 2**20
     for backend in dict.fromkeys(row["backend"] for row in rows):
         own = [row for row in rows if row["backend"] == backend]
-        print(
-            f"\n{backend:16}{'batch':>6}{'estimated':>12}{'same step':>12}{'error':>8}{'resident':>12}{'error':>8}   (MiB)"
-        )
+        columns = "".join(f"{name:>12}" for name in ("estimated", "same step", "error", "growth", "resident", "error"))
+        print(f"\n{backend:16}{'batch':>6}{columns}   (MiB)")
         for row in own:
-            same, resident = row["of the same step"], row["resident"]
-            cells = f"{row['estimated'] / mib:12.1f}{same / mib:12.1f}{row['estimated'] / same - 1:8.1%}"
-            print(f"{row['model']:16}{row['batch']:6}{cells}{resident / mib:12.1f}{row['estimated'] / resident - 1:8.1%}")
-        for key in ("of the same step", "resident"):
-            errors = sorted(abs(row["estimated"] / row[key] - 1) for row in own)
-            print(f"against {key}: median {statistics.median(errors):.1%}, largest {errors[-1]:.1%}")
+            cells = []
+            for estimated, measured in PAIRS:
+                cells += [
+                    f"{row[estimated] / mib:12.1f}{row[measured] / mib:12.1f}{row[estimated] / row[measured] - 1:12.1%}"
+                ]
+            print(f"{row['model']:16}{row['batch']:6}{''.join(cells)}")
+        for estimated, measured in PAIRS:
+            errors = sorted(abs(row[estimated] / row[measured] - 1) for row in own)
+            print(f"against {measured}: median {statistics.median(errors):.1%}, largest {errors[-1]:.1%}")
 
 
 def main():
     """Print the frozen figures, or measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="measure, and freeze backend_memory.json")
-    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        print(json.dumps(measure(*arguments.measure)), flush=True)
+        backend, name, what = arguments.measure
+        print(json.dumps(resident(name) if what == "resident" else measure(backend, name)), flush=True)
         os._exit(0)
     if arguments.run:
         import zoo
@@ -94,13 +105,16 @@ def main():
         rows = []
         for backend in ("jax", "torch"):
             for name in zoo.BY_NAME:
-                command = [sys.executable, __file__, "--measure", backend, name]
                 environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}
-                done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-                if done.returncode:
-                    print(backend, name, done.stderr[-2000:])
-                    continue
-                rows.append(json.loads(done.stdout.splitlines()[-1]))
+                row, grown = (
+                    json.loads(
+                        subprocess.check_output(
+                            [sys.executable, __file__, "--measure", backend, name, what], env=environment
+                        ).splitlines()[-1]
+                    )
+                    for what in ("estimate", "resident")
+                )
+                rows.append({**row, "growth": grown})
         FROZEN.write_text(json.dumps(rows, indent=1) + "\n")
     show(json.loads(FROZEN.read_text()))
 

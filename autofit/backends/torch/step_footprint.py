@@ -27,12 +27,13 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
     """Counts the bytes of all tensors that operations make while it is active, and their peak.
 
     A storage counts from the operation that makes it until it is freed, whoever holds it: a variable, autograd, Python.
-    Buffers that a kernel takes for itself are not seen.
+    Buffers that a kernel takes for itself are not seen. `after_each` are the bytes after each operation.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = self.peak = 0
+        self.now = 0
+        self.after_each: list[int] = []
         self._seen: dict[int, Any] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -41,6 +42,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
         for leaf in tree_leaves(made):
             if isinstance(leaf, torch.Tensor):
                 self._count(leaf.untyped_storage())
+        self.after_each.append(self.now)
         return made
 
     def _count(self, storage: Any) -> None:
@@ -49,7 +51,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
             return
         size = storage.nbytes()
         self.now += size
-        self.peak = max(self.peak, self.now)
         self._seen[key] = weakref.finalize(storage, self._free, key, size)
         self._seen[key].atexit = False
 
@@ -81,14 +82,17 @@ class StepFootprint:
         self.optimizer_bytes = _bytes_of(used)
         self.uses_model_optimizer = True
         sizes = [own_size] if multiple_of is None else [multiple_of * size for size in _SMALL_SIZES]
-        self._points = [(size, self._step_bytes(batch, size)) for size in sizes]
+        self._runs = [(size, self.step_bytes(batch, size)) for size in sizes]
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """See `StepEstimator.estimates`: along the line through the two steps."""
-        (first, low), (last, high) = self._points[0], self._points[-1]
-        slope = (high - low) / (last - first) if last > first else 0.0
+        """See `StepEstimator.estimates`: what is held after each operation grows along a line, and the highest counts."""
+        (first, low), (last, high) = self._runs[0], self._runs[-1]
+        if len(low) != len(high):  # the code runs other operations for other sizes
+            low, high = [max(low)], [max(high)]
+        start, rise = np.array(low, float), np.array(high, float) - np.array(low, float)
         for size in sorted({first} if last == first else set(batch_sizes)):
-            counted = max(0, round(low + slope * (size - first)))
+            grown = rise * (size - first) / (last - first) if last > first else 0.0
+            counted = max(0, round(float((start + grown).max())))
             parts = {
                 "weights": _bytes_of(self._model.variables) - self.optimizer_bytes,
                 "optimizer": self.optimizer_bytes,
@@ -96,15 +100,16 @@ class StepFootprint:
             }
             yield Footprint(size, parts, COUNTED, _ERROR if self._on_cpu else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES)
 
-    def _step_bytes(self, batch: Any, size: int) -> int:
-        """The peak of what a step takes beside the variables: its batch, activations, gradients and temporaries."""
+    def step_bytes(self, batch: Any, size: int) -> list[int]:
+        """What a step has taken after each operation: its batch, activations, gradients and temporaries."""
         data = keras.tree.map_structure(lambda leaf: _resized(leaf, size), batch)
         self._model.train()
         with LiveBytes() as count:
             self._model.train_step(keras.tree.map_structure(keras.ops.convert_to_tensor, data))
         self._model.zero_grad()
         self._model.eval()
-        return int(count.peak)
+        held: list[int] = count.after_each
+        return held
 
 
 def _resized(leaf: Any, size: int) -> Any:

@@ -9,6 +9,7 @@ The quick ones come first:
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import psutil
 
+from autofit.backends.keras_config import backend_name
+from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.tensorflow.probe import Probe, ProbeFailure
 from autofit.cli.doctor import folders, gpus, memory_checks, processes, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, problem
@@ -46,8 +49,10 @@ def diagnose() -> Iterator[Finding | Activity]:
         return
     visible, installed = survey(), survey(hidden=True)
     legacy_keras = software.legacy_keras(os.environ, software.version_of("tensorflow"), software.version_of("tf_keras"))
-    backend = software.keras_backend(os.environ, software.configured_backend(os.environ))
-    with Probe() as probe:
+    backend = software.keras_backend(os.environ, software.version_of)
+    probe = Probe() if backend_name(os.environ) == TensorFlow.name else None
+    report = None
+    with probe or contextlib.nullcontext():
         yield from software.libraries(
             software.version_of, software.requirements_of, importlib.metadata.packages_distributions()
         )
@@ -55,14 +60,17 @@ def diagnose() -> Iterator[Finding | Activity]:
         yield from software.variables(os.environ)
         yield from gpus.driver(visible, installed, os.environ, plugged_in=gpus.on_bus())
         yield from filter(None, _checks_of_the_host())
-        yield Activity("importing TensorFlow")
-        report = probe.result(_IMPORT_SECONDS)
-    yield from gpus.tensorflow(report, visible, os.environ)
+        if probe is not None:
+            yield Activity("importing TensorFlow")
+            report = probe.result(_IMPORT_SECONDS)
+    if report is not None:
+        yield from gpus.tensorflow(report, visible, os.environ)
     if isinstance(report, ProbeFailure) or backend.status is Status.PROBLEM:
         return
     yield Activity("training a tiny model in its own process")
     usable = tuple(device for device in visible if isinstance(device, Device))
-    yield from _trials(host.detect(usable), usable[0] if usable and report.gpus else None)
+    on_gpu = usable and (report is None or report.gpus)
+    yield from _trials(host.detect(usable), usable[0] if on_gpu else None)
 
 
 def _checks_of_the_host() -> Iterator[Finding | None]:

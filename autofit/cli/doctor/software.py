@@ -10,7 +10,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from autofit.backends.keras_config import keras_file
+from autofit import backends
+from autofit.backends.keras_config import backend_name
 from autofit.backends.tensorflow.gpu_limit import allocator_problem
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.records.distribution import DISTRIBUTION, install_command
@@ -118,26 +119,23 @@ def _minor(version: str) -> str:
     return f"{parsed.major}.{parsed.minor}"
 
 
-def keras_backend(environment: Mapping[str, str], configured: str | None) -> Finding:
-    """Check that Keras uses TensorFlow.
+def keras_backend(environment: Mapping[str, str], version_of: Callable[[str], str | None]) -> Finding:
+    """Check that autofit supports the backend that Keras uses, and that it is installed.
 
     Args:
-        environment: environment variables; KERAS_BACKEND overrides the file.
-        configured: the backend in keras.json; None for none.
+        environment: environment variables; KERAS_BACKEND overrides Keras's file.
+        version_of: returns the version of a distribution, None if it is not installed.
     """
-    variable = environment.get("KERAS_BACKEND")
-    backend = variable or configured or "tensorflow"
-    if backend == "tensorflow":
-        return ok("keras backend", backend)
-    source = "KERAS_BACKEND" if variable else "keras.json"
-    detail = f"{backend}, set by {source}; autofit supports tensorflow only"
-    return problem("keras backend", detail, "Run export KERAS_BACKEND=tensorflow.")
-
-
-def configured_backend(environment: Mapping[str, str]) -> str | None:
-    """The backend that Keras's file names, where Keras looks for it; None where there is none."""
-    named = keras_file(environment).get("backend")
-    return named if isinstance(named, str) else None
+    backend = backend_name(environment)
+    source = "KERAS_BACKEND" if environment.get("KERAS_BACKEND") else "keras.json"
+    if backend not in backends.NAMES:
+        detail = f"{backend}, set by {source}; autofit supports {', '.join(backends.NAMES)}"
+        return problem("keras backend", detail, "Run export KERAS_BACKEND=tensorflow.")
+    version = version_of(backend)
+    if version is None:
+        detail = f"{backend}, set by {source}, is not installed"
+        return problem("keras backend", detail, f"Run {install_command(backend)}, or export KERAS_BACKEND=tensorflow.")
+    return ok("keras backend", f"{backend} {version}")
 
 
 def variables(environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,10 +148,11 @@ class TrialContext:
     def report_error(self, error: BaseException) -> None:
         """Save the first exception of the user's `__getitem__`, raised in any thread or process."""
         report = json.dumps({"type": type(error).__name__, "traceback": user_traceback(error)})
-        written = self.folder / f"{_USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}"
-        written.write_text(report)
+        written = self.folder / f"{_USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}"
+        written.write_text(report)  # under a name of its own each time: the link below is the same file
         with contextlib.suppress(FileExistsError):
             os.link(written, self.folder / _USER_ERROR_FILE)
+        written.unlink()
 
     def user_error(self) -> Failure | None:
         """The error that `report_error` saved."""

@@ -50,6 +50,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
 
         {Role.DESCRIBE: describe, Role.MEASURE: measure, Role.CONFIRM: confirm}[task.spec.role](context, loaded)
     except BaseException as error:
+        pool_deaths.ignore_children()
         context.send(failure=_failure(context, backend, error))
         return 1
     return 0

@@ -268,7 +268,7 @@ def _input_rate(bench: _Bench) -> Rate:
     steps = max(_FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))
     steps = workers * math.ceil(steps / workers)  # whole rounds: the workers' batches arrive together
     ends = steps if data.ends_by_itself else None
-    clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends)
+    clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends, most_ahead=0)
     bench.call.run(
         bench.context,
         idle_model(keras_of(bench.model)),

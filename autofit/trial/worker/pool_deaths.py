@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import threading
 from multiprocessing import pool
 from typing import Any
@@ -19,13 +21,23 @@ _BUS_ERROR = "Bus error"  # a page of /dev/shm that there is no room for
 
 def of_loader(error: BaseException) -> Failure | None:
     """The failure that a torch DataLoader reports when a worker of it died; None for any other error."""
-    match = _LOADER_DEATH.search(str(error)) if isinstance(error, RuntimeError) else None
+    if not isinstance(error, RuntimeError):
+        return None
+    links = (str(link) for link in (error.__cause__, error.__context__, error) if link is not None)
+    match = next(filter(None, map(_LOADER_DEATH.search, links)), None)
     if match is None:
         return None
     reason = f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}"
     if _BUS_ERROR in match["how"]:
         return Failure(FailureKind.HOST_OOM, f"{reason}: /dev/shm is full; give the container more (docker run --shm-size)")
     return Failure(FailureKind.WORKER_DIED, reason)
+
+
+def ignore_children() -> None:
+    """Ignore from now on that workers end: torch's handler of the signal raises for each of them, wherever Python is."""
+    for _ in range(2):  # one that has ended just before
+        with contextlib.suppress(RuntimeError):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def end_with_worker(context: TrialContext) -> None:

@@ -13,6 +13,7 @@ import pynvml
 import pytest
 from rich.console import Console
 
+from autofit.backends.keras_config import backend_name
 from autofit.backends.tensorflow.probe import BackendReport, Probe, ProbeFailure, VisibleGpu
 from autofit.cli.doctor import diagnose, folders, gpus, memory_checks, printing, processes, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning
@@ -173,22 +174,24 @@ def test_tf_keras_that_nobody_asks_for():
     assert software.legacy_keras({}, "2.21.0", "2.21.0") is None
 
 
-def test_the_backend_of_keras():
-    expect(software.keras_backend({}, "tensorflow"), OK, "tensorflow")
-    expect(software.keras_backend({}, None), OK, "tensorflow")
+def test_the_backend_of_keras(tmp_path):
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    file, versions = {"KERAS_HOME": str(tmp_path)}, {"tensorflow": "2.21.0", "jax": "0.10.2"}
+    expect(software.keras_backend({"KERAS_BACKEND": "tensorflow", **file}, versions.get), OK, "tensorflow 2.21.0")
+    expect(software.keras_backend({"KERAS_BACKEND": "jax", **file}, versions.get), OK, "jax 0.10.2")
+    expect(software.keras_backend(file, versions.get), PROBLEM, "torch|keras.json|not installed", "[torch]")
     remedy = "export KERAS_BACKEND=tensorflow"
-    expect(software.keras_backend({"KERAS_BACKEND": "jax"}, "jax"), PROBLEM, "jax|KERAS_BACKEND", remedy)
-    expect(software.keras_backend({}, "torch"), PROBLEM, "torch|keras.json", remedy)
-    expect(software.keras_backend({"KERAS_BACKEND": "tensorflow"}, "torch"), OK, "tensorflow")
+    expect(software.keras_backend({"KERAS_BACKEND": "openvino"}, versions.get), PROBLEM, "openvino|KERAS_BACKEND", remedy)
 
 
 @pytest.mark.parametrize(
-    ("text", "backend"), [('{"backend": "jax"}', "jax"), ("{}", None), ("[]", None), ("{", None), (None, None)]
+    ("text", "backend"), [('{"backend": "jax"}', "jax"), *((text, "tensorflow") for text in ("{}", "[]", "{", None))]
 )
 def test_the_file_that_names_the_backend(text, backend, tmp_path):
     if text is not None:
         (tmp_path / "keras.json").write_text(text)
-    assert software.configured_backend({"KERAS_HOME": str(tmp_path)}) == backend
+    assert backend_name({"KERAS_HOME": str(tmp_path)}) == backend
+    assert backend_name({"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "torch"}) == "torch"
 
 
 @pytest.mark.parametrize(
@@ -611,21 +614,23 @@ class Told:
     [
         (BLIND, "tensorflow", True),
         (ProbeFailure("died by SIGSEGV", "SIGSEGV", ()), "tensorflow", False),
-        (BLIND, "jax", False),
+        (BLIND, "openvino", False),
     ],
 )
 def test_all_is_looked_at_and_nothing_tried_that_cannot_work(seen, backend, tried, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", backend)
+    monkeypatch.setattr(Told, "left", False)
     monkeypatch.setattr(diagnose, "Probe", lambda: Told(seen))
     monkeypatch.setattr(diagnose, "_trials", lambda here, device: [ok("trial", "done")])
     events = list(diagnose.diagnose())
     subjects = [event.subject for event in events if isinstance(event, Finding)]
     assert subjects[:3] == ["platform", "python", "libraries"]
-    assert {"host memory", "cores", "temporary files", "storage", "tensorflow", "keras backend"} <= set(subjects)
+    assert {"host memory", "cores", "temporary files", "storage", "keras backend"} <= set(subjects)
+    assert ("tensorflow" in subjects) == (backend == "tensorflow")
     assert "start method" not in subjects
     assert ("trial" in subjects) == tried
-    assert Told.left
-    assert any(isinstance(event, Activity) for event in events)
+    assert Told.left == (backend == "tensorflow")
+    assert any(isinstance(event, Activity) for event in events) == (backend == "tensorflow")
 
 
 def test_an_unsupported_platform_is_looked_at_no_further(monkeypatch):

@@ -1,0 +1,15 @@
+"""Which Keras backends the tests can use here."""
+
+import importlib.util
+import os
+
+import pytest
+
+REQUIRED = "AUTOFIT_REQUIRE_BACKENDS"
+
+
+def needs(name):
+    """Skip the test where a backend is not installed; fail where it has to be."""
+    if importlib.util.find_spec(name) is None:
+        reason = f"{name} is not installed; pip install 'keras-autofit[test-backends]' brings JAX and torch"
+        (pytest.fail if os.environ.get(REQUIRED) else pytest.skip)(reason)

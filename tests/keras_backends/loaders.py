@@ -1,0 +1,80 @@
+"""torch DataLoaders for tests with real trials; nothing of torch is loaded with this module."""
+
+import os
+import pathlib
+
+import numpy as np
+
+from tests.workloads import PIXELS, misbehave
+
+ROWS = 96
+
+
+class Pictures:
+    """Pictures of ones; from the twenty-fifth on it misbehaves as it is told."""
+
+    def __init__(self, case=None, rows=ROWS):
+        self.case, self.rows = case, rows
+
+    def __len__(self):
+        return self.rows
+
+    def __getitem__(self, index):
+        if index >= ROWS // 4 and self.case is not None:
+            misbehave(self.case)
+        return np.ones((PIXELS, PIXELS, 3), "float32"), np.ones(1, "float32")
+
+
+def loader(batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers=False, case=None, rows=ROWS):
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        Pictures(case, rows),
+        batch_size=batch_size,
+        num_workers=num_workers,
+        prefetch_factor=prefetch_factor,
+        persistent_workers=persistent_workers,
+    )
+
+
+def stream(batch_size=8, num_workers=0, prefetch_factor=None):
+    """The same as a stream, which has no length."""
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            pictures = Pictures()
+            return (pictures[index] for index in range(10 * ROWS))
+
+    return DataLoader(Stream(), batch_size=batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor)
+
+
+def forgets_its_workers(batch_size=8, num_workers=0, prefetch_factor=None):
+    return loader(batch_size)
+
+
+def witnessed(batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers=False):
+    """A loader whose batches are written down in the file that WITNESS names."""
+    from torch.utils.data import DataLoader, Dataset, default_collate
+
+    class Rows(Dataset):
+        def __len__(self):
+            return 4000
+
+        def __getitem__(self, index):
+            return np.ones(4, "float32"), np.ones(1, "float32")
+
+    def collate(samples):
+        if path := os.environ.get("WITNESS"):
+            with pathlib.Path(path).open("a") as file:
+                file.write(f"{len(samples)} {os.getpid()}\n")
+        return default_collate(samples)
+
+    return DataLoader(
+        Rows(),
+        batch_size=batch_size,
+        num_workers=num_workers,
+        prefetch_factor=prefetch_factor,
+        persistent_workers=persistent_workers,
+        collate_fn=collate,
+    )

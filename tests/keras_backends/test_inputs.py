@@ -1,0 +1,112 @@
+"""Every kind of input on every backend: described, tried, and what is rendered takes effect where it is pasted."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import pytest
+
+from autofit.records.result import Recommendation, Speedup, TuneLog
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
+from autofit.report import snippet
+from autofit.tuning import record as records
+from autofit.workload import usage as usages
+from autofit.workload.workload import Workload
+from tests.fakes import MIB, make_request
+from tests.keras_backends import loaders
+from tests.workload import witness
+
+OF_PYDATASETS = {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
+CASES = {
+    "arrays": (witness.make_arrays, FitConfig(24), {"batch_size"}),
+    "no queue": (witness.Dataset, FitConfig(24, 1, 10, False), OF_PYDATASETS),
+    "threads": (witness.Dataset, FitConfig(24, 3, 4, False), OF_PYDATASETS),
+    "processes": (witness.Dataset, FitConfig(24, 2, 4, True), OF_PYDATASETS),
+    "generator": (witness.make_batches, FitConfig(24), {"batch_size"}),
+    "tf.data": (witness.make_tfdata, FitConfig(24, 2, 4), {"batch_size", "workers", "max_queue_size"}),
+    "loader": (
+        loaders.witnessed,
+        FitConfig(24, 2, None, True, 2),
+        {"batch_size", "workers", "use_multiprocessing", "prefetch_factor"},
+    ),
+}  # fmt: skip  # one item a line would be longer, not clearer
+
+
+def lines_of(workload, description, config, folder):
+    """The lines to paste for a config."""
+    request = make_request(folder, usage=usages.usage_of(workload), host_bytes=8192 * MIB)
+    chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
+    log = TuneLog(
+        limits=request.limits,
+        machine=request.machine,
+        device=request.device_name,
+        description=description,
+        trials=(),
+        seconds=1.0,
+        usage=request.usage,
+    )
+    return snippet.render(records.record(request, log, description, chosen, "settled"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_input_is_described_and_tried_and_its_lines_take_effect(backend, launched, play, tmp_path, case):
+    data, config, knobs = CASES[case]
+    launcher = launched(witness.build_model, data)
+    description = play(launcher, FitConfig(16), role="describe")
+    assert not hasattr(description, "outcome"), description
+    assert set(description.knobs) == knobs
+    assert description.versions["backend"] == backend
+    assert not description.estimate_problem
+    measurement = play(launcher, config)
+    assert measurement.outcome is Outcome.OK, measurement.evidence
+    assert measurement.device_peak_bytes is None
+
+    code = lines_of(Workload(witness.build_model, data, backend=backend), description, config, tmp_path)
+    assert code.splitlines()[:2] == ["import os", f'os.environ["KERAS_BACKEND"] = "{backend}"']
+    check = f"\nimport keras\nassert keras.backend.backend() == {backend!r}\n"
+    witnessed = tmp_path / "witness"
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1", "WITNESS": str(witnessed)}
+    if case == "loader":  # whose witness is a file of another form
+        code = code.replace("model = build_model()", "from tests.workloads import build_rows\nmodel = build_rows()")
+    ran = subprocess.run(
+        [sys.executable, "-c", code + check], check=False, env=environment, capture_output=True, text=True, timeout=110
+    )
+    assert ran.returncode == 0, f"{code}\n{ran.stderr[-2000:]}"
+    if case == "loader":
+        lines = [line.split() for line in witnessed.read_text().splitlines()]
+        assert {int(samples) for samples, _ in lines} <= {24, 4000 % 24}
+        assert len({process for _, process in lines}) >= config.workers
+        return
+    made = witness.made(witnessed)
+    if case != "arrays":
+        assert {line["samples"] for line in made} == {24}
+        processes = len({line["process"] for line in made})
+        assert processes >= config.workers if config.use_multiprocessing else processes == 1
+    if case == "threads":
+        assert max(line["at_once"] for line in made) == config.workers
+    if case == "no queue":
+        assert max(line["at_once"] for line in made) == 1
+
+
+def test_a_loader_has_ahead_what_its_workers_may_prefetch(launched, play):
+    launcher = launched(data=loaders.loader)
+    for workers, factor in ((2, 2), (2, 4), (1, 2)):
+        measurement = play(launcher, FitConfig(8, workers, None, True, factor))
+        assert measurement.queued_batches == workers * factor
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_is_tried(launched, play, workers):
+    config = FitConfig(8, workers, None, True, 2)
+    measurement = play(launched(data=loaders.stream), config)
+    assert measurement.outcome is Outcome.OK, measurement.evidence
+    assert measurement.samples_per_second > 0
+
+
+def test_only_where_a_step_has_the_training_thread_to_itself_do_step_and_input_take_turns(backend, launched, play):
+    for data, knobs in ((witness.Dataset, FitConfig(16)), (witness.make_tfdata, FitConfig(16))):
+        description = play(launched(witness.build_model, data), knobs, role="describe")
+        assert description.takes_turns == (backend == "torch" and data is witness.Dataset)
+    assert dataclasses.asdict(description)["takes_turns"] is False
