@@ -34,7 +34,7 @@ def test_the_outcome_is_what_happened(launched, play, case, knobs, outcome, reas
 
 
 @pytest.mark.quiet
-@pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
+@pytest.mark.parametrize("knobs", [INLINE, PROCESSES])
 def test_a_hang_is_noticed_long_before_its_deadline(launched, play, knobs):
     launcher = launched()
     assert play(launcher, FitConfig(w.OK, *INLINE)).outcome is Outcome.OK
@@ -44,10 +44,9 @@ def test_a_hang_is_noticed_long_before_its_deadline(launched, play, knobs):
 
 
 @pytest.mark.quiet
-@pytest.mark.parametrize("knobs", [INLINE, PROCESSES])
-def test_the_watcher_ends_a_tree_just_over_the_host_limit(launched, play, knobs):
+def test_the_watcher_ends_a_tree_just_over_the_host_limit(launched, play):
     limit = int(1.5 * GIB)
-    measurement = play(launched(), FitConfig(w.FILLS_HOST, *knobs), host_bytes=limit)
+    measurement = play(launched(), FitConfig(w.FILLS_HOST, *PROCESSES), host_bytes=limit)
     assert measurement.outcome is Outcome.HOST_OOM
     assert "ended by the watcher" in measurement.evidence.reason
     assert limit < measurement.evidence.last_host_bytes < 1.15 * limit

@@ -94,7 +94,7 @@ class StepFootprint:
             grown = rise * (size - first) / (last - first) if last > first else 0.0
             counted = max(0, round(float((start + grown).max())))
             parts = {
-                "weights": _bytes_of(self._model.variables) - self.optimizer_bytes,
+                "weights": _bytes_of([*self._model.variables, *self._model.metrics_variables]),
                 "optimizer": self.optimizer_bytes,
                 "temporaries": counted,
             }

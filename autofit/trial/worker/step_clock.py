@@ -113,7 +113,7 @@ class StepClock:
         self._ends: list[float] = []
         self._counts: list[int] = []  # steps done at each end
         self._awaited: list[Future[None]] = []
-        self._awaited_at = -math.inf
+        self._awaited_at, self._next_awaited = -math.inf, 0  # the first few are further and further apart
         self._first_end = 0.0
         self.steps_done = 0
         self._warm_steps: int | None = None
@@ -150,7 +150,10 @@ class StepClock:
         return self._ends[: len(counts)], counts
 
     def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
-        """Note when a step is over, now or as soon as it is; of quick steps, one for each block."""
+        """Note when a step is over, now or as soon as it is; not of each, but at least of one a block.
+
+        Many slow steps may be begun at once: some of the first are noted, too.
+        """
         if over is None or at_once:
             self._wait_for_noted()
             self._add_end(self.steps_done, over)
@@ -158,8 +161,10 @@ class StepClock:
             self._ahead.append(over)
             if len(self._ahead) > self._most_ahead:
                 self._add_end(self.steps_done - self._most_ahead, self._ahead.popleft())
-        elif time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS:
+        elif self.steps_done >= self._next_awaited or time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS:
             self._awaited_at = time.perf_counter()
+            since_first = self.steps_done - (self._warm_steps or 0)
+            self._next_awaited = self.steps_done + max(1, since_first)
             self._awaited.append(_WAITING.submit(self._add_end, self.steps_done, over))
 
     def _wait_for_noted(self) -> None:

@@ -101,3 +101,36 @@ def test_a_rounder_batch_is_expected_to_be_faster_than_its_neighbours():
     )
     slope = math.log(truth(FitConfig(136, 4, 10, False))[0] / truth(FitConfig(128, 4, 10, False))[0])
     assert odd - rounder < slope
+
+
+def test_where_step_and_input_take_turns_a_queue_is_known_to_help_after_one_trial():
+    config = FitConfig(64, 1, 10, False)
+    step, made = 3000.0, 3000.0
+    fit = 1 / (1 / step + 1 / made)
+    measurement = Measurement(
+        Outcome.OK,
+        Evidence("ran to its end"),
+        samples_per_second=fit,
+        spread=0.02,
+        compute_samples_per_second=step,
+        input_samples_per_second=made,
+    )
+    configs = ConfigArrays.of([config, FitConfig(64, 2, 10, False)])
+    gains = {}
+    for takes_turns in (False, True):
+        surrogate = ThroughputSurrogate(
+            [Trial(config, measurement)], cores=2, sample_bytes=1000, on_cpu=True, takes_turns=takes_turns
+        )
+        alone, queued = np.exp(surrogate.predict(configs).mean)
+        gains[takes_turns] = queued / alone
+    assert gains[True] > 1.5
+    assert gains[True] > gains[False]
+
+
+def test_turns_are_taken_only_where_there_is_no_queue():
+    parameters = np.random.default_rng(0).normal(-3, 1, (20, len(NAMES)))
+    configs = ConfigArrays.of([FitConfig(64, 1, 10, False), FitConfig(64, 2, 10, False)])
+    plain, turns = (log_rates(parameters, configs, takes_turns=takes_turns) for takes_turns in (False, True))
+    alone = -np.log(np.exp(-turns.step[:, 0]) + np.exp(-turns.inputs[:, 0]))
+    assert turns.fit[:, 0] == pytest.approx(alone)
+    assert turns.fit[:, 1] == pytest.approx(plain.fit[:, 1])

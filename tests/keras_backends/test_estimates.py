@@ -1,0 +1,100 @@
+"""Estimates of a step's memory, and errors of exhausted memory, as the installed JAX and torch give them."""
+
+import pytest
+
+from autofit.records.states import FailureKind, Outcome
+from autofit.records.trial import FitConfig
+from autofit.search.surrogate.device_estimate import estimated_bytes
+from tests import workloads as w
+from tests.installed import needs
+
+SIZES = (8, 32, 128)
+
+
+@pytest.mark.parametrize(
+    ("build", "share"), [(w.build_model, 0.02), (w.build_recurrent, 0.03), (lambda: w.build_model(filters=32), 0.03)]
+)
+def test_the_estimate_of_a_size_lies_on_the_line_of_two_others(launched, play, build, share):
+    launcher = launched(build)
+    whole = play(launcher, role="describe", batch_sizes=SIZES, compile_all=True)
+    assert [footprint.batch_size for footprint in whole.footprints] == list(SIZES)
+    few = play(launcher, role="describe", batch_sizes=SIZES)
+    assert estimated_bytes(few.footprints, 128) == pytest.approx(whole.footprints[-1].device_bytes, rel=share)
+    parts = whole.footprints[0].device_bytes_by_part
+    assert parts["weights"] >= whole.parameter_bytes
+    assert parts["optimizer"] == whole.optimizer_bytes
+
+
+def test_a_model_that_takes_batches_of_one_size_is_estimated_for_that(backend, launched, play):
+    described = play(launched(w.build_for_one_size), FitConfig(8), role="describe", batch_sizes=SIZES)
+    if backend == "torch":  # on which Keras cannot train a stateful LSTM
+        assert "modified by an inplace operation" in described.evidence.reason
+        return
+    assert described.fixed_batch_size == 8
+    assert [footprint.batch_size for footprint in described.footprints] == [8]
+
+
+def test_the_tensors_of_torch_count_while_they_live():
+    needs("torch")
+    import torch
+
+    from autofit.backends.torch.step_footprint import LiveBytes
+
+    with LiveBytes() as count:
+        first = torch.ones(1000)
+        second = first + 1
+        view = second[10:]
+        del first
+        third = view * 2
+        del second, view, third
+    assert count.after_each == [4000, 8000, 8000, 7960]
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda torch: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), FailureKind.DEVICE_OOM),
+        (lambda torch: RuntimeError("CUDA error: out of memory"), FailureKind.DEVICE_OOM),
+        (lambda torch: RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), FailureKind.DEVICE_OOM),
+        (
+            lambda torch: RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you"),
+            FailureKind.HOST_OOM,
+        ),
+        (lambda torch: RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
+        (lambda torch: type("Mine", (RuntimeError,), {})("CUDA out of memory"), None),
+    ],
+)
+def test_what_torch_raises(make, kind):
+    needs("torch")
+    import torch
+
+    from autofit.backends.torch.backend import Torch
+
+    assert Torch().exhausted(make(torch)) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", FailureKind.DEVICE_OOM),
+        ("RESOURCE_EXHAUSTED: failed to allocate pinned host memory", FailureKind.HOST_OOM),
+        ("INTERNAL: Failed to allocate the scratch space for CUDNN_STATUS_ALLOC_FAILED", FailureKind.DEVICE_OOM),
+        ("INVALID_ARGUMENT: shapes do not match", None),
+    ],
+)
+def test_what_jax_raises(text, kind):
+    needs("jax")
+    import jax
+
+    from autofit.backends.jax.backend import Jax
+
+    assert Jax().exhausted(jax.errors.JaxRuntimeError(text)) is kind
+    assert Jax().exhausted(RuntimeError(text)) is None
+
+
+@pytest.mark.quiet
+def test_a_slow_step_does_not_make_a_trial_wait_for_all_that_is_under_way(launched, play):
+    measurement = play(launched(w.build_slow), FitConfig(8, 1, 10, False))
+    assert measurement.outcome is Outcome.OK, measurement.evidence
+    assert measurement.step_seconds > 0.1
+    assert measurement.seconds < 25

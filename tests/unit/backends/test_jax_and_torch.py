@@ -1,0 +1,107 @@
+"""What the backends for JAX and torch decide without loading either."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from autofit import backends
+from autofit.backends import keras_config
+from autofit.backends.jax import backend as jax_backend
+from autofit.backends.jax.backend import Jax
+from autofit.backends.tensorflow.backend import TensorFlow
+from autofit.backends.torch import backend as torch_backend
+from autofit.backends.torch.backend import Torch
+from autofit.errors import UsageError
+from autofit.records.machine import Device
+
+GIB = 2**30
+GPU = Device(0, "some GPU", "GPU-1", 80 * GIB, 78 * GIB)
+CACHE = Path("/tmp/compiled")
+
+
+@pytest.fixture(autouse=True)
+def none_set(monkeypatch):
+    for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_COMPILATION_CACHE_DIR", "KERAS_BACKEND"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("backend", [TensorFlow(), Jax(), Torch()])
+def test_a_trial_gets_its_backend_and_sees_one_gpu_or_none(backend):
+    assert backend.environment(None, CACHE)["KERAS_BACKEND"] == backend.name
+    assert backend.environment(None, CACHE)["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert backend.environment(GPU, CACHE)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+
+
+def test_on_a_cpu_no_plugin_of_a_gpu_is_asked():
+    assert Jax().environment(None, CACHE)["JAX_PLATFORMS"] == "cpu"
+    assert "JAX_PLATFORMS" not in Jax().environment(GPU, CACHE)
+    assert Torch().environment(None, CACHE)["KERAS_TORCH_DEVICE"] == "cpu"
+
+
+def test_what_is_compiled_is_shared_unless_the_user_has_a_cache(monkeypatch):
+    assert Jax().environment(None, CACHE)["JAX_COMPILATION_CACHE_DIR"] == str(CACHE)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/mine")
+    assert "JAX_COMPILATION_CACHE_DIR" not in Jax().environment(None, CACHE)
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(None, 60), ("0.5", 40), ("0.99", 78), ("a half", None)])
+def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, expected):
+    if fraction:
+        monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)
+    assert Jax().pool_bytes(GPU) == (None if expected is None else expected * GIB)
+    assert Jax().pool_bytes(None) is None
+
+
+def test_a_limit_above_that_is_said_with_the_line_that_gives_the_same():
+    assert Jax().problems(None, None) == ()
+    assert len(Jax().problems(GPU, 50 * GIB)) == 1  # that peaks cannot be reset
+    assert "XLA_CLIENT_MEM_FRACTION=0.90" in Jax().problems(GPU, 72 * GIB)[1]
+
+
+def test_keras_pool_of_processes_is_not_tried_on_jax_with_a_gpu():
+    assert "20619" in Jax().process_problem(GPU)
+    assert Jax().process_problem(None) is None
+    assert Torch().process_problem(GPU) is None
+
+
+def test_step_and_input_take_turns_with_torch_on_a_cpu_alone():
+    taking = [
+        (backend.name, device is None)
+        for backend in (TensorFlow(), Jax(), Torch())
+        for device in (None, GPU)
+        if backend.takes_turns(device)
+    ]
+    assert taking == [("torch", True)]
+
+
+def test_switches_are_part_of_what_a_result_depends_on_and_caches_are_not():
+    given = {
+        "JAX_ENABLE_X64": "1",
+        "XLA_FLAGS": "--x",
+        "JAX_COMPILATION_CACHE_DIR": "/c",
+        "HOME": "/root",
+        "TORCH_LOGS": "+dynamo",
+    }
+    assert jax_backend.switches(given) == {"JAX_ENABLE_X64": "1", "XLA_FLAGS": "--x"}
+    assert torch_backend.switches(given) == {"TORCH_LOGS": "+dynamo"}
+
+
+def test_the_backend_is_that_of_the_environment_of_the_file_or_the_one_that_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    assert backends.current().name == "tensorflow"
+    (tmp_path / "keras.json").write_text('{"backend": "torch", "floatx": "float16"}')
+    assert backends.current().name == "torch"
+    assert '"floatx": "float16"' in keras_config.settings_in_force({"KERAS_HOME": str(tmp_path)})
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert backends.current().name == "jax"
+    assert backends.named("tensorflow").name == "tensorflow"
+
+
+def test_a_backend_that_is_not_there_is_said_with_what_to_do(monkeypatch):
+    with pytest.raises(UsageError, match="'openvino' is not a backend that autofit supports: tensorflow, jax, torch"):
+        backends.named("openvino")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"torch is not installed here: pip install 'keras-autofit\[torch\]'"):
+        backends.named("torch")
