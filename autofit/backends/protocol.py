@@ -50,6 +50,8 @@ class Backend(Protocol):
     """Whether the memory of steps on a CPU can be limited, and is counted; otherwise it is host memory like any other."""
     steps_are_async: bool
     """Whether Keras goes on before a step is over, unless a callback looks at each batch."""
+    steps_ahead: int
+    """Steps that may be under way at once on a CPU, each with its batch, beyond the one that runs."""
     uses_tfdata: bool
     """Whether Keras turns every input into a `tf.data.Dataset`."""
 

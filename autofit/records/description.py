@@ -45,19 +45,20 @@ class Footprint:
 class Description:
     """The properties of a workload that are read before anything is trained.
 
-    `knobs` are those that the data takes, each with its name there, in the factory or in `fit`; the `required` among these
-    names have no default; `defaults` are the values that the factory gives its knobs itself. `validation_knobs` and
+    `knobs` are those that the data takes, each with its name there, in the factory or in `fit`; the `required` among
+    these names have no default; `defaults` are the values that the factory gives its knobs itself. `validation_knobs` and
     `validation_required` are those of the validation data. `process_bytes` is the host memory of the describing process,
-    with model and data open and the step traced. `footprints` are estimates of device memory by ascending batch size; empty
-    where the step could not be traced, for the reason in `estimate_problem`. `accumulates_by` is where to set
-    `gradient_accumulation_steps`: an attribute of the model's "optimizer" or "optimizer.inner_optimizer", or "build_model",
-    as an argument; empty where the train step uses other optimizers. `batch_parts` is that of arrays: 2 for (x, y), 3 with
-    sample weights, 1 for (x,), 0 for x alone. `notices` are for the user; `processes_hang` is set where forked workers
-    cannot make the data. `keras` is the module that the model is made with, keras or tf_keras. `shapes` is set where
-    batches differ in shape: sizes are then those of the longest batch. `fixed_batch_size` is set where the workload takes
-    batches of one size only, for the reason beside it. Arrays of `mapped_bytes` are read from files while training; `fit`
-    copies arrays to tensors of `tensor_bytes`, and needs `conversion_bytes` more meanwhile. With `takes_turns`, a
-    batch is made only while no step runs where there is no queue.
+    with model and data open and the step traced. `footprints` are estimates of device memory by ascending batch size;
+    empty where the step could not be traced, for the reason in `estimate_problem`. `accumulates_by` is where to set
+    `gradient_accumulation_steps`: an attribute of the model's "optimizer" or "optimizer.inner_optimizer", or
+    "build_model", as an argument; empty where the train step uses other optimizers. `batch_parts` is that of arrays: 2
+    for (x, y), 3 with sample weights, 1 for (x,), 0 for x alone. `notices` are for the user; `processes_hang` is set
+    where forked workers cannot make the data. `keras` is the module that the model is made with, keras or tf_keras.
+    `shapes` is set where batches differ in shape: sizes are then those of the longest batch. `fixed_batch_size` is set
+    where the workload takes batches of one size only, for the reason beside it. Arrays of `mapped_bytes` are read from
+    files while training; `fit` copies arrays to tensors of `tensor_bytes`, and needs `conversion_bytes` more meanwhile.
+    With `takes_turns`, a batch is made only while no step runs where there is no queue. `steps_ahead` are further steps
+    that are under way at once, each with its batch.
     """
 
     input_kind: str
@@ -88,4 +89,5 @@ class Description:
     tensor_bytes: Count = 0
     conversion_bytes: Count = 0
     takes_turns: bool = False
+    steps_ahead: Count = 0
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -6,12 +6,13 @@
 Method. The nine models of `zoo.py` (float32, Adam), each in processes of their own, on a CPU. The estimate is that of a
 describing trial: on JAX XLA's buffer assignment at the first probe's batch and four times it, on torch the tensors of steps
 of 2 and 6 samples; both are read at 16 times the first probe's batch, beside the same step's own: XLA's figure for that
-batch, the tensors of a step of it. The growth is the estimate of that batch less that of 2 samples, beside what plain `fit`
-in a process without autofit grows by, resident, between such steps: it holds what kernels take for themselves, and what the
-C library keeps, but not what compiling takes.
+batch, the tensors of a step of it. "Its step" is that without weights and optimizer, beside what plain `fit` in a process
+without autofit grows by in a step, resident, when it is compiled and what compiling has left is given back: that also holds
+what kernels take for themselves.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -21,8 +22,8 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "backend_memory.json"
-TIMES, SMALL = 16, 2
-PAIRS = (("estimated", "of the same step"), ("estimated growth", "growth"))
+TIMES = 16
+PAIRS = (("estimated", "of the same step"), ("estimated step", "growth"))
 
 
 def measure(backend, name):
@@ -40,10 +41,8 @@ def measure(backend, name):
     step = StepFootprint(model, zoo.Batches(name, first)[0], on_cpu=True)
     estimates = list(step.estimates((first, 4 * first), compile_all=False))
     row = {"backend": backend, "model": name, "batch": size, "estimated": round(estimated_bytes(estimates, size))}
-    row["estimated growth"] = row["estimated"] - round(
-        estimated_bytes(list(step.estimates((SMALL, first), compile_all=True)), SMALL)
-    )
     held = sum(size for part, size in estimates[0].device_bytes_by_part.items() if part in ("weights", "optimizer"))
+    row["estimated step"] = row["estimated"] - held
     if backend == "jax":
         row["of the same step"] = next(iter(step.estimates((size,), compile_all=True))).device_bytes
     else:
@@ -52,16 +51,16 @@ def measure(backend, name):
 
 
 def resident(name):
-    """Bytes by which a process grows from steps of a small batch to those of the large one."""
+    """Bytes by which a process grows, resident, in a step of plain `fit` that is compiled already."""
     import zoo
 
     model, size = zoo.build_model(name), TIMES * zoo.MODELS[zoo.BY_NAME[name]].first_probe
     x, y = zoo.Batches(name, size)[0]
-    model.fit(x[:SMALL], y[:SMALL], batch_size=SMALL, epochs=2, verbose=0)
+    model.fit(x, y, batch_size=size, epochs=2, verbose=0)
+    ctypes.CDLL(None).malloc_trim(0)  # what compiling has left behind
     before = _status("VmRSS")
-    model.fit(x, y, batch_size=size, verbose=0)  # compiles, which takes memory of its own
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # the highest begins anew
-    model.fit(x, y, batch_size=size, epochs=3, verbose=0)
+    model.fit(x, y, batch_size=size, verbose=0)
     return _status("VmHWM") - before
 
 
@@ -72,21 +71,24 @@ def _status(name):
 
 def show(rows):
     """Print the figures."""
-    mib = 2**20
     for backend in dict.fromkeys(row["backend"] for row in rows):
         own = [row for row in rows if row["backend"] == backend]
-        columns = "".join(f"{name:>12}" for name in ("estimated", "same step", "error", "growth", "resident", "error"))
+        columns = "".join(f"{name:>12}" for name in ("estimated", "same step", "error", "its step", "resident", "error"))
         print(f"\n{backend:16}{'batch':>6}{columns}   (MiB)")
         for row in own:
-            cells = []
-            for estimated, measured in PAIRS:
-                cells += [
-                    f"{row[estimated] / mib:12.1f}{row[measured] / mib:12.1f}{row[estimated] / row[measured] - 1:12.1%}"
-                ]
+            cells = [_cells(row, *pair) for pair in PAIRS]
             print(f"{row['model']:16}{row['batch']:6}{''.join(cells)}")
         for estimated, measured in PAIRS:
-            errors = sorted(abs(row[estimated] / row[measured] - 1) for row in own)
-            print(f"against {measured}: median {statistics.median(errors):.1%}, largest {errors[-1]:.1%}")
+            errors = sorted(abs(row[estimated] / row[measured] - 1) for row in own if measured in row)
+            print(f"against {measured}: median {statistics.median(errors):.1%}, largest {errors[-1]:.1%} of {len(errors)}")
+
+
+def _cells(row, estimated, measured):
+    """An estimate, what was measured, and the error; "-" for what was not."""
+    if measured not in row:
+        return f"{row[estimated] / 2**20:12.1f}{'-':>12}{'-':>12}"
+    error = row[estimated] / row[measured] - 1
+    return f"{row[estimated] / 2**20:12.1f}{row[measured] / 2**20:12.1f}{error:12.1%}"
 
 
 def main():

@@ -41,6 +41,7 @@ class Jax:
     outside_pool = exhaustion.OUTSIDE_POOL
     limits_cpu = False
     steps_are_async = True
+    steps_ahead = 32  # the most that its client for the CPU begins (measured: tests/backends/test_facts.py)
     uses_tfdata = False
 
     def environment(self, device: Device | None, cache: Path) -> dict[str, str]:

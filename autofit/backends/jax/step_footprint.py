@@ -14,7 +14,9 @@ from autofit.backends.optimizers import optimizers_of
 from autofit.records.description import Footprint
 
 XLA = "XLA buffer assignment"
-_ERROR = 0.05  # 95 % are within (measured on a CPU: tests/benchmarks/backend_memory.py)
+# of what a process grows by on a CPU, where kernels take as much for themselves; XLA's own figure for a size is within
+# 0.13 of the line through two others (measured: tests/benchmarks/backend_memory.py)
+_ERROR = 0.8
 _GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes; not measured
 _ABSOLUTE_ERROR_BYTES = 2**20
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes give a line

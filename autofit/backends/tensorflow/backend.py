@@ -59,6 +59,7 @@ class TensorFlow:
     outside_pool = exhaustion.OUTSIDE_POOL
     limits_cpu = True
     steps_are_async = False
+    steps_ahead = 0
     uses_tfdata = True
 
     def environment(self, device: Device | None, cache: Path) -> dict[str, str]:

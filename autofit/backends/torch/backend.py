@@ -46,6 +46,7 @@ class Torch:
     outside_pool = re.compile(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED")
     limits_cpu = False
     steps_are_async = True
+    steps_ahead = 0
     uses_tfdata = False
 
     def environment(self, device: Device | None, cache: Path) -> dict[str, str]:

@@ -17,7 +17,9 @@ from autofit.backends.optimizers import optimizers_of
 from autofit.records.description import Footprint
 
 COUNTED = "tensors of two small steps"
-_ERROR = 0.15  # 95 % are within (measured on a CPU: tests/benchmarks/backend_memory.py)
+# of what a process grows by on a CPU, where kernels take more for themselves; the tensors of a size are within 0.03 of
+# the line through two others (measured: tests/benchmarks/backend_memory.py)
+_ERROR = 0.5
 _GPU_ERROR = 0.5  # a GPU's libraries choose workspaces, and the allocator rounds; not measured
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
 _SMALL_SIZES = (2, 6)  # samples: of a line; a batch of one may be a case of its own

@@ -2,10 +2,11 @@
 
     H = process + arrays + tensors + max(step on a CPU, conversion) + (q + p + t)·b·s + w·(U + c·b·s)
 
-with q batches queued, p more between queue and step, t threads that each make one, w worker processes, b samples a batch
-and s bytes a sample. Arrays are those that training reads from files, tensors the copies that `fit` makes of arrays, and
-conversion what it needs more while it makes them, before the first step. A forked worker holds U bytes of its own (the
-pages it writes) and c batches. AUTOTUNE counts as a thread for each core, and as a queue of `AUTOTUNE_BATCHES`.
+with q batches queued, p more between queue and step (and those of the steps under way, on JAX), t threads that each make
+one, w worker processes, b samples a batch and s bytes a sample. Arrays are those that training reads from files, tensors
+the copies that `fit` makes of arrays, and conversion what it needs more while it makes them, before the first step. A
+forked worker holds U bytes of its own (the pages it writes) and c batches. AUTOTUNE counts as a thread for each core, and
+as a queue of `AUTOTUNE_BATCHES`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
     """
     configs = ConfigArrays.of([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
-    queue = int(held_batches(configs)[0] + worker_threads(configs)[0]) * batch_bytes
+    queue = int(held_batches(configs)[0] + worker_threads(configs)[0] + description.steps_ahead) * batch_bytes
     parts = {
         "process": description.process_bytes,
         "arrays": description.mapped_bytes,

@@ -83,6 +83,7 @@ class HostModel:
             held = held + np.where(
                 configs.queued, np.minimum(0, measured.queued_batches - host_memory.queued_batches(configs)), 0.0
             )
+        held = held + self._description.steps_ahead
         batch_bytes = configs.batch * self._sample_bytes
         step = self._step_bytes(configs.batch) if self._on_cpu else np.zeros(len(configs))
         step = np.maximum(step, self._description.conversion_bytes)  # arrays are converted before the first step

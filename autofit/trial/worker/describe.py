@@ -101,6 +101,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             tensor_bytes=sum(arrays.tensors),
             conversion_bytes=arrays.conversion,
             takes_turns=_takes_turns(context, data),
+            steps_ahead=0 if context.device else backends.current().steps_ahead,
             versions={"backend": backends.current().name, **backends.current().versions()},
         )
     )

@@ -113,6 +113,7 @@ class StepClock:
         self._ends: list[float] = []
         self._counts: list[int] = []  # steps done at each end
         self._awaited: list[Future[None]] = []
+        self._compared_at = -math.inf
         self._awaited_at, self._next_awaited = -math.inf, 0  # the first few are further and further apart
         self._first_end = 0.0
         self.steps_done = 0
@@ -141,13 +142,12 @@ class StepClock:
 
     def rate(self) -> Rate | None:
         """The rate of the steady part, as far as its steps are over; None if the run ended before it began."""
-        ends, counts = self._noted()
-        return steady_rate(ends, self._batch_samples, counts) if len(ends) >= 2 else None
+        return steady_rate(*self._noted()) if len(self._counts) >= 2 else None
 
-    def _noted(self) -> tuple[list[float], list[int]]:
-        """The ends that are noted; a thread may note another one meanwhile."""
+    def _noted(self) -> tuple[list[float], int, list[int]]:
+        """The arguments of `steady_rate`, of the ends that are noted: a thread may note another one meanwhile."""
         counts = self._counts[:]
-        return self._ends[: len(counts)], counts
+        return self._ends[: len(counts)], self._batch_samples, counts
 
     def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
         """Note when a step is over, now or as soon as it is; not of each, but at least of one a block.
@@ -182,15 +182,17 @@ class StepClock:
         return is_enough or (seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS)
 
     def _is_precise(self) -> bool:
-        ends, counts = self._noted()
-        if not ends or counts[-1] - counts[0] < _FEWEST_STEPS:
+        known = len(self._counts)
+        if not known or self._counts[known - 1] - self._counts[0] < _FEWEST_STEPS:
             return False
-        seconds = ends[-1] - ends[0]
+        end = self._ends[known - 1]
+        seconds = end - self._ends[0]
         if seconds >= self._max_seconds:
             return True
-        if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS:
+        if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS or end < self._compared_at + _BLOCK_SECONDS:
             return False
-        rate = steady_rate(ends, self._batch_samples, counts)
+        self._compared_at = end  # once a block: it would slow down quick steps
+        rate = steady_rate(*self._noted())
         if rate.samples_per_second * (1 + rate.spread) < self._to_beat:
             return True
         return seconds >= _ENOUGH_BLOCKS * _BLOCK_SECONDS and rate.spread <= self._enough_spread

@@ -7,7 +7,7 @@ from autofit.errors import UsageError
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from tests import workloads as w
-from tests.keras_backends import loaders
+from tests.backends import loaders
 
 INLINE, THREADS, PROCESSES = (1, 10, False), (2, 2, False), (2, 2, True)
 GIB = 2**30

@@ -14,8 +14,8 @@ from autofit.report import snippet
 from autofit.tuning import record as records
 from autofit.workload import usage as usages
 from autofit.workload.workload import Workload
+from tests.backends import loaders
 from tests.fakes import MIB, make_request
-from tests.keras_backends import loaders
 from tests.workload import witness
 
 OF_PYDATASETS = {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
