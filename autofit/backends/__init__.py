@@ -31,7 +31,7 @@ def current() -> Backend:
     Raises:
         UsageError: autofit does not support it, or it is not installed.
     """
-    return named(backend_name(os.environ))
+    return _made(backend_name(os.environ), key=None)
 
 
 def named(name: str | None) -> Backend:
@@ -40,13 +40,15 @@ def named(name: str | None) -> Backend:
     Raises:
         UsageError: autofit does not support it, or it is not installed.
     """
-    if name is None:
-        return current()
+    return current() if name is None else _made(name, key="backend")
+
+
+def _made(name: str, key: str | None) -> Backend:
+    """A backend, named by an argument or, without a key, by Keras's own configuration."""
     if name not in _BACKENDS:
-        raise UsageError(
-            f"{name!r} is not a backend that autofit supports: {', '.join(_BACKENDS)}. Set KERAS_BACKEND to one of them",
-            key="backend",
-        )
+        how = "" if key else "; set KERAS_BACKEND to one of them"
+        raise UsageError(f"{name!r} is not a backend that autofit supports: {', '.join(_BACKENDS)}{how}", key=key)
     if importlib.util.find_spec(name) is None:
-        raise UsageError(f"{name} is not installed here: {install_command(name)}", key="backend")
+        how = "" if key else ", which KERAS_BACKEND or keras.json names"
+        raise UsageError(f"{name}{how} is not installed here: {install_command(name)}", key=key)
     return _BACKENDS[name]()

@@ -16,7 +16,7 @@ from autofit.backends.tensorflow.gpu_limit import allocator_problem
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.records.distribution import DISTRIBUTION, install_command
 
-_SHOWN = ("tensorflow", "keras", "tf_keras", "numpy", "optuna", "protobuf")
+_SHOWN = ("tensorflow", "jax", "torch", "keras", "tf_keras", "numpy", "optuna", "protobuf")
 _REQUIRING = (DISTRIBUTION, "tensorflow", "keras", "optuna")
 """The requirements of these are checked; tf_keras has its own check."""
 _IMPORTED = {"tensorflow": "tensorflow", "keras": "keras", "autofit": DISTRIBUTION}
