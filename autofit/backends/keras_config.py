@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from autofit.errors import UsageError
 
 _VARIABLE = "KERAS_BACKEND"
 # Keras's own defaults, which it writes into its file when it is first imported
@@ -24,9 +28,28 @@ def keras_file(environment: Mapping[str, str]) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def settings_in_force(environment: Mapping[str, str]) -> str:
-    """Return the file's settings, with Keras's defaults for what it leaves out, as JSON."""
-    return json.dumps({**_DEFAULTS, **keras_file(environment)}, sort_keys=True)
+def settings_in_force(
+    distributions: Iterable[str], switches: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what decides on a step's speed and memory: versions, switches, and the file with Keras's own defaults."""
+    return {
+        **{name: importlib.metadata.version(name) for name in distributions},
+        **switches,
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "keras.json": json.dumps({**_DEFAULTS, **keras_file(environment)}, sort_keys=True),
+    }
+
+
+def import_keras(backend: str) -> None:
+    """Import Keras, with its backend.
+
+    Raises:
+        UsageError: it is configured for another one.
+    """
+    import keras  # heavy: must stay out of the parent
+
+    if keras.backend.backend() != backend:
+        raise UsageError(f"Keras is configured for {keras.backend.backend()}; set KERAS_BACKEND={backend}")
 
 
 def backend_name(environment: Mapping[str, str]) -> str:

@@ -61,11 +61,7 @@ class Jax:
         Raises:
             UsageError: Keras is configured for another backend.
         """
-        import jax  # noqa: F401  # heavy: must stay out of the parent
-        import keras  # heavy: must stay out of the parent
-
-        if keras.backend.backend() != self.name:
-            raise UsageError(f"Keras is configured for {keras.backend.backend()}; set KERAS_BACKEND={self.name}")
+        keras_config.import_keras(self.name)
         if os.environ.get("CUDA_VISIBLE_DEVICES") != "-1" and importlib.util.find_spec("tensorflow") is not None:
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
@@ -184,12 +180,8 @@ class Jax:
 
     def settings(self) -> dict[str, str]:
         """See `Backend.settings`."""
-        settings = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "keras", "numpy")}
-        settings |= switches(os.environ)
-        settings["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
-        settings["keras.json"] = keras_config.settings_in_force(os.environ)
-        settings["KERAS_BACKEND"] = self.name
-        return settings
+        in_force = {**switches(os.environ), "KERAS_BACKEND": self.name}
+        return keras_config.settings_in_force(("jax", "jaxlib", "keras", "numpy"), in_force, os.environ)
 
     def versions(self) -> dict[str, str]:
         """Return the versions of JAX, Keras and NumPy."""

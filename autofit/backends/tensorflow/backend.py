@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,11 +78,9 @@ class TensorFlow:
         Raises:
             UsageError: Keras is configured for another backend.
         """
-        import keras  # heavy: must stay out of the parent
         import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
-        if keras.backend.backend() != self.name:
-            raise UsageError(f"Keras is configured for {keras.backend.backend()}; set KERAS_BACKEND=tensorflow")
+        keras_config.import_keras(self.name)
 
     def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
         """Configure a logical device of that size on a GPU, a capped allocator on a CPU.
@@ -193,11 +190,8 @@ class TensorFlow:
     def settings(self) -> dict[str, str]:
         """See `Backend.settings`."""
         distributions = ("tensorflow", "keras", "numpy", *(["tf_keras"] if _legacy() else []))
-        settings = {name: importlib.metadata.version(name) for name in distributions}
-        settings |= {name: os.environ[name] for name in _SWITCHES if name in os.environ}
-        settings["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
-        settings["keras.json"] = keras_config.settings_in_force(os.environ)
-        return settings
+        switches = {name: os.environ[name] for name in _SWITCHES if name in os.environ}
+        return keras_config.settings_in_force(distributions, switches, os.environ)
 
     def versions(self) -> dict[str, str]:
         """Return the versions of TensorFlow, Keras and NumPy, and whether TensorFlow uses oneDNN."""

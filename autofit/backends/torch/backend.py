@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import sys
@@ -66,10 +65,7 @@ class Torch:
         Raises:
             UsageError: Keras is configured for another backend.
         """
-        import keras  # heavy: must stay out of the parent
-
-        if keras.backend.backend() != self.name:
-            raise UsageError(f"Keras is configured for {keras.backend.backend()}; set KERAS_BACKEND={self.name}")
+        keras_config.import_keras(self.name)
 
     def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
         """Set the share of a GPU that torch's caching allocator may take.
@@ -170,12 +166,8 @@ class Torch:
 
     def settings(self) -> dict[str, str]:
         """See `Backend.settings`."""
-        settings = {name: importlib.metadata.version(name) for name in ("torch", "keras", "numpy")}
-        settings |= switches(os.environ)
-        settings["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
-        settings["keras.json"] = keras_config.settings_in_force(os.environ)
-        settings["KERAS_BACKEND"] = self.name
-        return settings
+        in_force = {**switches(os.environ), "KERAS_BACKEND": self.name}
+        return keras_config.settings_in_force(("torch", "keras", "numpy"), in_force, os.environ)
 
     def versions(self) -> dict[str, str]:
         """Return the versions of torch, Keras and NumPy."""

@@ -93,7 +93,7 @@ def test_the_backend_is_that_of_the_environment_of_the_file_or_the_one_that_is_n
     assert backends.current().name == "tensorflow"
     (tmp_path / "keras.json").write_text('{"backend": "torch", "floatx": "float16"}')
     assert backends.current().name == "torch"
-    assert '"floatx": "float16"' in keras_config.settings_in_force({"KERAS_HOME": str(tmp_path)})
+    assert '"floatx": "float16"' in keras_config.settings_in_force((), {}, {"KERAS_HOME": str(tmp_path)})["keras.json"]
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     assert backends.current().name == "jax"
     assert backends.named("tensorflow").name == "tensorflow"
