@@ -15,9 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
-from autofit.machine import host
 from autofit.records.states import Phase
 from autofit.records.trial import INPUT_BOUND_RATIO
 from autofit.trial.wire import Readings
@@ -28,6 +25,7 @@ from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, idle_model, keras_of, steps_per_execution
 from autofit.trial.worker.repeated import repeated
 from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, wait_until_full
+from autofit.trial.worker.storage_meter import StorageMeter
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
@@ -126,7 +124,7 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoc
         validation = bench.held_out.validation_arguments(validation_steps)
     clock_of_epoch = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     short = Run(clock_of_epoch, *_phases(Phase.FIRST_EPOCH, is_traced=is_traced))
-    storage = _StorageMeter()
+    storage = StorageMeter()
     runs = [
         Run(
             clock,
@@ -157,40 +155,6 @@ def _train_on_longest(bench: _Bench) -> None:
     arguments = _repeating(bench, shapes.resized(samples), steps)
     run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.FIRST_LONGEST, after_first=Phase.LONGEST_BATCH)
     bench.call.run(bench.context, bench.model, arguments, [run], with_callbacks=False)
-
-
-class _StorageMeter:
-    """Measures how fast a run reads from storage."""
-
-    def __init__(self) -> None:
-        self._before: int | None = None
-        self._started = 0.0
-
-    def start(self) -> None:
-        """Begin a run."""
-        self._before, self._started = _storage_bytes(), time.perf_counter()
-
-    def bytes_per_second(self) -> float | None:
-        """Bytes per second read from storage since the start; None if that is not reported."""
-        after = _storage_bytes()
-        if self._before is None or after is None:
-            return None
-        return max(0, after - self._before) / (time.perf_counter() - self._started)
-
-
-def _storage_bytes() -> int | None:
-    """Bytes that this process and its workers have read from storage, without the page cache; None if not reported."""
-    process = psutil.Process()
-    readings = [_bytes_read_by(member) for member in (process, *process.children(recursive=True))]
-    return None if None in readings else sum(reading or 0 for reading in readings)
-
-
-def _bytes_read_by(process: psutil.Process) -> int | None:
-    """Bytes that a process has read; 0 if it has ended, since its parent then counts them; None if not reported."""
-    try:
-        return host.bytes_read(process)
-    except psutil.NoSuchProcess:
-        return 0
 
 
 def _fit_clock(
