@@ -98,7 +98,8 @@ class Table:
             context.device_mib * 2**20 if context.device_mib else None,
             context.host_mib * 2**20 if context.host_mib else frozen["memory_bytes"],
         )
-        values = {knob: tuple(sorted({getattr(c, knob) for c in self._readings})) for knob in KNOBS}
+        knobs = next(iter(self._readings)).values()
+        values = {knob: tuple(sorted({getattr(c, knob) for c in self._readings})) for knob in knobs}
         self.space = TableSpace(**values, legal=tuple(self._readings))
 
     def description(self):

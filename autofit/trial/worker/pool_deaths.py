@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import threading
+import traceback
 from multiprocessing import pool
 from typing import Any
 
@@ -16,11 +17,17 @@ from autofit.trial.wire import Failure
 from autofit.trial.worker.job import TrialContext
 
 _LOADER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)")
+_HANDING_OVER = "torch/multiprocessing/"
 _BUS_ERROR = "Bus error"  # a page of /dev/shm that there is no room for
 
 
 def of_loader(error: BaseException) -> Failure | None:
-    """The failure that a torch DataLoader reports when a worker of it died; None for any other error."""
+    """The failure that a torch DataLoader reports when a worker of it died; None for any other error.
+
+    A batch whose memory only the worker could hand over is not received any more, which is another error.
+    """
+    if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _is_of_handing_over(error):
+        return Failure(FailureKind.WORKER_DIED, f"a worker process died before it had handed over a batch ({error})")
     if not isinstance(error, RuntimeError):
         return None
     links = (str(link) for link in (error.__cause__, error.__context__, error) if link is not None)
@@ -31,6 +38,12 @@ def of_loader(error: BaseException) -> Failure | None:
     if _BUS_ERROR in match["how"]:
         return Failure(FailureKind.HOST_OOM, f"{reason}: /dev/shm is full; give the container more (docker run --shm-size)")
     return Failure(FailureKind.WORKER_DIED, reason)
+
+
+def _is_of_handing_over(error: BaseException) -> bool:
+    """Whether an error was raised where torch passes memory between processes."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in frames)
 
 
 def ignore_children() -> None:
