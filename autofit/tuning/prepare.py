@@ -125,7 +125,7 @@ def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
         yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run, with less memory or time than there is now")
     if prepared.description.fixed_batch_size is not None:
         yield one_size_notice(prepared.description)
-    for text in (*prepared.description.notices, prepared.few_updates):
+    for text in (*prepared.description.notices, prepared.few_updates, _no_room_ahead(prepared.space)):
         if text is not None:
             yield Notice(text)
 
@@ -151,6 +151,17 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
     elif description.processes_hang and space.use_multiprocessing is not None:
         space = replace(space, use_multiprocessing=(False,))
     return space if description.fixed_batch_size is None else _of_one_size(space, description)
+
+
+def _no_room_ahead(space: SearchSpace) -> str | None:
+    """Which settings of worker processes are left out for want of room in /dev/shm; None if there is none."""
+    most, factors, sizes = space.most_samples_ahead, space.prefetch_factor or (), space.batch_size or (1,)
+    if most is None or not factors or max(space.workers or (0,)) * max(factors) * max(sizes) <= most:
+        return None
+    return (
+        f"/dev/shm has room for {most:,} samples: settings whose workers would have more ready there are not tried. "
+        "Give the container more (docker run --shm-size)"
+    )
 
 
 def _of_processes(space: SearchSpace, description: Description) -> SearchSpace:

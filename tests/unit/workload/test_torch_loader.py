@@ -10,6 +10,7 @@ from autofit.records.trial import FitConfig
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import build_space
 from autofit.trial.worker.pool_deaths import of_loader
+from autofit.tuning import prepare
 from autofit.workload.inputs import knobs, prebuilt
 
 ALL = {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "prefetch_factor"}
@@ -66,9 +67,13 @@ def test_the_space_of_a_loader_has_settings_without_workers_once():
 
 def test_settings_for_which_shared_memory_has_no_room_are_not_tried():
     space = build_space({"batch_size": [8]}, (*ALL, "use_multiprocessing"), cores=2, sample_count=None, has_processes=True)
-    few = list(replace(space, most_samples_ahead=40).configs())
+    narrow = replace(space, most_samples_ahead=40)
+    few = list(narrow.configs())
     assert max(config.queue_batches for config in few) == 4
     assert any(config.has_queue for config in few)
+    assert "/dev/shm has room for 40 samples" in prepare._no_room_ahead(narrow)
+    assert prepare._no_room_ahead(space) is None
+    assert prepare._no_room_ahead(replace(space, most_samples_ahead=10**6)) is None
 
 
 def test_a_ready_made_loader_is_refused_with_the_factory_to_write():
