@@ -12,9 +12,12 @@ from typing import Any
 
 from autofit.errors import UsageError
 
+TENSORFLOW = "tensorflow"
+"""The name of Keras's default backend."""
+
 _VARIABLE = "KERAS_BACKEND"
 # Keras's own defaults, which it writes into its file when it is first imported
-_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
+_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": TENSORFLOW, "image_data_format": "channels_last"}
 
 
 def keras_file(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from autofit.backends.keras_config import TENSORFLOW
 from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description
@@ -94,6 +95,9 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
     """The trials of a similar tune in the same storage; stores the key that similar tunes share."""
     key = f"{request.warm_start_key()} {description.parameter_count} {description.sample_bytes}"
+    backend = description.versions.get("backend", TENSORFLOW)
+    if backend != TENSORFLOW:  # whose rates say nothing of another's; keys of before there were others stay
+        key = f"{key} {backend}"
     study.set_attribute(attributes.WARM_START_KEY, key)
     return () if request.fresh else study.similar_trials(key)
 
