@@ -158,7 +158,7 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
 
 
 def _no_room_ahead(space: SearchSpace) -> str | None:
-    """Which settings of worker processes are left out for want of room in /dev/shm; None if there is none."""
+    """Which settings of worker processes are left out because /dev/shm has no room for them; None if none is."""
     most, factors, sizes = space.most_samples_ahead, space.prefetch_factor or (), space.batch_size or (1,)
     if most is None or not factors or max(space.workers or (0,)) * max(factors) * max(sizes) <= most:
         return None
