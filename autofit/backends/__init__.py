@@ -19,7 +19,7 @@ from autofit.records.distribution import install_command
 
 __all__ = ["NAMES", "Backend", "current", "named"]
 
-_BACKENDS: dict[str, type[Backend]] = {"tensorflow": TensorFlow, "jax": Jax, "torch": Torch}
+_BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (TensorFlow, Jax, Torch)}
 
 NAMES = tuple(_BACKENDS)
 """The names of the backends, as Keras calls them."""

@@ -91,3 +91,10 @@ class Description:
     takes_turns: bool = False
     steps_ahead: Count = 0
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def compiler(self) -> str:
+        """What compiles the step, "XLA" or "torch.compile"; empty where nothing does."""
+        if not self.jit_compile:
+            return ""
+        return "torch.compile" if self.versions.get("backend") == "torch" else "XLA"

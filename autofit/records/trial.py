@@ -144,15 +144,15 @@ class Evidence:
 class Measurement:
     """What one trial reports.
 
-    `samples_per_second` is the end-to-end rate of `fit`; `compute_samples_per_second` that of the same step on one
-    cached batch; `input_samples_per_second` that of the input pipeline alone. `spread` is the half-width of the 95 %
-    confidence interval of the end-to-end rate, relative to it. Peaks are None if they cannot be read; those by phase
-    include the input pipeline alone, the total peaks do not. `driver_peak_bytes` is the highest use that the driver counted
-    for the trial's processes, context and libraries included; `allocator_fallbacks` counts the algorithms that the backend
-    gave up because their workspace did not fit. `queued_batches` is the number of batches ready or in the making when the
-    queue was full. `storage_bytes_per_second` was read from storage during the timed run: near 0 when the page cache held
-    the data. `started_at` is in seconds since 1970 (UTC); `phase_seconds` is the time spent in each phase;
-    `conditions` are those in which the rate was timed.
+    `samples_per_second` is the end-to-end rate of `fit`; `compute_samples_per_second` that of the same step on one cached
+    batch; `input_samples_per_second` that of the input pipeline alone. `spread` is the half-width of the 95 % confidence
+    interval of the end-to-end rate, relative to it. Peaks are None if they cannot be read; those by phase include the
+    input pipeline alone, the total peaks do not. `driver_peak_bytes` is the highest use that the driver counted for the
+    trial's processes, context and libraries included; `allocator_fallbacks` counts the algorithms that the backend gave up
+    because their workspace did not fit, and how often torch's allocator gave back what it kept to find room.
+    `queued_batches` is the number of batches ready or in the making when the queue was full. `storage_bytes_per_second`
+    was read from storage during the timed run: near 0 when the page cache held the data. `started_at` is in seconds since
+    1970 (UTC); `phase_seconds` is the time spent in each phase; `conditions` are those in which the rate was timed.
     """
 
     outcome: Outcome

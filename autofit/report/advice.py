@@ -177,7 +177,8 @@ def _epoch(record: TuneRecord) -> str:
     if not last or steps == 1:
         return text
     text += f", the last of {counted(last, 'sample')}"
-    return f"{text}, for which XLA compiles once more" if record.description.jit_compile else text
+    compiler = record.description.compiler
+    return f"{text}, for which {compiler} compiles once more" if compiler else text
 
 
 def _other_work(record: TuneRecord) -> str:

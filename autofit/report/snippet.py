@@ -27,7 +27,8 @@ def render(record: TuneRecord) -> str:
     validation_knobs = _validation_knobs(record)
     if _has_autotune(record.data_kwargs) or _has_autotune(validation_knobs):
         imports += [line for line in (_IMPORT_TENSORFLOW,) if line not in imports]
-    lines = [*_choose_backend(usage.backend), *imports]
+    choice = _choose_backend(usage.backend)
+    lines = [*choice, *(line for line in imports if line not in choice)]
     lines += [""] if lines else []
     if usage.dtype_policy:
         lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({usage.dtype_policy!r})")

@@ -99,12 +99,8 @@ def difference(config: FitConfig, other: FitConfig) -> str:
         ("prefetch_factor", "prefetch", "less", "more"),
     ):
         own, its = getattr(config, knob), getattr(other, knob)
-        if (
-            own is None
-            or its is None
-            or own == its
-            or (knob in ("max_queue_size", "prefetch_factor") and not config.has_queue)
-        ):
+        is_idle = knob in ("max_queue_size", "prefetch_factor") and not config.has_queue
+        if own is None or its is None or own == its or is_idle:
             continue
         if AUTOTUNE in (own, its):
             words.append(f"{name} {value_in_words(own)}")

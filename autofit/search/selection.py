@@ -58,8 +58,7 @@ def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
         _octaves(own.batch_size, its.batch_size),
         _octaves(own.workers, its.workers),
         float(bool(own.use_multiprocessing) != bool(its.use_multiprocessing)),
-        _octaves(own.max_queue_size, its.max_queue_size),
-        _octaves(own.prefetch_factor, its.prefetch_factor),
+        _octaves(own.max_queue_size or own.prefetch_factor, its.max_queue_size or its.prefetch_factor),
     )
 
 

@@ -35,6 +35,7 @@ _HOST_OOM_LINES = re.compile(
 )
 _FULL_BYTES = 2**20  # /dev/shm with less free space than this is full
 _SHARED_MEMORY_FULL = "with /dev/shm full; give the container more (docker run --shm-size), or use fewer worker processes"
+_BUS_ERROR = "Bus error"  # as torch reports a page of /dev/shm that there is no room for
 _NO_SPACE = os.strerror(errno.ENOSPC)
 _NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree above it that is killed from outside counts as out of memory
 _REPORTED_OUTCOMES = {FailureKind.DEVICE_OOM: Outcome.DEVICE_OOM, FailureKind.HOST_OOM: Outcome.HOST_OOM}
@@ -176,6 +177,8 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
 
 def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, reading: str) -> tuple[Outcome, str]:
     """The outcome of a trial that reported a failure itself."""
+    if failure.kind is FailureKind.WORKER_DIED and _BUS_ERROR in failure.reason:
+        return Outcome.HOST_OOM, f"{failure.reason} {_SHARED_MEMORY_FULL}"
     if failure.kind is FailureKind.WORKER_DIED:
         is_full = bool(end.kernel_oom_kills) or end.last_host_bytes >= _NEAR_LIMIT_SHARE * limits.host_bytes
         doing = f"{failure.reason} while: {end.phase or 'starting'}"

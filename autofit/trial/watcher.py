@@ -131,6 +131,7 @@ class Watcher:
         if self._device is not None and now >= self._device_due:
             self._read_device(self._device)
             self._device_due = now + _DEVICE_SECONDS
+        self.read_shared_memory()
         is_within = self.last_bytes <= self._limit  # else the phase that has just ended was beyond it
         if is_within:
             growth_bytes = self._growth_bytes()
@@ -170,7 +171,6 @@ class Watcher:
         between = self.phase if ended is None else ended
         for phase, size in ((between, total + unseen), (self.phase, total)):
             self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
-        self.read_shared_memory()
 
     def _read_device(self, device: Device) -> None:
         """Read what the driver counts for the tree, and the GPU's clock."""

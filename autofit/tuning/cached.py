@@ -15,7 +15,7 @@ from autofit.records.result import FailedTune, TuneRecord
 from autofit.storage import attributes, result_files, urls, validity
 from autofit.tuning.request import TuneRequest
 
-_NAMED_VERSIONS = ("tensorflow", "keras")
+_NAMED_VERSIONS = ("tensorflow", "jax", "torch", "keras")
 
 
 def known(request: TuneRequest, emit: Emit) -> TuneRecord | None:

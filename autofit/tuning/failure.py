@@ -22,7 +22,7 @@ def no_result_error(
     trials: Sequence[Trial],
     earlier: int,
     *,
-    jit_compile: bool,
+    compiler: str,
     baseline: FitConfig,
     smallest_batch: int | None,
 ) -> NothingFitsError | NoTrialFinishedError:
@@ -32,7 +32,7 @@ def no_result_error(
         runner: of the tune.
         trials: all that ran.
         earlier: so many of them, the first, are of an earlier tune.
-        jit_compile: whether XLA compiles the step.
+        compiler: what compiles the step; empty where nothing does.
         baseline: of the tune.
         smallest_batch: of the space; None if the batch size is not searched.
     """
@@ -50,12 +50,12 @@ def no_result_error(
                 f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials, so that smaller ones are tried"
             )
         return nothing_fits_error(runner, smallest)
-    if jit_compile and trials and all(_ended_compiling(trial) for trial in trials):
+    if compiler and trials and all(_ended_compiling(trial) for trial in trials):
         seconds = format_seconds(min(_compiling_seconds(trial) for trial in trials))
         which = "the only trial" if len(trials) == 1 else f"each of {len(trials)} trials"
         return NoTrialFinishedError(
-            f"no trial finished: XLA compiled the first step for {seconds} and longer in {which}. Raise max_trial_seconds, "
-            "or write jit_compile: false to train without XLA"
+            f"no trial finished: {compiler} compiled the first step for {seconds} and longer in {which}. Raise "
+            f"max_trial_seconds, or write jit_compile: false to train without {compiler}"
         )
     tally = Counter(trial.measurement.outcome for trial in trials)
     counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome]) or "none was started"

@@ -108,7 +108,7 @@ class _Tuning:
                 self._runner,
                 trials,
                 earlier,
-                jit_compile=description.jit_compile,
+                compiler=description.compiler,
                 baseline=prepared.baseline,
                 smallest_batch=batch_sizes[0] if batch_sizes else None,
             )

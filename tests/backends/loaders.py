@@ -37,6 +37,10 @@ def loader(batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers
     )
 
 
+def of_one_size(batch_size=8, num_workers=0, prefetch_factor=None):
+    return loader(8, num_workers, prefetch_factor)
+
+
 def stream(batch_size=8, num_workers=0, prefetch_factor=None):
     """The same as a stream, which has no length."""
     from torch.utils.data import DataLoader, IterableDataset

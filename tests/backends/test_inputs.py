@@ -90,6 +90,12 @@ def test_an_input_is_described_and_tried_and_its_lines_take_effect(backend, laun
         assert max(line["at_once"] for line in made) == 1
 
 
+def test_a_loader_whose_batches_do_not_follow_the_knob_is_tuned_without_it(launched, play):
+    described = play(launched(data=loaders.of_one_size), FitConfig(16), role="describe")
+    assert described.fixed_batch_size == 8
+    assert "makes batches of 8 whatever batch_size it is given" in described.fixed_batch_size_reason
+
+
 def test_a_loader_has_ahead_what_its_workers_may_prefetch(launched, play):
     launcher = launched(data=loaders.loader)
     for workers, factor in ((2, 2), (2, 4), (1, 2)):

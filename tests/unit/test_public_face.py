@@ -6,14 +6,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import lazy_loader
 import pytest
 
 import autofit
+from autofit import backends
+from autofit.tuning.settings import TuneSettings
 
 FOREIGN_INSTALL = re.compile(r"pip install (?:-\S+ )*['\"]?autofit\b")
-HEAVY = ("tensorflow", "keras", "optuna", "rich", "plotly", "jinja2")
+HEAVY = ("tensorflow", "jax", "torch", "keras", "optuna", "rich", "plotly", "jinja2")
 
 
 @pytest.mark.parametrize(
@@ -111,3 +114,8 @@ def test_no_install_command_names_the_other_project_called_autofit():
     assert len(files) > 100
     assert wrong == []
     assert FOREIGN_INSTALL.search("run pip install 'autofit[gpu]'")
+
+
+def test_the_backends_that_a_tune_may_name_are_those_that_there_are():
+    annotation = TuneSettings.model_fields["backend"].annotation
+    assert set(get_args(get_args(annotation)[0])) == set(backends.NAMES)

@@ -27,7 +27,7 @@ _CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT
 _HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")
 _SWITCHES = ("KERAS_BACKEND", "KERAS_MAX_STEPS_PER_EPOCH", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "XLA_FLAGS")
 _SWITCH_PREFIXES = ("JAX_", "XLA_CLIENT_", "XLA_PYTHON_CLIENT_")
-_NO_COMMAND_OF_SPEED = (_CACHE, *_CACHE_ALL)
+_OF_THE_CACHE = (_CACHE, *_CACHE_ALL)
 
 
 class Jax:
@@ -56,7 +56,7 @@ class Jax:
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
 
     def preload(self) -> None:
-        """Import JAX and Keras; TensorFlow, too, where it could take the GPU for itself once a dataset of it is made.
+        """Import Keras and JAX; TensorFlow, too, where it could take the GPU for itself once a dataset of it is made.
 
         Raises:
             UsageError: Keras is configured for another backend.
@@ -196,7 +196,7 @@ def switches(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name in _SWITCHES or (name.startswith(_SWITCH_PREFIXES) and name not in _NO_COMMAND_OF_SPEED)
+        if name in _SWITCHES or (name.startswith(_SWITCH_PREFIXES) and name not in _OF_THE_CACHE)
     }
 
 

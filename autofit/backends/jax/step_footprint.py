@@ -10,7 +10,7 @@ import jax
 import keras
 import numpy as np
 
-from autofit.backends.optimizers import optimizers_of
+from autofit.backends import variables
 from autofit.records.description import Footprint
 
 XLA = "XLA buffer assignment"
@@ -40,13 +40,11 @@ class StepFootprint:
         self._model, self._batch, self._on_cpu = model, batch, on_cpu
         self._own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)), default=1)
         self._multiple_of = multiple_of
-        before = {id(variable) for variable in model.variables}
         model._symbolic_build(data_batch=batch)
         size = self._own_size if multiple_of is None else multiple_of * _TRACED_MULTIPLE
         self._lowered(size)
-        used = [v for optimizer in optimizers_of(model) for v in optimizer.variables]
-        self.optimizer_bytes = sum(_bytes_of(v.shape, v.dtype) for v in used if id(v) not in before)
-        self.uses_model_optimizer = True
+        self.optimizer_bytes = variables.bytes_of_optimizers(model)
+        self.uses_model_optimizer = True  # Keras hands the step the state of no other
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
         """See `StepEstimator.estimates`."""
@@ -66,7 +64,7 @@ class StepFootprint:
             + memory.output_size_in_bytes
             - memory.alias_size_in_bytes
         )
-        state = sum(_bytes_of(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(self._state()))
+        state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state()))
         parts = {
             "weights": state - self.optimizer_bytes,
             "optimizer": self.optimizer_bytes,
@@ -92,7 +90,3 @@ def _resized(leaf: Any, size: int) -> Any:
     """The shape of an array of a batch with so many samples; a scalar stays one."""
     shape = leaf.shape if np.ndim(leaf) == 0 else (size, *leaf.shape[1:])
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
-
-
-def _bytes_of(shape: Any, dtype: Any) -> int:
-    return int(math.prod(shape)) * int(jax.numpy.dtype(keras.backend.standardize_dtype(dtype)).itemsize)

@@ -50,7 +50,7 @@ _SWITCHES = (
 class TensorFlow:
     """The TensorFlow backend of Keras; TensorFlow is imported by the methods that need it, in a trial's process only."""
 
-    name = "tensorflow"
+    name = keras_config.TENSORFLOW
     oom_lines = exhaustion.OOM_LINES
     shortage_lines = exhaustion.SHORTAGE_LINES
     fallback_lines = exhaustion.FALLBACK_LINES

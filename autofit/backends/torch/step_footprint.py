@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from autofit.backends.optimizers import optimizers_of
+from autofit.backends import variables
 from autofit.records.description import Footprint
 
 COUNTED = "tensors of two small steps"
@@ -26,7 +25,7 @@ _SMALL_SIZES = (2, 6)  # samples: of a line; a batch of one may be a case of its
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not installed where types are checked
-    """Counts the bytes of all tensors that operations make while it is active, and their peak.
+    """Counts the bytes of all tensors that operations make while it is active.
 
     A storage counts from the operation that makes it until it is freed, whoever holds it: a variable, autograd, Python.
     Buffers that a kernel takes for itself are not seen. `after_each` are the bytes after each operation.
@@ -80,11 +79,10 @@ class StepFootprint:
         self._model, self._on_cpu = model, on_cpu
         own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)), default=1)
         model._symbolic_build(data_batch=batch)
-        used = [v for optimizer in optimizers_of(model) for v in optimizer.variables]
-        self.optimizer_bytes = _bytes_of(used)
-        self.uses_model_optimizer = True
-        sizes = [own_size] if multiple_of is None else [multiple_of * size for size in _SMALL_SIZES]
-        self._runs = [(size, self.step_bytes(batch, size)) for size in sizes]
+        updates = int(model.optimizer.iterations)
+        self._runs = [(size, self.step_bytes(batch, size)) for size in _sizes(own_size, multiple_of)]
+        self.optimizer_bytes = variables.bytes_of_optimizers(model)
+        self.uses_model_optimizer = int(model.optimizer.iterations) > updates
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
         """See `StepEstimator.estimates`: what is held after each operation grows along a line, and the highest counts."""
@@ -96,7 +94,7 @@ class StepFootprint:
             grown = rise * (size - first) / (last - first) if last > first else 0.0
             counted = max(0, round(float((start + grown).max())))
             parts = {
-                "weights": _bytes_of([*self._model.variables, *self._model.metrics_variables]),
+                "weights": variables.bytes_of([*self._model.variables, *self._model.metrics_variables]),
                 "optimizer": self.optimizer_bytes,
                 "temporaries": counted,
             }
@@ -114,18 +112,16 @@ class StepFootprint:
         return held
 
 
+def _sizes(own_size: int, multiple_of: int | None) -> list[int]:
+    """The batch sizes of the steps: as small as the model takes them."""
+    if multiple_of is None:
+        return [own_size]
+    return list(_SMALL_SIZES) if multiple_of == 1 else [multiple_of, 2 * multiple_of]
+
+
 def _resized(leaf: Any, size: int) -> Any:
     """An array of a batch with so many samples, its rows over and over; a scalar stays one."""
     if np.ndim(leaf) == 0:
         return leaf
     rows = np.arange(size) % max(1, int(leaf.shape[0]))
     return np.asarray(leaf)[rows]
-
-
-def _bytes_of(variables: Any) -> int:
-    return sum(int(math.prod(v.shape)) * int(np.dtype(_itemtype(v)).itemsize) for v in variables)
-
-
-def _itemtype(variable: Any) -> str:
-    name = str(keras.backend.standardize_dtype(variable.dtype))
-    return "float16" if name == "bfloat16" else name  # NumPy has no bfloat16: of the same size

@@ -109,7 +109,7 @@ def machine(record: Machine, measured: TuneLog | Estimate | None = None) -> dict
 def _workload(description: Description) -> dict[str, str]:
     d = description
     model = f"{d.parameter_count:,} parameters ({format_bytes(d.parameter_bytes)})"
-    model += f", optimizer {format_bytes(d.optimizer_bytes)}" + (", compiled by XLA" if d.jit_compile else "")
+    model += f", optimizer {format_bytes(d.optimizer_bytes)}" + (f", compiled by {d.compiler}" if d.compiler else "")
     data = f"{d.input_kind}, {format_bytes(d.sample_bytes)} a sample"
     data += f", {counted(d.sample_count, 'sample')}" if d.sample_count else ""
     texts = {"knobs tuned": ", ".join(d.knobs), "shapes": d.shapes, "notices": " ".join(d.notices)}

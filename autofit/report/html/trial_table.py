@@ -93,7 +93,7 @@ def _facts(trial: Trial) -> dict[str, str]:
         "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
         "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
         "peak by the driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
-        "algorithms skipped for lack of memory": f"{m.allocator_fallbacks:,}" if m.allocator_fallbacks else "",
+        "slowed down for lack of memory, times": f"{m.allocator_fallbacks:,}" if m.allocator_fallbacks else "",
         "batches queued": f"{m.queued_batches:,}" if m.queued_batches is not None else "",
         "time": ", ".join(f"{phase} {format_seconds(s)}" for phase, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
     }

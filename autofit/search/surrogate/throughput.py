@@ -7,7 +7,6 @@ models the residuals of the rate of `fit`: plateaus, dips, workers that slow eac
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,7 +69,7 @@ class ThroughputSurrogate:
         takes_turns: bool = False,
         warm_start: ThroughputSurrogate | None = None,
     ) -> None:
-        self._log_rates_by = functools.partial(log_rates, takes_turns=takes_turns)
+        self._takes_turns = takes_turns
         self._at = ConfigArrays.of([t.config for t in trials], cores)
         measured = [t.measurement for t in trials]
         self._fit_rates = _log_readings(measured, "samples_per_second")
@@ -155,7 +154,7 @@ class ThroughputSurrogate:
         return np.array(means, float), np.array(deviations, float)
 
     def _misfit(self, parameters: Vector) -> Vector:
-        rates = self._log_rates_by(parameters[None], self._at, 0.0, self._crowding(self._at))
+        rates = log_rates(parameters[None], self._at, 0.0, self._crowding(self._at), takes_turns=self._takes_turns)
         predicted = np.concatenate([rates.step[0], rates.inputs[0], rates.fit[0]])
         errors = ((predicted - self._observed) / self._noise)[self._is_read]
         return np.concatenate([errors, (parameters - self._prior) / self._scale])
@@ -166,7 +165,8 @@ class ThroughputSurrogate:
         return np.concatenate([rows[:, self._is_read].T, np.diag(1 / self._scale)])
 
     def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0) -> Rates:
-        return self._log_rates_by(self._parameters[None], configs, step_off, self._crowding(configs))
+        crowding = self._crowding(configs)
+        return log_rates(self._parameters[None], configs, step_off, crowding, takes_turns=self._takes_turns)
 
     def _crowding(self, configs: ConfigArrays) -> Vector:
         """Expected change of the input's log rate by workers beyond the cores."""
@@ -176,11 +176,12 @@ class ThroughputSurrogate:
         self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
     ) -> tuple[Rates, Rates]:
         """The rates, and their derivatives (forward differences), a row for each parameter."""
-        rates = self._log_rates_by(
+        rates = log_rates(
             np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))]),
             configs,
             step_off,
             self._crowding(configs),
+            takes_turns=self._takes_turns,
         )
         slopes = [
             np.broadcast_to((r[1:] - r[:1]) / _DIFFERENCE, (len(parameters), len(configs)))

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 
 from autofit import backends
+from autofit.backends import variables
 from autofit.records.description import Description
 from autofit.records.states import Phase
 from autofit.records.units import format_bytes
@@ -29,7 +30,7 @@ from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import distribution_of, keras_of
 from autofit.trial.worker.one_size import of_data, of_model
-from autofit.trial.worker.traced_workload import TracedWorkload, first_line, variable_bytes
+from autofit.trial.worker.traced_workload import TracedWorkload, first_line
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
@@ -84,7 +85,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
             shapes="" if shapes is None else str(shapes),
             parameter_count=sum(math.prod(v.shape) for v in model.variables),
-            parameter_bytes=variable_bytes(model.variables),
+            parameter_bytes=variables.bytes_of(model.variables),
             optimizer_bytes=traced.optimizer_bytes(),
             jit_compile=bool(model.jit_compile),
             batch_parts=data.part_count,
@@ -208,7 +209,7 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
     """Why forked workers cannot make the data; the process is that of a training, where the backend has threads."""
     context.enter(Phase.FORKING)
     backend = backends.current()
-    hangs = backend.process_problem(context.device)
+    hangs = None if data.has_processes else backend.process_problem(context.device)  # of Keras's own pool
     if hangs is not None:
         return hangs
     backend.start()

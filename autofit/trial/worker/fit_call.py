@@ -118,7 +118,7 @@ class FitCall:
         class Driver(self._flavour.callbacks.Callback):  # type: ignore[misc,name-defined]  # Keras ships no types
             def __init__(self) -> None:
                 super().__init__()
-                self._waiting = list(runs)
+                self._waiting, self.is_over = list(runs), False
                 self._next()
 
             def _next(self) -> None:

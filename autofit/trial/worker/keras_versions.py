@@ -49,8 +49,8 @@ def build_variables(model: Any, batch: Any) -> None:
     """Make the variables of the optimizer and the metrics before the first step, where that would make the same.
 
     On TensorFlow, a step that makes variables is traced twice, for most of the time until it runs; on other backends `fit`
-    makes them first. What is the user's own in it may use
-    other variables, or none; the strategy of a model that is distributed makes them.
+    makes them first. What is the user's own in it may use other variables, or none; the strategy of a model that is
+    distributed makes them.
 
     Args:
         model: compiled.

@@ -18,7 +18,6 @@ from autofit.trial.worker.job import TrialContext
 
 _LOADER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)")
 _HANDING_OVER = "torch/multiprocessing/"
-_BUS_ERROR = "Bus error"  # a page of /dev/shm that there is no room for
 
 
 def of_loader(error: BaseException) -> Failure | None:
@@ -34,10 +33,7 @@ def of_loader(error: BaseException) -> Failure | None:
     match = next(filter(None, map(_LOADER_DEATH.search, links)), None)
     if match is None:
         return None
-    reason = f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}"
-    if _BUS_ERROR in match["how"]:
-        return Failure(FailureKind.HOST_OOM, f"{reason}: /dev/shm is full; give the container more (docker run --shm-size)")
-    return Failure(FailureKind.WORKER_DIED, reason)
+    return Failure(FailureKind.WORKER_DIED, f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}")
 
 
 def _is_of_handing_over(error: BaseException) -> bool:

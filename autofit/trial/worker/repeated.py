@@ -1,7 +1,7 @@
 """Batches over and over, for the step alone: a pipeline at almost no cost (loads Keras).
 
 Keras turns every input into a `tf.data.Dataset` on TensorFlow, and takes one as it is: batches keep their structure there.
-On other backends it takes the batches of a PyDataset one by one, and leaves their structure, too.
+On other backends it takes the batches of a PyDataset one by one, an x alone as a tuple of one.
 """
 
 from __future__ import annotations

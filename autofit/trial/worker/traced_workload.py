@@ -6,12 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import keras
-import numpy as np
-
 from autofit import backends
-from autofit.backends.optimizers import optimizers_of
 from autofit.backends.protocol import StepEstimator
+from autofit.backends.variables import bytes_of_optimizers
 from autofit.records.description import Footprint
 from autofit.records.states import Phase
 from autofit.trial.worker.build import open_training, resolved
@@ -106,7 +103,7 @@ class TracedWorkload:
         """Bytes of the variables that the step uses beside the model's own."""
         if self._step is not None:
             return self._step.optimizer_bytes
-        return variable_bytes([v for optimizer in optimizers_of(self._model) for v in optimizer.variables])
+        return bytes_of_optimizers(self._model)
 
     def accumulates_by(self) -> str:
         """See `Description`; empty where the step does not use the optimizer that `compile` was given."""
@@ -119,8 +116,3 @@ def first_line(error: Exception) -> str:
     """The type and the first line of an error."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
-
-
-def variable_bytes(variables: Any) -> int:
-    """Bytes of variables of Keras."""
-    return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)

@@ -40,7 +40,6 @@ class Arrays(FitInput):
     kind: ClassVar[str] = "arrays"
     fit_knobs: ClassVar[tuple[str, ...]] = ("batch_size",)
     ends_by_itself: ClassVar[bool] = False
-    one_fit: ClassVar[bool] = True
     of_fixed_size = True  # of full batches alone Keras knows the size (Keras 3.15 `ArrayDataAdapter`)
 
     def __init__(
@@ -54,7 +53,7 @@ class Arrays(FitInput):
         self._parts = tuple(data) if isinstance(data, tuple | list) else (data,)
         self.part_count = len(data) if isinstance(data, tuple | list) else 0
         self._config, self._report_error = config, report_error
-        self._count = lengths[0]
+        self._count, self.one_fit = lengths[0], _becomes_tensors()
         self.batch_samples = min(config.batch_size or 32, self._count)
         self.applied = FitConfig(batch_size=self.batch_samples)
 

@@ -50,7 +50,7 @@ class FitInput(ABC):
     """The knobs that are arguments of `fit`, rather than of the factory."""
     ends_by_itself: ClassVar[bool] = True
     """Whether `fit` ends after exactly the steps that `fit_arguments` was asked for."""
-    one_fit: ClassVar[bool] = False
+    one_fit: bool = False
     """Whether each call of `fit` copies the data, so that a second call takes memory that the user's own run does not."""
     autotunes: ClassVar[bool] = False
     """Whether workers and queue may be AUTOTUNE."""

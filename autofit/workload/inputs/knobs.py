@@ -24,12 +24,14 @@ NAMES: dict[str, tuple[str, ...]] = {
 NO_AUTOTUNE = "-1 (tf.data.AUTOTUNE) is for a factory of a tf.data.Dataset alone; give a number"
 """What is wrong with AUTOTUNE where the data is no `tf.data`."""
 
+PREFETCH_FACTOR = 2
+"""That of a torch DataLoader with workers that is given none."""
+
 AUTOTUNED = ("workers", "max_queue_size")
 """The knobs that `tf.data` can decide on itself."""
 
 _OF_LOADERS = ("prefetch_factor",)  # knobs that no `**kwargs` of a PyDataset takes
 _LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1, "prefetch_factor": 1}
-_PREFETCH_FACTOR = 2  # torch's own
 _MIN_PREFETCH_BATCHES = 1  # for tf.data if the config has no queue: Keras itself keeps one batch ready
 
 
@@ -107,7 +109,7 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
     The batch size, which is an argument of `fit` for arrays, is always set.
     """
     required = required_of(data, names.values())
-    whole = with_defaults(config, {"prefetch_factor": _PREFETCH_FACTOR, **defaults_of(data, names, autotunes=False)})
+    whole = with_defaults(config, {"prefetch_factor": PREFETCH_FACTOR, **defaults_of(data, names, autotunes=False)})
     needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
     return FitConfig.of({**{knob: value for knob, value in whole.values().items() if knob in needed}, **config.values()})
 

@@ -13,9 +13,11 @@ from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import first_of
 from autofit.workload.inputs.fit_input import FitInput
+from autofit.workload.inputs.knobs import PREFETCH_FACTOR
 from autofit.workload.inputs.prebuilt import is_torch_loader
 
 _SOURCE = "the torch DataLoader"
+_NAMES = {"workers": "num_workers", "prefetch_factor": "prefetch_factor"}  # of its arguments
 
 
 class TorchLoader(FitInput):
@@ -28,19 +30,17 @@ class TorchLoader(FitInput):
         self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None
     ) -> None:
         self._data, self._report_error = data, report_error
-        factor = data.prefetch_factor if data.num_workers else config.prefetch_factor
-        arrived = {"num_workers": data.num_workers, "prefetch_factor": factor, "batch_size": data.batch_size}
-        asked = {
-            "num_workers": config.workers,
-            "prefetch_factor": config.prefetch_factor,
-            "batch_size": config.batch_size if data.batch_size is not None and data.batch_sampler is not None else None,
-        }
-        for name, value in asked.items():
-            if value is not None and value != arrived[name]:
+        arrived = {"workers": data.num_workers, "prefetch_factor": data.prefetch_factor}
+        for knob, value in arrived.items():
+            asked = getattr(config, knob)
+            is_given = knob == "workers" or data.num_workers > 0  # without workers there is no prefetch_factor
+            if is_given and asked not in (None, value):
+                name = _NAMES[knob]
                 raise UsageError(
-                    f"the DataLoader was given {name}={value} but has {arrived[name]}: its factory must pass {name} on"
+                    f"the DataLoader was given {name}={asked} but has {name}={value}: its factory must pass {name} on"
                 )
-        self.applied = FitConfig(None, data.num_workers, None, True, factor or _default_factor(data))
+        factor = data.prefetch_factor or config.prefetch_factor or PREFETCH_FACTOR
+        self.applied = FitConfig(None, data.num_workers, None, True, factor)
         self._made = multiprocessing.Value("q", 0)
         self._length = _length_of(data)
         self._keep_first(lambda: first_of(iter(self._copy(num_workers=0)), _SOURCE), _SOURCE, config.batch_size)
@@ -51,7 +51,7 @@ class TorchLoader(FitInput):
         return is_torch_loader(data)
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """What the factory takes; processes are no choice, and without workers nothing is made ahead."""
+        """What the factory takes, without the queue of Keras, which a DataLoader does not have."""
         return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
 
     def as_step_data(self, batch: Any) -> Any:
@@ -96,8 +96,3 @@ def _length_of(loader: Any) -> int | None:
         return len(loader)
     except TypeError:
         return None
-
-
-def _default_factor(loader: Any) -> int:
-    """What a loader without workers would have ahead for each, had it any."""
-    return int(loader.prefetch_factor or 2)

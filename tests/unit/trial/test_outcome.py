@@ -156,3 +156,10 @@ def test_a_chatty_trial_does_not_fill_the_disk(tmp_path, monkeypatch):
         chatty.write(b"last\n")
     assert outcome.read_log(log).startswith("first\n")
     assert outcome.read_log(log).endswith("last\n")
+
+
+def test_a_worker_that_met_a_full_shared_memory_is_out_of_memory():
+    failure = Failure(FailureKind.WORKER_DIED, "a worker process (pid 7) is killed by signal: Bus error")
+    measurement = classify(ending(exit_code=1, failure=failure), LIMITS, backends.current(), on_cpu=True)
+    assert measurement.outcome is Outcome.HOST_OOM
+    assert "with /dev/shm full; give the container more" in measurement.evidence.reason

@@ -1,4 +1,6 @@
 import itertools
+import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -110,3 +112,56 @@ def test_a_queue_is_full_when_nothing_new_comes(clock_time):
 def test_a_pipeline_that_never_stops_is_not_waited_for_forever(clock_time):
     wait_until_full(lambda: int(clock_time[0] / 0.1), batch_seconds=0.1)
     assert clock_time[0] < 10
+
+
+def test_of_steps_that_go_on_the_ends_are_noted_when_they_are_over():
+    over = [threading.Event() for _ in range(64)]
+    clock = StepClock(10, 100.0, warm_up=1)
+    over[0].set()
+    for event in over:  # all are begun at once; the first is waited for
+        clock.step_ended(event.wait)
+    assert clock.steps_done == 64
+    assert clock.rate() is None
+    for event in over:
+        event.set()
+        time.sleep(0.005)
+    clock._wait_for_noted()
+    rate = clock.rate()
+    assert rate.steps >= 31  # of the first few some are noted, further and further apart
+    assert rate.step_seconds == pytest.approx(0.005, rel=0.5)
+
+
+def test_a_clock_may_let_few_steps_only_be_under_way():
+    waited = []
+    clock = StepClock(10, 100.0, warm_up=1, most_ahead=2)
+    for number in range(10):
+        clock.step_ended(lambda number=number: waited.append(number))
+    assert waited == [0, 0, *range(8)]  # the first, the last of the warm-up, and from then on the one two steps ago
+
+
+def test_a_run_of_known_length_ends_with_its_last_step():
+    waited = []
+    clock = StepClock(10, 100.0, warm_up=1, steps=4, most_ahead=2)
+    for number in range(5):
+        clock.step_ended(lambda number=number: waited.append(number))
+    assert clock.done
+    assert waited[-1] == 4
+    assert clock._counts[-1] == 5
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.floats(0.01, 1))
+def test_a_rate_counts_the_steps_between_the_ends_that_are_known(counts, step_seconds):
+    done = list(itertools.accumulate([1, *counts]))
+    ends = [count * step_seconds for count in done]
+    rate = steady_rate(ends, 8, done)
+    assert rate.steps == done[-1] - done[0]
+    assert rate.samples_per_second == pytest.approx(8 / step_seconds)
+
+
+def test_quick_steps_are_compared_once_a_block(clock_time, monkeypatch):
+    compared = []
+    monkeypatch.setattr(step_clock, "steady_rate", lambda *given: compared.append(1) or steady_rate(*given))
+    clock = StepClock(8, 3.0, enough_spread=0.0)
+    run(clock, clock_time, [0.001] * 5000)
+    assert clock.done
+    assert 15 <= len(compared) <= 20  # 3 s of blocks of 0.15 s

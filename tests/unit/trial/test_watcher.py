@@ -172,3 +172,31 @@ def test_what_was_below_a_server_that_was_killed_is_still_known_and_ended():
         assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in below)
     finally:
         root.wait()
+
+
+@pytest.mark.parametrize(("headroom", "rest"), [(20e9, 0.25), (1e9, 0.125), (1e6, 0.02)])
+def test_the_watcher_rests_the_less_the_nearer_the_limit_is(monkeypatch, headroom, rest):
+    watcher = Watcher(os.getpid(), int(2e9 + headroom), 60.0)
+    monkeypatch.setattr(watcher, "_growth_bytes", lambda: 0)
+    monkeypatch.setattr(watcher, "_read", lambda ended=None: setattr(watcher, "last_bytes", int(2e9)))
+    watcher.poll()
+    assert watcher.rest_seconds == pytest.approx(rest)
+
+
+def test_far_from_the_limit_memory_is_read_anew_when_it_has_grown(monkeypatch):
+    reads, growth = [], [0]
+    watcher = Watcher(os.getpid(), 2**40, 60.0)
+    monkeypatch.setattr(watcher, "_growth_bytes", lambda: growth[0])
+
+    def read(ended=None):
+        reads.append(time.sleep(0.01))  # it takes so long that the next is due in a second
+        watcher.last_bytes = 100 * MIB
+
+    monkeypatch.setattr(watcher, "_read", read)
+    watcher.poll()
+    time.sleep(0.3)
+    watcher.poll()
+    assert len(reads) == 1
+    growth[0] = 10 * MIB
+    watcher.poll()
+    assert len(reads) == 2

@@ -203,7 +203,7 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
 
     def error(smallest, trial_seconds):
         trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, trial_seconds)) for size in (64, 16)]
-        told = no_result_error(runner, trials, 0, jit_compile=False, baseline=BASELINE, smallest_batch=smallest)
+        told = no_result_error(runner, trials, 0, compiler="", baseline=BASELINE, smallest_batch=smallest)
         return type(told), str(told)
 
     too_long = 40.0  # for another trial

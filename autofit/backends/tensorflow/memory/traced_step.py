@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from autofit.backends.optimizers import optimizers_of
 from autofit.backends.tensorflow.memory.graph_reader import GraphReader, ReaderSettings
 from autofit.backends.tensorflow.memory.program import Program
 from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, batch_specs
+from autofit.backends.variables import bytes_of, optimizers_of
 
 _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
@@ -33,7 +31,7 @@ class StepVariables:
     @property
     def optimizer_bytes(self) -> int:
         """Bytes of the variables beside the model's own."""
-        return sum(_variable_bytes(variable) for variable in self.by_part["optimizer"])
+        return bytes_of(self.by_part["optimizer"])
 
 
 class TracedStep:
@@ -88,7 +86,7 @@ class TracedStep:
         handles = {id(handle): inner for handle, inner in self._graph.captures}
         for part, variables in self.variables.by_part.items():
             for variable in variables:
-                reader.hold(_variable_bytes(variable), part, handles.get(id(_tensorflow_variable(variable).handle)))
+                reader.hold(bytes_of([variable]), part, handles.get(id(_tensorflow_variable(variable).handle)))
         reader.read(self._graph)
         held = {
             "input_batch": _input_bytes(self._batch, batch_size, on_cpu=self._on_cpu),
@@ -100,7 +98,7 @@ class TracedStep:
     def held_bytes(self, batch_size: int, *, on_cpu: bool) -> dict[str, tuple[int, ...]]:
         """Return the bytes of each buffer that outlives a step: variables of model and optimizers, and the batches."""
         return {
-            **{part: tuple(_variable_bytes(v) for v in listed) for part, listed in self.variables.by_part.items()},
+            **{part: tuple(bytes_of([v]) for v in listed) for part, listed in self.variables.by_part.items()},
             "input_batch": _input_bytes(self._batch, batch_size, on_cpu=on_cpu),
         }
 
@@ -134,8 +132,3 @@ def _tensorflow_variable(variable: Any) -> Any:
 
 def _input_bytes(batch: Any, batch_size: int, *, on_cpu: bool) -> tuple[int, ...]:
     return batch_bytes(batch, batch_size) * (_BATCHES_ON_CPU if on_cpu else 1)
-
-
-def _variable_bytes(variable: Any) -> int:
-    item_bytes = np.dtype(keras.backend.standardize_dtype(variable.dtype)).itemsize
-    return int(math.prod(variable.shape) * item_bytes)
