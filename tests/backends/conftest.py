@@ -6,7 +6,7 @@ from tests.trial.conftest import play  # noqa: F401  # a fixture
 
 @pytest.fixture(params=["jax", "torch"], scope="session")
 def backend(request):
-    needs(request.param)
+    needs("torch" if request.param == "tensorflow" else request.param)  # whose DataLoader it is tested with
     return request.param
 
 

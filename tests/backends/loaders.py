@@ -25,7 +25,9 @@ class Pictures:
         return np.ones((PIXELS, PIXELS, 3), "float32"), np.ones(1, "float32")
 
 
-def loader(batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers=False, case=None, rows=ROWS):
+def loader(
+    batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers=False, case=None, rows=ROWS, start_method=None
+):
     from torch.utils.data import DataLoader
 
     return DataLoader(
@@ -34,6 +36,7 @@ def loader(batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers
         num_workers=num_workers,
         prefetch_factor=prefetch_factor,
         persistent_workers=persistent_workers,
+        multiprocessing_context=start_method if num_workers else None,
     )
 
 

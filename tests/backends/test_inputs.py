@@ -1,6 +1,7 @@
 """Every kind of input on every backend: described, tried, and what is rendered takes effect where it is pasted."""
 
 import dataclasses
+import itertools
 import os
 import subprocess
 import sys
@@ -50,7 +51,10 @@ def lines_of(workload, description, config, folder):
     return snippet.render(records.record(request, log, description, chosen, "settled"))
 
 
-@pytest.mark.parametrize("case", CASES)
+ON_BACKENDS = [*itertools.product(("jax", "torch"), CASES), ("tensorflow", "loader")]
+
+
+@pytest.mark.parametrize(("backend", "case"), ON_BACKENDS, indirect=["backend"])
 def test_an_input_is_described_and_tried_and_its_lines_take_effect(backend, launched, play, tmp_path, case):
     data, config, knobs = CASES[case]
     launcher = launched(witness.build_model, data)
@@ -101,6 +105,17 @@ def test_a_loader_has_ahead_what_its_workers_may_prefetch(launched, play):
     for workers, factor in ((2, 2), (2, 4), (1, 2)):
         measurement = play(launcher, FitConfig(8, workers, None, True, factor))
         assert measurement.queued_batches == workers * factor
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked_are_tried_and_their_errors_are_shown(launched, play, start_method):
+    config = FitConfig(8, 2, None, True, 2)
+    measurement = play(launched(data=loaders.loader, data_kwargs={"start_method": start_method}), config)
+    assert measurement.outcome is Outcome.OK, measurement.evidence
+    assert measurement.queued_batches == 4
+    failed = play(launched(data=loaders.loader, data_kwargs={"start_method": start_method, "case": "raises"}), config)
+    assert failed.outcome is Outcome.ERROR
+    assert "misbehave" in failed.traceback
 
 
 @pytest.mark.parametrize("workers", [0, 2])

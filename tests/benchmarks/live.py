@@ -1,14 +1,14 @@
-"""Whole tunes of three jobs, compared with the best config of their exhaustive grid.
+"""Whole tunes of three jobs, and of two of them on JAX and on torch, compared with the best of their exhaustive grid.
 
-    python tests/benchmarks/live.py           print the frozen figures
-    python tests/benchmarks/live.py --run     tune each job three times (half an hour) and freeze the figures in live.json
+    python tests/benchmarks/live.py                       print the frozen figures
+    python tests/benchmarks/live.py --run [--backend B]   tune each job (half an hour a backend) and freeze the figures
 
 Method. `autofit tune` runs as a user runs it, with a fresh storage, over the space of the job's table (`tables.py`: five
 batch sizes; one thread, 2 and 4 threads or processes, queues of 2 and 10). Then the chosen config and the best of the table
 are measured in turn, eight times each, in processes of their own (once for each pair of configs); the ratio is the
 geometric mean over neighbouring runs. The tune's seconds are wall-clock time of the whole command, describing and
-confirming included; the grid's are those of its 45 configs with four readings each (one reading is off by 10 %), taken when
-the table was measured; one round is a quarter of that.
+confirming included; the grid's are those of its 45 configs with four readings each (on JAX and torch two; one is off by 10 %),
+taken when the table was measured; "of a round" is with one reading each.
 """
 
 import argparse
@@ -26,26 +26,27 @@ import tables
 import yaml
 from generators import result_of
 
+from autofit.backends.keras_config import TENSORFLOW
 from autofit.machine.host import detect
 from autofit.records.intervals import mean_interval
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import KNOBS, FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
-from autofit.workload.workload import Workload
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "live.json"
-JOBS = ("gil", "reading", "decoding")
+JOBS = {TENSORFLOW: ("gil", "reading", "decoding"), "jax": ("gil", "reading"), "torch": ("gil", "reading")}
 PAIRS = 8
 
 
-def tune(job, table, folder):
+def tune(job, backend, table, folder):
     """Run the command; returns its result and its wall-clock seconds."""
     document = {
         "build_model": f"{HERE / 'jobs.py'}:build_model",
         "model_kwargs": {"job": job},
         "data": f"{HERE / 'jobs.py'}:Data",
         "data_kwargs": {"job": job},
+        "backend": backend,
         "space": {knob: list(values) for knob, values in table.space.knobs().items()},
     }
     (folder / "job.yaml").write_text(yaml.safe_dump(document))
@@ -58,14 +59,12 @@ def tune(job, table, folder):
 
 
 @functools.cache
-def side_by_side(job, chosen, best):
+def side_by_side(job, backend, chosen, best):
     """The ratio of the chosen config's rate to the best's, measured in turn, and its 95 % interval."""
     if chosen == best:
         return 1.0, 1.0, 1.0
-    reference = tables.reference
-    workload = Workload(reference("build_model"), reference("Data"), model_kwargs={"job": job}, data_kwargs={"job": job})
     rates = {chosen: [], best: []}
-    with ProcessLauncher(workload, None) as launcher:
+    with ProcessLauncher(tables.workload_of(job, backend), None) as launcher:
         for number in range(PAIRS):
             for config in (chosen, best) if number % 2 else (best, chosen):
                 spec = TrialSpec(Role.MEASURE, config, Limits(None, detect().memory_bytes), 300.0, 2.0)
@@ -76,21 +75,21 @@ def side_by_side(job, chosen, best):
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def run(runs):
-    """Tune each job `runs` times; yields a row for each tune."""
-    for job in JOBS:
-        table = tables.Table(job)
+def run(backend, runs):
+    """Tune each job of a backend `runs` times; yields a row for each tune."""
+    for job in JOBS[backend]:
+        table = tables.Table(job, backend)
         best = max(table.space.configs(), key=table.true_rate)
         for _ in range(runs):
             with tempfile.TemporaryDirectory() as folder:
-                result, seconds = tune(job, table, pathlib.Path(folder))
+                result, seconds = tune(job, backend, table, pathlib.Path(folder))
             chosen = FitConfig(**{knob: result["config"][knob] for knob in KNOBS})
             outcomes = [t["outcome"] for t in result["trials"]]
             yield {
                 "job": job,
                 "chosen": str(chosen),
                 "best": str(best),
-                "ratio": side_by_side(job, chosen, best),
+                "ratio": side_by_side(job, backend, chosen, best),
                 "trials": len(outcomes),
                 "ooms": sum(outcome.endswith("oom") for outcome in outcomes),
                 "seconds": seconds,
@@ -98,6 +97,12 @@ def run(runs):
                 "rounds": table.rounds(),
                 "stop_reason": result["stop_reason"],
             }
+
+
+def head(backend, figures):
+    """Print what is over the lines of a backend."""
+    print(f"{backend}, {figures['machine']}")
+    print(f"{'':9} {'chosen':32} {'best of the grid':32} {'ratio (95 %)':19} trials OOMs    s of grid of a round")
 
 
 def show(row):
@@ -114,23 +119,25 @@ def show(row):
 def main():
     """Print the frozen figures, or tune, compare and freeze."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", action="store_true", help="run the tunes and freeze their figures in live.json")
+    parser.add_argument("--run", action="store_true", help="run the tunes of a backend and freeze their figures")
+    parser.add_argument("--backend", choices=JOBS, default=TENSORFLOW, help="the backend of --run (default: tensorflow)")
     parser.add_argument("--runs", type=int, default=3, help="tunes of each job (default: 3)")
     arguments = parser.parse_args()
+    frozen = json.loads(FROZEN.read_text())
+    if not arguments.run:
+        for backend, figures in frozen.items():
+            head(backend, figures)
+            for row in figures["rows"]:
+                show(row)
+        return
     host = detect()
     machine = f"{host.processor}, {host.cores} cores, Python {platform.python_version()}"
-    frozen = {"machine": machine} if arguments.run else json.loads(FROZEN.read_text())
-    print(frozen["machine"])
-    print(f"{'':9} {'chosen':32} {'best of the grid':32} {'ratio (95 %)':19} trials OOMs    s of grid of a round")
-    if arguments.run:
-        frozen["rows"] = []
-        for row in run(arguments.runs):
-            frozen["rows"].append(row)
-            show(row)
-            FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
-        return
-    for row in frozen["rows"]:
+    figures = frozen[arguments.backend] = {"machine": machine, "rows": []}
+    head(arguments.backend, figures)
+    for row in run(arguments.backend, arguments.runs):
+        figures["rows"].append(row)
         show(row)
+        FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Real jobs measured over a coarse grid, stored for searches to replay.
 
-    python tests/benchmarks/tables.py [JOB ...]     measure what is missing in tables/*.json (five minutes a job and round)
+    python tests/benchmarks/tables.py [JOB ...] [--backend NAME] [--rounds N]
+                measure what is missing in tables/*.json (five minutes a job and round)
 
 autofit's own trials run each job of `jobs.py` over four or five batch sizes, with one thread, and 2 and 4 threads or
 processes with queues of 2 and 10: 36 or 45 configs, in rounds, each in another order. Two readings of a config differ by 9
-to 28 % (median of a job); the jobs gil, reading and decoding were therefore read four times, the others twice. Memory is
-read without binding limits; a replay reports an OOM where a reading exceeds the job's limits.
+to 28 % (median of a job); the jobs gil, reading and decoding were therefore read four times, the others twice, as those on
+JAX and torch. Memory is read without binding limits; a replay reports an OOM where a reading exceeds the job's limits.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from dataclasses import asdict, dataclass
 from generators import result_of
 from pydantic import TypeAdapter
 
+from autofit import backends
+from autofit.backends.keras_config import TENSORFLOW
 from autofit.machine.host import detect
 from autofit.records.description import Description
 from autofit.records.states import Outcome, Role
@@ -31,7 +34,6 @@ from autofit.workload.workload import Workload
 
 HERE = pathlib.Path(__file__).parent
 FOLDER = HERE / "tables"
-ROUNDS = 4
 OOM_SECONDS = 22.0  # of a device OOM: each failing allocation is retried for 10 s
 SECONDS = 300.0
 MEASURE_SECONDS = 1.0
@@ -84,8 +86,8 @@ class Table:
 
     on_cpu = True
 
-    def __init__(self, job):
-        frozen = json.loads((FOLDER / f"{job}.json").read_text())
+    def __init__(self, job, backend=TENSORFLOW):
+        frozen = json.loads(path_of(job, backend).read_text())
         self.name, self._description = f"table {job}", DESCRIPTIONS.validate_python(frozen["description"])
         self._readings = {}
         for row in frozen["readings"]:
@@ -150,9 +152,20 @@ def grid(job):
             yield FitConfig(batch, workers, queue, processes)
 
 
-def measure(job):
+def path_of(job, backend):
+    """The file of a job's table on a backend."""
+    return FOLDER / (f"{job}.json" if backend == TENSORFLOW else f"{job}-{backend}.json")
+
+
+def workload_of(job, backend):
+    """A job as autofit is given it."""
+    kwargs = {"model_kwargs": {"job": job}, "data_kwargs": {"job": job}, "backend": backend}
+    return Workload(*(Reference(f"jobs.py:{name}", str(HERE)) for name in ("build_model", "Data")), **kwargs)
+
+
+def measure(job, backend, rounds):
     """Measure what is missing in the table of a job; yields each reading."""
-    path = FOLDER / f"{job}.json"
+    path = path_of(job, backend)
     path.parent.mkdir(exist_ok=True)
     machine = detect()
     frozen = json.loads(path.read_text()) if path.exists() else {"readings": []}
@@ -160,14 +173,13 @@ def measure(job):
     frozen["cores"], frozen["memory_bytes"] = machine.cores, machine.memory_bytes
     device = 10 * 2**30 if JOBS[job].device_mib else None
     limits = Limits(device, 18 * 2**30)
-    workload = Workload(reference("build_model"), reference("Data"), model_kwargs={"job": job}, data_kwargs={"job": job})
-    with ProcessLauncher(workload, None) as launcher:
+    with ProcessLauncher(workload_of(job, backend), None) as launcher:
         if "description" not in frozen:
             spec = TrialSpec(Role.DESCRIBE, FitConfig(32), limits, SECONDS, batch_sizes=(1, 8, 32, 128, 512, 2048))
             description = result_of(launcher.run(spec))
             frozen["description"] = DESCRIPTIONS.dump_python(description, mode="json")
             frozen["versions"] = dict(description.versions)
-        for number in range(ROUNDS):
+        for number in range(rounds):
             order = list(grid(job))
             random.Random(number).shuffle(order)
             for config in order:
@@ -184,16 +196,14 @@ def measure(job):
                 yield config, measurement
 
 
-def reference(name):
-    """A function of jobs.py."""
-    return Reference(f"jobs.py:{name}", str(HERE))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", choices=[*JOBS, []], metavar="JOB", help=f"one of {', '.join(JOBS)}")
-    for job in parser.parse_args().jobs or JOBS:
-        for config, reading in measure(job):
+    parser.add_argument("--backend", choices=backends.NAMES, default=TENSORFLOW, help="the backend (default: tensorflow)")
+    parser.add_argument("--rounds", type=int, default=4, help="how often each config is read (default: 4)")
+    arguments = parser.parse_args()
+    for job in arguments.jobs or JOBS:
+        for config, reading in measure(job, arguments.backend, arguments.rounds):
             print(f"{job}: {config}: {reading.samples_per_second:,.0f} samples/s in {reading.seconds:.1f} s", flush=True)
 
 

@@ -41,7 +41,8 @@ class TorchLoader(FitInput):
                 )
         factor = data.prefetch_factor or config.prefetch_factor or PREFETCH_FACTOR
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
-        self._made = multiprocessing.Value("q", 0)
+        # of the context of its workers: a lock of another one cannot be handed to them
+        self._made = (data.multiprocessing_context or multiprocessing).Value("q", 0)
         self._length = _length_of(data)
         self._keep_first(lambda: first_of(iter(self._copy(num_workers=0)), _SOURCE), _SOURCE, config.batch_size)
 
