@@ -7,8 +7,8 @@ Method. `autofit tune` runs as a user runs it, with a fresh storage, over the sp
 batch sizes; one thread, 2 and 4 threads or processes, queues of 2 and 10). Then the chosen config and the best of the table
 are measured in turn, eight times each, in processes of their own (once for each pair of configs); the ratio is the
 geometric mean over neighbouring runs. The tune's seconds are wall-clock time of the whole command, describing and
-confirming included; the grid's are those of its 45 configs with four readings each (on JAX and torch two; one is off by 10 %),
-taken when the table was measured; "of a round" is with one reading each.
+confirming included; the grid's are those of its 45 configs with four readings each (on JAX and torch two; one is off by
+10 %), taken when the table was measured; "of a round" is with one reading each.
 """
 
 import argparse

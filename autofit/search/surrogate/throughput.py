@@ -19,7 +19,7 @@ from autofit.search.surrogate.gaussian_process import Residual
 from autofit.search.surrogate.rate_model import NAMES, Rates, log_rates
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3 %).
-_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE = 0.03, 0.06, 0.04  # of a rate, the error of its model included
+_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # of the models, beside the noise of a reading
 _AMPLITUDE = 0.04  # of the residuals of the rate of `fit`
 _LENGTH_SCALES_OCTAVES = (2.0, 2.0, 6.0)  # of these residuals over batch, workers and queue
 _PROCESS_DISTANCE = 2.0  # length scales from threads to processes
@@ -77,7 +77,8 @@ class ThroughputSurrogate:
         input_rates = _log_readings(measured, "input_samples_per_second")
         self._observed = np.concatenate([step_rates, input_rates, self._fit_rates])
         self._is_read = np.isfinite(self._observed)
-        self._noise = np.repeat((_STEP_NOISE, _INPUT_NOISE, _FIT_NOISE), len(measured))
+        noise = np.array([m.rate_noise for m in measured])
+        self._noise = np.concatenate([np.hypot(error, noise) for error in (_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR)])
         self._prior, self._scale = warm_start.as_prior() if warm_start else self._priors(cores, sample_bytes, on_cpu)
         self._cores = cores
         from scipy.optimize import least_squares  # a third of a second to load, which a stored result does not need
@@ -88,7 +89,6 @@ class ThroughputSurrogate:
         self._covariance = np.linalg.inv(slopes.T @ slopes)
         self._step_residual = self._fit_step_residual()
         residuals = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0]).fit[0]
-        noise = np.array([m.rate_noise for m in measured])
         self._residual = Residual((_amplitude(_AMPLITUDE, residuals),), (_points(self._at),), residuals, noise)
 
     def as_prior(self) -> tuple[Vector, Vector]:

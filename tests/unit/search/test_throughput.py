@@ -27,11 +27,11 @@ def truth(config):
     return min(step, made), step, made
 
 
-def ran(config, scale=1.0, ceilings=True):
+def ran(config, scale=1.0, ceilings=True, spread=0.02):
     fit, step, made = truth(config)
     evidence = Evidence("ran to its end")
     rates = {"compute_samples_per_second": step, "input_samples_per_second": made} if ceilings else {}
-    return Trial(config, Measurement(Outcome.OK, evidence, samples_per_second=scale * fit, spread=0.02, **rates))
+    return Trial(config, Measurement(Outcome.OK, evidence, samples_per_second=scale * fit, spread=spread, **rates))
 
 
 def surrogate(trials, on_cpu=False):
@@ -56,6 +56,15 @@ def test_trials_make_it_surer():
     at = ConfigArrays.of([FitConfig(1024, 8, 20, False)])
     widths = [float(surrogate([ran(c) for c in SEEN[:n]]).predict(at).deviation[0]) for n in (1, 2, 4)]
     assert widths == sorted(widths, reverse=True)
+
+
+def test_rates_that_scattered_while_they_were_timed_make_it_less_sure_of_what_more_workers_bring():
+    more = ConfigArrays.of([FitConfig(64, 4, 10, False)])
+    seen = FitConfig(64, 1, 10, False), FitConfig(64, 2, 10, False)
+    steady, scattered = (
+        float(surrogate([ran(c, spread=spread) for c in seen]).predict(more).deviation[0]) for spread in (0.02, 0.3)
+    )
+    assert scattered > 1.5 * steady
 
 
 def test_what_the_forms_leave_over_is_corrected_where_it_was_seen_and_near_it():
