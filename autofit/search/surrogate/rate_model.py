@@ -1,14 +1,15 @@
 """Parametric models of the rates of the step alone, the input alone, and `fit`, samples per second.
 
     step     R_c  = b / (t0 + t1·b)                        affine in the batch: saturates
-    input    R_in = b·min(n, g) / (p0 + p1·b)              n busy threads up to a capacity g (the GIL, the disk, the cores)
+    input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads up to a capacity g (the GIL, the disk, the
+                                                           cores): s large, at g; s = 1, felt by each further one
                   = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to G, x for pickling a sample ...
                     but at most 1 / r                      ... and r for taking it in, one after the other
                   = a times that of a thread a core        with AUTOTUNE, which tf.data steers as it sees fit
     fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they alternate; k large: the slower one limits
 
-A worker beyond max_queue_size + 1 is idle, where that is known. A queue evens out variation: k grows with it. Minima are
-smooth, so that the fit has gradients.
+A worker beyond max_queue_size + 1 is idle, where that is known. A queue evens out variation: k grows with it. The minima
+of processes are smooth, too, so that the fit has gradients.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ NAMES = (
     "receive",
     "overlap",
     "autotune",
+    "sharpness",
 )
-"""The parameters, each a natural logarithm: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k, a."""
+"""The parameters, each a natural logarithm: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k, a, s.
+"""
 
 _QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
 
@@ -56,20 +59,21 @@ def log_rates(
     """Evaluate the three models.
 
     Args:
-        parameters: (sets, 10) natural logarithms, in the order of `NAMES`.
+        parameters: (sets, 11) natural logarithms, in the order of `NAMES`.
         configs: the configs.
         step_off: known error of the step's model in log rate, for each config; added to it.
         input_off: the same for the input's model.
         takes_turns: whether step and input alternate where there is no queue.
     """
-    t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune = np.exp(parameters).T[:, :, None]
+    columns = np.exp(parameters).T[:, :, None]
+    t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness = columns
     step = step_off - np.log(t1 * (1 + half / configs.batch))
     busy = np.minimum(configs.workers, np.where(configs.queue > 0, configs.queue + 1, configs.workers))
     alone = p1 * (1 + p_half / configs.batch)
-    by_threads = 1 / alone * np.where(configs.queued, _least(busy, threads), 1.0)
-    by_threads = by_threads * np.where(configs.auto_workers, autotune, 1.0)
+    shared = -np.logaddexp(-sharpness * np.log(busy), -sharpness * np.log(threads)) / sharpness
+    shared = np.where(configs.queued, shared, 0.0) + np.where(configs.auto_workers, np.log(autotune), 0.0)
     by_processes = _least(_least(busy, processes) / (alone + pickle), 1 / receive)
-    inputs = input_off + np.log(np.where(configs.processes, by_processes, by_threads))
+    inputs = input_off + np.where(configs.processes, np.log(by_processes), shared - np.log(alone))
     k = overlap * (1 + np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES)
     if takes_turns:
         k = np.where(configs.queued, k, 1.0)

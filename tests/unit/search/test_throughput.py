@@ -67,6 +67,19 @@ def test_rates_that_scattered_while_they_were_timed_make_it_less_sure_of_what_mo
     assert scattered > 1.5 * steady
 
 
+def test_more_threads_are_expected_to_bring_something_where_a_second_one_brought_less_than_all():
+    """As reading from a disk: one thread 2,400 samples/s, two 3,500, four 5,300."""
+    seen = {FitConfig(64, 1, 10, False): 2400.0, FitConfig(64, 2, 10, False): 3500.0}
+    trials = []
+    for config, made in seen.items():
+        rates = {"samples_per_second": made, "compute_samples_per_second": 5e4, "input_samples_per_second": made}
+        trials.append(Trial(config, Measurement(Outcome.OK, Evidence("ran to its end"), spread=0.02, **rates)))
+    predicted = surrogate(trials).predict(ConfigArrays.of([*seen, FitConfig(64, 4, 10, False)]))
+    two, four = predicted.mean[1:]
+    assert four > two + 0.05
+    assert abs(four - math.log(5300)) < 2 * predicted.deviation[2]
+
+
 def test_what_the_forms_leave_over_is_corrected_where_it_was_seen_and_near_it():
     dip = FitConfig(128, 4, 10, False)
     others = [ran(c) for c in (*SEEN, FitConfig(512, 4, 10, False))]

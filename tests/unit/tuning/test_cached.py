@@ -86,6 +86,9 @@ def test_a_study_that_was_forgotten_meanwhile_is_said_to_be(tmp_path, kind):
     assert other.name == make_request(tmp_path, workload_fingerprint="another").fingerprint()
 
 
+FEW = {**SHARES, "space": {"batch_size": [64, 128, 256], "workers": [2, 4], "max_queue_size": [10]}}
+
+
 def ended_in_the_second_confirmation(tmp_path, limits):
     """A tune whose first choice runs out of host memory when it is confirmed, ended as the second is; the first choice."""
 
@@ -102,14 +105,14 @@ def ended_in_the_second_confirmation(tmp_path, limits):
 
     launcher = Ends()
     with pytest.raises(KeyboardInterrupt):
-        collect(tune, make_request(tmp_path, **SHARES, limits=limits), launcher)
+        collect(tune, make_request(tmp_path, **FEW, limits=limits), launcher)
     return next(spec.config for spec in launcher.specs if spec.role == "confirm")
 
 
 def test_a_confirming_run_that_had_less_memory_than_there_is_now_is_run_again(tmp_path):
     first = ended_in_the_second_confirmation(tmp_path, Limits(None, 4096 * MIB))
     launcher = FakeLauncher()
-    collect(tune, make_request(tmp_path, **SHARES, limits=Limits(None, 8192 * MIB)), launcher)
+    collect(tune, make_request(tmp_path, **FEW, limits=Limits(None, 8192 * MIB)), launcher)
     assert first in [spec.config for spec in launcher.specs if spec.role == "confirm"]
 
 
@@ -117,7 +120,7 @@ def test_a_confirming_run_that_failed_before_is_told_as_one(tmp_path):
     limits = Limits(None, 4096 * MIB)
     first = ended_in_the_second_confirmation(tmp_path, limits)
     launcher = FakeLauncher()
-    record = collect(tune, make_request(tmp_path, **SHARES, limits=limits), launcher)[1]
+    record = collect(tune, make_request(tmp_path, **FEW, limits=limits), launcher)[1]
     assert first not in [spec.config for spec in launcher.specs if spec.role == "confirm"]
     assert first in [run.config for run in record.runs if run.measurement.outcome is Outcome.HOST_OOM]
     assert all(trial.measurement.outcome is Outcome.OK for trial in record.searched)

@@ -183,7 +183,8 @@ def test_the_baseline_keeps_its_place_unless_the_choice_is_shown_to_be_faster(tm
     assert 2 <= challenger.speedup.pairs <= 5
     assert any("no gain shown" in event.text for event in events if isinstance(event, Notice))
     assert choice.gain_sentence(record).startswith("no gain shown: the baseline")
-    assert "the confirming runs decide" in choice.why_not_highest(record)
+    highest = max(record.searched, key=lambda trial: trial.measurement.samples_per_second).config
+    assert ("the confirming runs decide" in choice.why_not_highest(record)) == (highest != challenger.config)
 
 
 def test_a_choice_that_is_shown_to_be_faster_takes_the_place_of_the_baseline(tmp_path):
@@ -555,7 +556,7 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_
     assert len(record.trials) >= 2
     cut_short = [spec.config for spec in slow.specs if spec.role == "measure" and spec.config.batch_size > 32]
     said = [event.text for event in events if isinstance(event, Notice)]
-    assert len(cut_short) == sum("all that max_seconds leaves for a trial" in text for text in said) <= 3
+    assert len(cut_short) == sum("all that max_seconds leaves for a trial" in text for text in said) <= 4
     assert cut_short
     for number, config in enumerate(cut_short):
         assert not any(hardly_faster(ConfigArrays.of([config]), other)[0] for other in cut_short[:number])
@@ -576,6 +577,9 @@ def test_an_answer_that_no_longer_fits_is_not_given(tmp_path):
     assert second.host_peak_bytes < first.host_peak_bytes
 
 
+NEARLY_EQUAL = {"batch_size": [320, 384, 448, 512], "workers": [4, 8], "max_queue_size": [4, 10]}
+
+
 def test_finalists_that_noise_leaves_open_run_once_more_before_the_choice_is_confirmed(tmp_path):
     class Noisy(FakeLauncher):
         def measure(self, spec):
@@ -583,7 +587,7 @@ def test_finalists_that_noise_leaves_open_run_once_more_before_the_choice_is_con
             return m if m.samples_per_second is None else replace(m, spread=0.1)
 
     launcher = Noisy()
-    events, record = collect(tune, make_request(tmp_path), launcher)
+    events, record = collect(tune, make_request(tmp_path, space=NEARLY_EQUAL), launcher)
     again = [e.trial.config for e in events if isinstance(e, TrialEnded) and e.stage == "finalist"]
     assert 2 <= len(again) <= 3
     assert record.config in again
@@ -602,7 +606,7 @@ def test_a_finalist_that_fails_is_out(tmp_path):
                 return Measurement(Outcome.HOST_OOM, Evidence("full", last_host_bytes=8000 * MIB))
             return replace(measurement, spread=0.1) if isinstance(measurement, Measurement) else measurement
 
-    events, record = collect(tune, make_request(tmp_path), Noisy())
+    events, record = collect(tune, make_request(tmp_path, space=NEARLY_EQUAL), Noisy())
     lost = [e.trial for e in events if isinstance(e, TrialEnded) and e.trial.measurement.outcome.is_oom]
     assert lost
     assert record.config not in [t.config for t in lost]
@@ -629,6 +633,8 @@ def test_it_says_when_predictions_are_no_guide(tmp_path):
     class Erratic(FakeLauncher):
         def measure(self, spec):
             m, c = super().measure(spec), spec.config
+            if m.samples_per_second is None:
+                return m
             factor = 10 ** (zlib.crc32(str(c).encode()) % 200 / 100 - 1)
             return replace(m, samples_per_second=m.samples_per_second * factor)
 
