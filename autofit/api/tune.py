@@ -87,7 +87,8 @@ def tune(
         max_trials: most trials of the search; describing and confirming are not counted.
         max_seconds: most seconds for the whole tune, what runs last is ended then; None for no limit. Time for three pairs
             of confirming runs is kept as soon as a trial has finished; in less time no gain can be shown.
-        max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout.
+        max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout. Where torch.compile
+            compiles the step, 300 more.
         tolerance: relative difference of throughput below which configurations count as equally fast (0.02 is 2 %): of
             those within it of the fastest, the one nearest to the baseline is chosen, first by its batch size.
         risk: share of each limit that a configuration's predicted memory, uncertainty included, may reach. A lower value

@@ -10,6 +10,9 @@ from autofit.records.bounds import Count, Positive, Ratio
 DATA_PART = "data"
 """The part of a footprint that the data itself takes, whatever the batch size: on a CPU, its tensors are device memory."""
 
+TORCH_COMPILE = "torch.compile"
+"""What compiles the step on torch, where something does."""
+
 
 @dataclass(frozen=True)
 class Footprint:
@@ -97,4 +100,4 @@ class Description:
         """What compiles the step, "XLA" or "torch.compile"; empty where nothing does."""
         if not self.jit_compile:
             return ""
-        return "torch.compile" if self.versions.get("backend") == "torch" else "XLA"
+        return TORCH_COMPILE if self.versions.get("backend") == "torch" else "XLA"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
-from autofit.records.description import Description
+from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit, Notice
 from autofit.records.states import Outcome, Role, phrase_of
 from autofit.records.trial import INPUT_BOUND_RATIO, FitConfig, Limits, Measurement, Trial, TrialSpec
@@ -40,7 +40,10 @@ class TrialRunner:
     ) -> Description | Measurement:
         """Build the model and the data; returns a measurement if that fails."""
         spec = replace(self._spec(Role.DESCRIBE, config), batch_sizes=batch_sizes, compile_all=compile_all)
-        return self._run(spec, Activity(f"describing the model and the data{note}"))
+        result = self._run(spec, Activity(f"describing the model and the data{note}"))
+        if isinstance(result, Description) and result.compiler == TORCH_COMPILE:
+            self.budget.allow_compiling()
+        return result
 
     def measure(self, config: FitConfig, activity: Activity, limits: Limits | None = None) -> Measurement:
         """Measure a config in full, as a trial of the search; under other limits if given."""

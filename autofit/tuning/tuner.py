@@ -202,7 +202,7 @@ class _Tuning:
             deadline_seconds = budget.trial_deadline_seconds(trials, prepared.baseline)
             measurement = self._runner.search_trial(config, trials, activity, deadline_seconds)
             timed_out = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung
-            if timed_out and deadline_seconds < settings.max_trial_seconds:
+            if timed_out and deadline_seconds < budget.most_trial_seconds:
                 self._too_slow.append(Trial(config, measurement, why))
                 if not reserved:
                     return budget.out_of_time()

@@ -565,6 +565,21 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_
     assert any(spec.role == "measure" and spec.config.batch_size > 32 for spec in launcher.specs)
 
 
+@pytest.mark.parametrize(
+    ("backend", "jit", "most"), [("torch", True, 480.0), ("torch", False, 180.0), ("jax", True, 180.0)]
+)
+def test_a_step_that_torch_compiles_has_more_time_but_none_beyond_max_seconds(tmp_path, backend, jit, most):
+    compiled = replace(DESCRIPTION, jit_compile=jit, versions={"backend": backend})
+    launcher = FakeLauncher({"describe": compiled})
+    collect(tune, make_request(tmp_path), launcher)
+    described, *later = launcher.specs
+    assert described.deadline_seconds == 180.0
+    assert {spec.deadline_seconds for spec in later} == {most}
+    short = FakeLauncher({"describe": compiled})
+    collect(tune, make_request(tmp_path / "short", max_seconds=100.0), short)
+    assert max(spec.deadline_seconds for spec in short.specs) <= 100.0
+
+
 def test_what_fits_is_looked_for_beyond_max_trials(tmp_path):
     _, record = collect(tune, make_request(tmp_path, device_bytes=12 * MIB, max_trials=1), FakeLauncher())
     assert record.config.batch_size <= 3
