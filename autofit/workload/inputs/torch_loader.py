@@ -60,8 +60,12 @@ class TorchLoader(FitInput):
         return tuple(batch) if isinstance(batch, tuple | list) else batch
 
     def sample_count(self) -> int | None:
-        """Batches times samples a batch; None for a stream of unknown length."""
-        return None if self._length is None else self._length * self.batch_samples
+        """Samples of an epoch, the last batch included; None for a stream of unknown length."""
+        if self._length is None:
+            return None
+        samples = self._length * self.batch_samples
+        is_partial = self._data.batch_size is not None and hasattr(self._data.sampler, "__len__")
+        return min(samples, len(self._data.sampler)) if is_partial else samples
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         """One epoch of so many steps."""
