@@ -50,7 +50,12 @@ def play(folder: Path, task_name: str, channel: int) -> int:
 
         {Role.DESCRIBE: describe, Role.MEASURE: measure, Role.CONFIRM: confirm}[task.spec.role](context, loaded)
     except BaseException as error:
-        pool_deaths.ignore_children()
+        while True:
+            try:
+                pool_deaths.ignore_children()
+                break
+            except RuntimeError:  # of torch's handler, for another worker that has ended meanwhile
+                continue
         context.send(failure=_failure(context, backend, error))
         return 1
     return 0

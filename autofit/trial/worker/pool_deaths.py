@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -43,10 +42,12 @@ def _is_of_handing_over(error: BaseException) -> bool:
 
 
 def ignore_children() -> None:
-    """Ignore from now on that workers end: torch's handler of the signal raises for each of them, wherever Python is."""
-    for _ in range(2):  # one that has ended just before
-        with contextlib.suppress(RuntimeError):
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    """Ignore from now on that workers end: torch's handler of the signal raises for each of them, wherever Python is.
+
+    Raises:
+        RuntimeError: of that handler, just before it was taken away.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def end_with_worker(context: TrialContext) -> None:
