@@ -74,7 +74,8 @@ def tune(
             list or a function that returns one. Callbacks that write files or end a training (`ModelCheckpoint`,
             `EarlyStopping`, …) are not run in trials.
         dtype_policy: Keras's default dtype policy while the model is built, such as "mixed_float16"; None keeps it.
-        jit_compile: whether XLA compiles the train step, overriding `compile`; None keeps the setting of `compile`.
+        jit_compile: whether XLA (on torch: torch.compile) compiles the train step, overriding `compile`; None keeps what
+            `compile` was given.
         backend: the backend of Keras that trains: "tensorflow", "jax" or "torch"; None for that of `KERAS_BACKEND` or of
             Keras's file.
         space: values to try for each knob: a tuple (lowest, highest) or a list; defaults for the knobs left out. -1 in a

@@ -33,8 +33,7 @@ NAMES = (
     "autotune",
     "sharpness",
 )
-"""The parameters, each a natural logarithm: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k, a, s.
-"""
+"""The parameters, natural logarithms: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k, a, s."""
 
 _QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
 

@@ -149,7 +149,7 @@ class ThroughputSurrogate:
             "receive": (math.log(pickle), 1.5),
             "overlap": (math.log(1.5 if on_cpu else 5.0), 0.5),
             "autotune": (0.0, _AUTO_DEVIATION),
-            "sharpness": (math.log(4.0), 1.0),
+            "sharpness": (math.log(4.0), 1.0),  # measured (tests/benchmarks/tables): two cores 4, a disk 1
         }
         means, deviations = zip(*(priors[name] for name in NAMES), strict=True)
         return np.array(means, float), np.array(deviations, float)
