@@ -64,8 +64,8 @@ class TorchLoader(FitInput):
         if self._length is None:
             return None
         samples = self._length * self.batch_samples
-        is_partial = self._data.batch_size is not None and hasattr(self._data.sampler, "__len__")
-        return min(samples, len(self._data.sampler)) if is_partial else samples
+        draws_samples = self._data.batch_size is not None and hasattr(self._data.sampler, "__len__")
+        return min(samples, len(self._data.sampler)) if draws_samples else samples
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         """One epoch of so many steps."""

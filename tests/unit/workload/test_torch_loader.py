@@ -88,7 +88,7 @@ def test_a_ready_made_loader_is_refused_with_the_factory_to_write():
     [
         ("DataLoader worker (pid 7) is killed by signal: Killed. ", FailureKind.WORKER_DIED, "killed by signal: Killed"),
         ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", FailureKind.WORKER_DIED, "exited unexpectedly"),
-("DataLoader worker (pid 7) is killed by signal: Bus error. It is", FailureKind.WORKER_DIED, "signal: Bus error"),
+        ("DataLoader worker (pid 7) is killed by signal: Bus error. It is", FailureKind.WORKER_DIED, "signal: Bus error"),
     ],
 )  # fmt: skip  # one item a line would be longer, not clearer
 def test_a_worker_that_died_is_reported_with_what_torch_says_of_it(text, kind, reason):
