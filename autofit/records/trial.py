@@ -213,8 +213,8 @@ class TrialSpec:
     """Everything that a trial's process needs to know.
 
     In a describing trial, a knob of `config` that is None has the factory's own default, or else Keras's. `measure_seconds`
-    is how long the end-to-end rate is timed: at most, in a measuring trial; in full, in a confirming one, for which
-    `input_bound` says whether the batches that a full queue holds would inflate the rate. A describing trial estimates the
+    is how long the end-to-end rate is timed: at most, in a measuring trial; in full, in a confirming one, which is given
+    both rates alone for the batches that a full queue holds: they would inflate the rate. A describing trial estimates the
     memory of `batch_sizes`; where XLA compiles the step, of the first two alone unless `compile_all`. A measuring trial
     ends early when its rate is clearly below `rate_to_beat`, and does not time alone again what is given: the step with
     `compute_samples_per_second`, the pipeline with `input_samples_per_second`. The optimizer accumulates gradients up to
@@ -228,7 +228,6 @@ class TrialSpec:
     limits: Limits
     deadline_seconds: float
     measure_seconds: float = 3.0
-    input_bound: bool = True
     batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False
     rate_to_beat: float | None = None

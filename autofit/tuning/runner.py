@@ -9,7 +9,7 @@ from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit, Notice
 from autofit.records.states import Outcome, Role, phrase_of
-from autofit.records.trial import INPUT_BOUND_RATIO, FitConfig, Limits, Measurement, Trial, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
@@ -92,11 +92,11 @@ class TrialRunner:
             validation_batch_size: of the validation; None for the config's own.
             validates: whether it begins with an epoch of a few steps and its validation.
         """
-        input_rate, compute_rate = measured.input_samples_per_second or 0.0, measured.compute_samples_per_second or 0.0
         spec = replace(
             self._spec(Role.CONFIRM, config, CONFIRM_SECONDS),
             deadline_seconds=self.budget.confirming_deadline_seconds(measured),
-            input_bound=input_rate < INPUT_BOUND_RATIO * compute_rate,
+            compute_samples_per_second=measured.compute_samples_per_second,
+            input_samples_per_second=measured.input_samples_per_second,
             validates=validates,
             memory_is_read=not validates,
             validation_batch_size=validation_batch_size,

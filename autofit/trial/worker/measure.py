@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofit.records.states import Phase
-from autofit.records.trial import INPUT_BOUND_RATIO
 from autofit.trial.wire import Readings
 from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
@@ -24,7 +23,7 @@ from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, idle_model, keras_of, steps_per_execution
 from autofit.trial.worker.repeated import repeated
-from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, wait_until_full
+from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, steps_to_drain, wait_until_full
 from autofit.trial.worker.storage_meter import StorageMeter
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of
@@ -85,7 +84,7 @@ def measure(context: TrialContext, loaded: Workload) -> None:
         input_rate = _input_rate(bench).samples_per_second
     clock = _fit_clock(
         bench,
-        drain=(input_rate or 0.0) < INPUT_BOUND_RATIO * compute_rate,
+        rates=(input_rate or 0.0, compute_rate),
         warm_up=_FIRST_EPOCH_STEPS if measured_before else _WARM_UP_STEPS,
         to_beat=context.spec.rate_to_beat,
     )
@@ -102,7 +101,8 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     bench, validates = _Bench.of(context, loaded), context.spec.validates
     _train_on_longest(bench)
     warm_up = _WARM_UP_STEPS if validates else _FIRST_EPOCH_STEPS
-    clock = _fit_clock(bench, drain=context.spec.input_bound, warm_up=warm_up, enough_spread=0.0)
+    rates = context.spec.input_samples_per_second or 0.0, context.spec.compute_samples_per_second or math.inf
+    clock = _fit_clock(bench, rates=rates, warm_up=warm_up, enough_spread=0.0)
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS, _VALIDATION_STEPS))
     storage_rate = _train(bench, clock, validation_steps=steps if validates else 0, short_epoch=validates, is_traced=False)
     _send_readings(context, clock, None, None, storage_rate)
@@ -160,20 +160,21 @@ def _train_on_longest(bench: _Bench) -> None:
 def _fit_clock(
     bench: _Bench,
     *,
-    drain: bool,
+    rates: tuple[float, float],
     warm_up: int = _WARM_UP_STEPS,
     enough_spread: float = 0.02,
     to_beat: float | None = None,
 ) -> StepClock:
     """Make a clock for the end-to-end run, which stalls until the queue is full.
 
-    With `drain`, the batches that the full queue held are not counted: the pipeline may not keep up with the steps. Then
-    the queue is filled for the sake of the memory alone.
+    Where the pipeline may not keep up with the steps, as the `rates` of both alone tell (input and compute, samples per
+    second), the steps that drain the full queue are not counted: it is filled for the sake of the memory alone.
     """
     context, data, execution = bench.context, bench.data, steps_per_execution(bench.model)
     counts = data.batches_made() is not None
     made_before = data.batches_made() or 0
     queue = data.applied.queue_batches + _BATCHES_AHEAD if data.applied.has_queue else 0
+    drain = steps_to_drain(math.ceil(queue / execution), *rates)
 
     def stall() -> None:
         context.enter(Phase.FILLING_QUEUE)
@@ -191,7 +192,7 @@ def _fit_clock(
         context.spec.measure_seconds,
         warm_up=warm_up,
         warm_up_seconds=_warm_up_seconds(context),
-        prefilled=math.ceil(queue / execution) if drain else 0,
+        prefilled=drain,
         stall=None if not queue or (drain and context.spec.memory_is_read) else stall,
         enough_spread=enough_spread,
         to_beat=to_beat,

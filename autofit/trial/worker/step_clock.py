@@ -22,6 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from autofit.records.intervals import mean_interval
+from autofit.records.trial import INPUT_BOUND_RATIO
 
 STALL_SECONDS = 8.0
 """A queue that is not full after this time counts as full: the pipeline is too slow to fill it."""
@@ -30,6 +31,7 @@ _BLOCK_SECONDS = 0.15  # much longer than a slice of the scheduler, short enough
 _ENOUGH_BLOCKS = 5  # for a spread that may end a run early
 _FEWEST_BLOCKS = 3  # for any spread
 _FEWEST_STEPS = 3  # steady steps of any rate
+_MOST_DRAINS = 3  # times the steps for which a queue holds batches: where the rates are alike, it is never empty
 _QUIET_SECONDS = 0.3  # a queue is full when no batch is made for this long, or for the time of three batches
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
@@ -72,6 +74,24 @@ def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequ
             block_start, block_done = end, count
     mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
     return Rate(steps * batch_samples / seconds, half_width / mean, seconds / steps, steps)
+
+
+def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:
+    """Steps after which a full queue is empty: while they consume it, the pipeline goes on.
+
+    Args:
+        queued: steps for which the queue holds batches.
+        input_rate: of the pipeline alone, samples per second.
+        compute_rate: of the step alone, samples per second.
+
+    Returns:
+        0 where the pipeline is clearly faster, and the queue stays full in the user's run, too; else `queued` or more, but
+        no more than three times as many: what then remains is used up slowly and hardly shows.
+    """
+    if not queued or input_rate >= INPUT_BOUND_RATIO * compute_rate:
+        return 0
+    made_a_step = input_rate / compute_rate  # batches that come in while a step takes one out
+    return queued if made_a_step >= 1 else math.ceil(queued * min(_MOST_DRAINS, 1 / (1 - made_a_step)))
 
 
 class StepClock:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.trial.worker import step_clock
-from autofit.trial.worker.step_clock import StepClock, steady_rate, wait_until_full
+from autofit.trial.worker.step_clock import StepClock, steady_rate, steps_to_drain, wait_until_full
 
 
 @pytest.fixture
@@ -165,3 +165,12 @@ def test_quick_steps_are_compared_once_a_block(clock_time, monkeypatch):
     run(clock, clock_time, [0.001] * 5000)
     assert clock.done
     assert 15 <= len(compared) <= 20  # 3 s of blocks of 0.15 s
+
+
+@pytest.mark.parametrize(
+    ("input_rate", "compute_rate", "steps"),
+    [(0.0, 100.0, 12), (50.0, 100.0, 24), (64.0, 128.0, 24), (95.0, 100.0, 36), (110.0, 100.0, 12), (120.0, 100.0, 0)],
+)
+def test_a_queue_drains_more_slowly_than_steps_take_batches_out_of_it(input_rate, compute_rate, steps):
+    assert steps_to_drain(12, input_rate, compute_rate) == steps
+    assert steps_to_drain(0, input_rate, compute_rate) == 0
