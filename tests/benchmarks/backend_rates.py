@@ -1,11 +1,12 @@
 """autofit's rate of a config against the user's own `fit(verbose=1)`, on each backend of Keras.
 
     python tests/benchmarks/backend_rates.py                 print the frozen figures
-    python tests/benchmarks/backend_rates.py --run [ROUNDS]  measure (a quarter of an hour for 4 rounds) and freeze them
+    python tests/benchmarks/backend_rates.py --run [ROUNDS]  measure (seven minutes a round) and freeze them
 
 Method. For each backend and case, a trial of autofit and plain `fit` in a process without autofit run in turn. Plain `fit`
-trains two epochs of three seconds; the second is timed from its beginning to its end, from outside: nothing looks at a
-batch. The ratio is the geometric mean of the pairs' with its 95 % interval (t).
+traces its step in an epoch of twenty steps; then an epoch of ten seconds is timed from its beginning to its end, from
+outside: nothing looks at a batch. (0.15 s of an epoch go by before its first step and after its last; a trial does not
+count them.) The ratio is the geometric mean of the pairs' with its 95 % interval (t).
 """
 
 import argparse
@@ -29,7 +30,7 @@ CASES = {
     "slow input": ("slow", 64, {"workers": 1}),
     "slow input, 2 threads": ("slow", 64, {"workers": 2}),
 }
-EPOCH_SECONDS, ROUNDS, QUEUE = 3.0, 4, 10
+EPOCH_SECONDS, TRACING_STEPS, ROUNDS, QUEUE = 10.0, 20, 3, 10
 
 
 def build_model(job):
@@ -67,7 +68,7 @@ def make_data(job, batch_size, batches=None, **knobs):
 
 
 def plain(job, size, knobs, batches):
-    """Samples per second of the second epoch of plain `fit`."""
+    """Samples per second of an epoch of plain `fit`, whose step is traced before."""
     import keras  # with the backend of this process
 
     times = []
@@ -79,9 +80,10 @@ def plain(job, size, knobs, batches):
         def on_epoch_end(self, epoch, logs=None):
             times.append(time.perf_counter())
 
-    data = make_data(job, size, batches, max_queue_size=QUEUE, **knobs)
-    build_model(job).fit(data, epochs=2, verbose=1, callbacks=[Epochs()])
-    return batches * size / (times[3] - times[2])
+    model = build_model(job)
+    model.fit(make_data(job, size, TRACING_STEPS, max_queue_size=QUEUE, **knobs), verbose=1)
+    model.fit(make_data(job, size, batches, max_queue_size=QUEUE, **knobs), verbose=1, callbacks=[Epochs()])
+    return batches * size / (times[1] - times[0])
 
 
 def measured(backend, job, size, knobs):
@@ -98,7 +100,7 @@ def pair(backend, case):
     """The two rates of a pair."""
     job, size, knobs = CASES[case]
     own = measured(backend, job, size, knobs)
-    batches = max(20, round(EPOCH_SECONDS * own / size))
+    batches = max(TRACING_STEPS, round(EPOCH_SECONDS * own / size))
     command = [sys.executable, __file__, "--plain", json.dumps([job, size, knobs, batches])]
     environment = {**os.environ, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1"}
     output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
