@@ -12,6 +12,7 @@ AutofitError                     exit code 1 unless noted otherwise
 ├── DeviceBusyError              the calling process holds the GPU itself
 ├── DeviceLockedError            another autofit measures on the device, and waiting was declined
 ├── TrialProcessError            a process for trials could not be started
+├── PlaceError                   no host of a cluster can tune, or the cluster is gone
 └── CancelledError               the program that runs the tune cancelled it
 """
 
@@ -33,6 +34,10 @@ class AutofitError(Exception):
 
 class CancelledError(AutofitError):
     """The tune was cancelled by the program that runs it."""
+
+
+class PlaceError(AutofitError):
+    """No host of a cluster can tune, or the cluster does not answer any more."""
 
 
 class TuneError(AutofitError):

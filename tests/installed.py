@@ -1,4 +1,4 @@
-"""Which Keras backends the tests can use here."""
+"""Which Keras backends, and what else is not in the test extra, the tests can use here."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ REQUIRED = "AUTOFIT_REQUIRE_BACKENDS"
 
 
 def needs(name):
-    """Skip the test where a backend is not installed; fail where it has to be."""
+    """Skip the test where a package is not installed; fail where it has to be."""
     if importlib.util.find_spec(name) is None:
-        reason = f"{name} is not installed; pip install 'keras-autofit[test-backends]' brings JAX and torch"
+        reason = f"{name} is not installed; pip install 'keras-autofit[test-backends]' brings JAX, torch and Ray"
         (pytest.fail if os.environ.get(REQUIRED) else pytest.skip)(reason)

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import os
-import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autofit.api.config import load
 from autofit.api.config import matrix as matrices
+from autofit.api.places import LOCAL, MakePlace, choose_place
 from autofit.api.requests import parse
 from autofit.api.result import SweepResult
-from autofit.api.session import progress_of, run_tune
+from autofit.api.session import progress_of
 from autofit.errors import UsageError
-from autofit.machine import gpus, host
 from autofit.records.events import Notice
-from autofit.records.result import TuneRecord
 from autofit.report import wording
+from autofit.report.console.cells import CellsProgress
 from autofit.report.console.progress import Progress
 from autofit.tuning import sweep as sweeping
-from autofit.tuning.settings import TuneSettings
+from autofit.tuning.places.place import CellRequest, Place, Tune
 from autofit.workload.reference import Reference
-from autofit.workload.workload import Workload
 
-_SHARED = (
-    "cells run at the same time, each with a GPU and cores of its own; memory bandwidth, storage and power are shared, and "
-    "rates may be a little lower than alone. jobs: 1 measures one after the other"
-)
+_SAVING_SHARE = 0.05  # of the time of a sweep, for saving it: a file of thousands of cells takes seconds to write
 
 
 def sweep(
@@ -34,6 +30,9 @@ def sweep(
     data: Any,
     matrix: Mapping[str, Any],
     *,
+    place: str | Callable[[Tune], Place] = LOCAL,
+    ship: str | os.PathLike[str] | None = None,
+    host_labels: Mapping[str, str] | None = None,
     jobs: int | None = None,
     fresh: bool = False,
     wait: bool = True,
@@ -52,7 +51,12 @@ def sweep(
         matrix: values to combine: for each dotted argument of `tune` a list, as in
             `{"model_kwargs.width": [8, 16], "device_memory": ["2GiB", "4GiB"]}`; arguments joined by commas take the same
             value. `exclude` lists cells to leave out, `include` cells to add.
-        jobs: most cells to tune at the same time; None for one on each GPU. Two cells never share a device.
+        place: where to tune: "local", this machine; "ray", the hosts of the Ray cluster that runs here or that RAY_ADDRESS
+            names, or "ray://HOST:PORT"; or a function that makes a place of your own (see CONTRIBUTING.md).
+        ship: folder with your code, for Ray to copy to each host; None where all hosts share it.
+        host_labels: labels that the host of a cell must have in Ray, as `{"ray.io/accelerator-type": "A100"}`; may be an
+            axis of the matrix.
+        jobs: most cells to tune at the same time on this machine; None for one on each GPU. Two cells never share a device.
         fresh: whether to delete the stored trials of every cell first.
         wait: as for `tune`, before every cell.
         progress: whether to show progress, or a `Progress` to show it on.
@@ -68,20 +72,24 @@ def sweep(
         DeviceLockedError: another autofit measures on the device, and `wait` is off.
         StorageError: the trials cannot be stored.
         TrialProcessError: no process for trials could be started.
+        PlaceError: no host of the cluster can tune, or the cluster is gone.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
     """
     arguments = {"build_model": build_model, "data": data, **arguments}
+    if host_labels:
+        arguments[load.HOST_LABELS] = host_labels
     try:
         cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
     except matrices.MatrixError as error:
         raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
-    requests = [sweeping.CellRequest(values, *parse(cell)) for values, cell in cells]
-    return _sweep("sweep", requests, jobs, fresh=fresh, wait=wait, progress=progress, save=save)
+    return _sweep("sweep", cells, choose_place(place, ship, jobs), fresh=fresh, wait=wait, progress=progress, save=save)
 
 
 def sweep_file(
     path: str | os.PathLike[str],
     *,
+    place: str | Callable[[Tune], Place] = LOCAL,
+    ship: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     fresh: bool = False,
     wait: bool = True,
@@ -93,6 +101,8 @@ def sweep_file(
 
     Args:
         path: path of the file.
+        place: as for `sweep`.
+        ship: as for `sweep`.
         jobs: as for `sweep`.
         fresh: as for `sweep`.
         wait: as for `sweep`.
@@ -107,40 +117,79 @@ def sweep_file(
         ConfigError: the file is invalid; the message names file, line, column and key.
         AutofitError: as for `sweep`.
     """
-    cells = load.load_sweep(path)
-    requests = [sweeping.CellRequest(values, *parse({**cell, **overrides})) for values, cell in cells]
-    return _sweep(os.fspath(path), requests, jobs, fresh=fresh, wait=wait, progress=progress, save=save)
+    cells = [(values, {**cell, **overrides}) for values, cell in load.load_sweep(path)]
+    return _sweep(
+        os.fspath(path), cells, choose_place(place, ship, jobs), fresh=fresh, wait=wait, progress=progress, save=save
+    )
+
+
+def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
+    """A cell of these values, from arguments of `tune` and its host's labels.
+
+    Raises:
+        UsageError: an argument does not exist or its value is not allowed.
+    """
+    arguments = dict(arguments)
+    labels = arguments.pop(load.HOST_LABELS, {})
+    if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
+        raise UsageError(f"{labels!r} is not allowed; map labels to values, as {{'region': 'eu'}}", key=load.HOST_LABELS)
+    return CellRequest(values, *parse(arguments), fresh=fresh, host_labels=labels)
+
+
+class _Saver:
+    """Saves a sweep as its cells end, but not all the time: the file grows with each."""
+
+    def __init__(self, save: Callable[[SweepResult], None] | None) -> None:
+        self._save, self._next = save, 0.0
+        self._unsaved: SweepResult | None = None
+
+    def offer(self, result: SweepResult) -> None:
+        """Save it, unless it has just been saved."""
+        self._unsaved = result
+        if time.monotonic() >= self._next:
+            self.flush()
+
+    def flush(self) -> None:
+        """Save what is not saved."""
+        if self._save is not None and self._unsaved is not None:
+            began = time.monotonic()
+            self._save(self._unsaved)
+            now = time.monotonic()
+            self._unsaved, self._next = None, now + (now - began) / _SAVING_SHARE
 
 
 def _sweep(
     title: str,
-    cells: Sequence[sweeping.CellRequest],
-    jobs: int | None,
+    cells: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    make_place: MakePlace,
     *,
     fresh: bool,
     wait: bool,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    lanes = sweeping.lanes_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers(), gpus.nearby_cores)
-    shown = progress_of(progress)
-    if lanes:
-        shown.show(Notice(_SHARED))
+    """Tune the cells: values by axis, and arguments of `tune`."""
+    requests = [_request(values, arguments, fresh=fresh) for values, arguments in cells]
+    shown, saver = progress_of(progress), _Saver(save)
+    place, is_parallel = make_place(shown, wait)
     result: SweepResult | None = None
-
-    def tune_cell(workload: Workload, settings: TuneSettings, cancelled: threading.Event) -> TuneRecord:
-        cell_progress = False if lanes else shown  # cells tuned at the same time would mix their lines
-        return run_tune(workload, settings, cell_progress, fresh=fresh, wait=wait, cancelled=cancelled)
-
-    for event in sweeping.sweep(title, cells, tune_cell, lanes):
-        label = f"cell {event.index + 1} of {len(cells)}: {wording.cell_label(event.cell.values)}"
-        if isinstance(event, sweeping.CellBegins):
-            shown.title(label + (f", on {event.lane.device}" if event.lane else ""))
-            continue
-        result = SweepResult.of(event.record)
-        outcome = wording.cell_outcome(event.cell)
-        shown.show(Notice(f"{label}: {outcome}" if lanes else outcome))
-        if save is not None:
-            save(result)
+    try:
+        with CellsProgress(shown, len(requests)) as side_by_side:
+            for event in sweeping.sweep(title, requests, place):
+                label = f"cell {event.index + 1} of {len(requests)}: {wording.cell_label(event.cell.values)}"
+                if isinstance(event, sweeping.CellReport):
+                    if is_parallel:
+                        side_by_side.doing(event.index, label, event.where, event.doing)
+                    else:
+                        shown.title(label)
+                    continue
+                result, outcome = SweepResult.of(event.record), wording.cell_outcome(event.cell)
+                if is_parallel:
+                    side_by_side.ended(event.index, label, outcome)
+                else:
+                    shown.show(Notice(outcome))
+                saver.offer(result)
+    finally:
+        saver.flush()
     assert result is not None, "a matrix has at least one cell"
     return result

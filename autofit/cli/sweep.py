@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +20,8 @@ from autofit.report.console.sweep import print_sweep
 from autofit.report.console.terminal import Terminal
 from autofit.storage import sweep_files
 
+_OPTIONS = {"place": "--on", "ship": "--ship", "jobs": "--jobs"}
+
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with a matrix of the values to vary.")],
@@ -25,6 +29,13 @@ def sweep(
         "sweep.json"
     ),
     jobs: Annotated[str, typer.Option(help="Cells to tune in parallel, each on its own GPU: a number or auto.")] = "auto",
+    on: Annotated[
+        str,
+        typer.Option(help="Where to tune: local, ray (the cluster of this machine or of RAY_ADDRESS), or ray://HOST:PORT."),
+    ] = "local",
+    ship: Annotated[
+        Path | None, typer.Option(help="Folder with your code, for Ray to copy to each host; none where hosts share it.")
+    ] = None,
     storage: Storage = None,
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Tune every cell again, or resume an earlier run.")
@@ -54,20 +65,34 @@ def sweep(
         table = sweep_files.csv_path(output)
         for path in (output, table):
             require_writable("--output", path)
-        swept = api.sweep_file(
-            file,
-            jobs=_jobs(jobs),
-            fresh=fresh,
-            wait=wait,
-            progress=Progress(console, quiet=quiet),
-            save=save,
-            **overrides(storage=storage, launch=launch),
-        )
+        with _naming_options():
+            swept = api.sweep_file(
+                file,
+                place=on,
+                ship=ship,
+                jobs=_jobs(jobs),
+                fresh=fresh,
+                wait=wait,
+                progress=Progress(console, quiet=quiet),
+                save=save,
+                **overrides(storage=storage, launch=launch),
+            )
         console.print()
         print_sweep(swept, console)
         console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
         if not any(cell.outcome == "ok" for cell in swept.cells):
             raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _naming_options() -> Iterator[None]:
+    """Name the option in an error of an argument that it gives."""
+    try:
+        yield
+    except UsageError as error:
+        if error.key not in _OPTIONS:
+            raise
+        raise UsageError(error.problem, key=_OPTIONS[error.key]) from None
 
 
 def _jobs(text: str) -> int | None:

@@ -27,11 +27,14 @@ class Cell:
 
     An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
     `found` is None until the tune ends, and if it leaves no record. `problem` is the error of a tune without a result.
+    `host` is the name of the host that tuned it, `note` what happened to the tune on its way there.
     """
 
     values: Mapping[str, Any]
     found: TuneRecord | FailedTune | None = None
     problem: str = ""
+    host: str = ""
+    note: str = ""
 
     @property
     def outcome(self) -> CellOutcome:
@@ -59,6 +62,12 @@ class SweepRecord:
     seconds: Seconds
     started_at: Seconds
     version: int = RESULT_VERSION
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of the cells, where there are several."""
+        hosts = tuple(dict.fromkeys(cell.host for cell in self.cells if cell.host))
+        return hosts if len(hosts) > 1 else ()
 
     @property
     def axes(self) -> tuple[str, ...]:

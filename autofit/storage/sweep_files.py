@@ -27,7 +27,7 @@ def as_csv(record: SweepRecord) -> str:
     columns = (
         "outcome", *KNOBS, "samples_per_second", "speedup", "speedup_low", "speedup_high", "speedup_is_shown",
         "device_peak_bytes", "host_peak_bytes", "bottleneck", "compute_samples_per_second", "input_samples_per_second",
-        "trials", "seconds", "problem",
+        "trials", "seconds", "host", "note", "problem",
     )  # fmt: skip  # one item a line would be longer, not clearer
     text = io.StringIO()
     writer = csv.DictWriter(text, [*record.axes, *columns], lineterminator="\n", restval="")
@@ -39,7 +39,7 @@ def as_csv(record: SweepRecord) -> str:
 
 def _row(cell: Cell) -> dict[str, Any]:
     tune = cell.found
-    row: dict[str, Any] = {"outcome": cell.outcome, "problem": cell.problem_line}
+    row: dict[str, Any] = {"outcome": cell.outcome, "problem": cell.problem_line, "host": cell.host, "note": cell.note}
     if tune is not None:
         row |= {"trials": len(tune.searched), "seconds": round(tune.seconds, 1)}
     if isinstance(tune, TuneRecord):
@@ -100,5 +100,6 @@ def load(path: str | os.PathLike[str]) -> SweepRecord | TuneRecord | FailedTune:
 
 def _cell(raw: Any) -> Cell:
     """A cell, each part checked by itself: its record is read as that of a file of its own."""
-    cell = _CELLS.validate_python({"values": raw["values"], "problem": raw["problem"]})
+    parts = {name: raw[name] for name in ("host", "note") if name in raw}  # files from before there were hosts have none
+    cell = _CELLS.validate_python({"values": raw["values"], "problem": raw["problem"], **parts})
     return cell if raw["found"] is None else replace(cell, found=result_files.decode(raw["found"]))

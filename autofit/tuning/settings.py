@@ -142,6 +142,7 @@ class _WorkloadKeys(BaseModel):
     validation: str | None = None
     validation_kwargs: dict[str, Any] = {}
     fit_kwargs: dict[str, Any] = {}
+    host_labels: dict[str, str] = {}
 
 
 class TuneSettings(BaseModel):

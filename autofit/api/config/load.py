@@ -19,6 +19,7 @@ from autofit.workload.reference import Reference
 
 MATRIX = "matrix"
 USER_KEY_PREFIX = "x-"
+HOST_LABELS = "host_labels"
 _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")  # to the user's functions, and shown
 
 
@@ -32,6 +33,10 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     raw = _mapping(document)
     if MATRIX in raw:
         raise document.error((MATRIX,), f"this file describes a sweep; run: autofit sweep {document.name}")
+    if raw.get(HOST_LABELS):
+        raise document.error(
+            (HOST_LABELS,), "chooses among the hosts of a cluster, in a sweep; a tune runs on this machine"
+        )
     return _arguments(document, raw)
 
 
@@ -104,7 +109,7 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
         first = caught.errors()[0]
         raise error(tuple(first["loc"]), problem_of(first, raw)) from None
     folder = str(Path(document.name).resolve().parent)
-    arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
+    arguments = {key: getattr(file, key) for key in TuneFile.model_fields if key != HOST_LABELS or file.host_labels}
     for key in ("build_model", "data", "validation"):
         if arguments[key] is not None:
             arguments[key] = Reference(arguments[key], folder)

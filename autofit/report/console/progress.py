@@ -62,6 +62,11 @@ class Progress:
             live.stop()
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is shown."""
+        return self._quiet
+
+    @property
     def trials_kept(self) -> int:
         """Number of stored trials of the search, those of earlier runs included."""
         return sum(stage in ("kept", "search") for stage, _ in self._rows)

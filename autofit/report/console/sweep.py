@@ -15,6 +15,7 @@ from autofit.report.choice import gain_figure
 from autofit.report.console.summary import labelled
 from autofit.report.wording import cell_label, short_names
 
+_RESULT_COLUMNS = 5
 _STYLES = {"ok": "green", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
 
 
@@ -28,9 +29,15 @@ def sweep_table(record: SweepRecord) -> Group:
     for name in ("samples/s", "gain", "memory"):
         table.add_column(name, justify="right")
     table.add_column("bottleneck")
+    if record.hosts:
+        table.add_column("host", overflow="fold")
     for cell in record.cells:
-        table.add_row(*(str(cell.values.get(axis, "-")) for axis in record.axes), *_result(cell))
-    failures = [Text(f"\n{cell_label(cell.values)}: {cell.problem_line}") for cell in record.cells if cell.problem]
+        result = _result(cell)
+        result += [""] * (_RESULT_COLUMNS - len(result)) + ([cell.host] if record.hosts else [])
+        table.add_row(*(str(cell.values.get(axis, "-")) for axis in record.axes), *result)
+    texts = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
+    texts += [(cell, cell.note) for cell in record.cells if cell.note]
+    failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in texts]
     outcomes = [cell.outcome for cell in record.cells]
     tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in CellOutcome if outcome in outcomes]
     total = f"\n{counted(len(record.cells), 'cell')}: {', '.join(tally)}; {format_seconds(record.seconds)} in this run"

@@ -79,7 +79,7 @@ def _group_bars(group: str, bars: Sequence[Bar], look: tuple[str, str]) -> dict[
 
 def rows(record: SweepRecord) -> list[dict[str, Field]]:
     """The cells as rows of a table."""
-    results = [_result_fields(cell) for cell in record.cells]
+    results = [_result_fields(cell, record.hosts) for cell in record.cells]
     names = {axis: axis if name in results[0] else name for axis, name in short_names(record.axes).items()}
     return [
         {**{name: _value(cell.values.get(axis)) for axis, name in names.items()}, **fields}
@@ -88,8 +88,8 @@ def rows(record: SweepRecord) -> list[dict[str, Field]]:
 
 
 def why(cell: Cell) -> str:
-    """Why a cell has no result; empty where it has one."""
-    return cell.found.problem if isinstance(cell.found, FailedTune) else cell.problem
+    """Why a cell has no result, or what happened on the way to it; empty where there is nothing to say."""
+    return (cell.found.problem if isinstance(cell.found, FailedTune) else cell.problem) or cell.note
 
 
 def _row_label(cell: Cell, number: int) -> str:
@@ -99,7 +99,7 @@ def _row_label(cell: Cell, number: int) -> str:
     return html.escape(text if len(text) <= _LABEL_CHARACTERS else cut)
 
 
-def _result_fields(cell: Cell) -> dict[str, Field]:
+def _result_fields(cell: Cell, hosts: Sequence[str]) -> dict[str, Field]:
     fields = dict.fromkeys(("config", "samples/s", "gain", "device", "host", "limited by", "seconds"), Field(NONE))
     result = cell.found
     if result is not None:
@@ -114,7 +114,7 @@ def _result_fields(cell: Cell) -> dict[str, Field]:
             "host": _bytes(result.host_peak_bytes),
             "limited by": Field(result.bottleneck),
         }
-    return {"outcome": Field(cell.outcome), **fields}
+    return {"outcome": Field(cell.outcome), **fields, **({"tuned on": Field(cell.host)} if hosts else {})}
 
 
 def _bytes(size: int | None) -> Field:

@@ -1,9 +1,9 @@
-"""Cells one after the other, or side by side where each has a device and cores of its own."""
+"""The cells of a sweep, in whatever place, and what is made of them."""
 
 import csv
 import io
-import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
-from autofit.records.machine import Device
 from autofit.records.result import TuneRecord
 from autofit.report import wording
 from autofit.report.console.sweep import print_sweep
 from autofit.storage import result_files, sweep_files
 from autofit.tuning import sweep
+from autofit.tuning.places.local import LocalPlace
+from autofit.tuning.places.place import CellRequest, tuned
 from autofit.tuning.settings import TuneSettings
 from autofit.tuning.tuner import tune
 from autofit.workload.workload import Workload
@@ -25,10 +26,7 @@ from tests.fakes import MIB, FakeLauncher, collect, make_request
 
 def cell(values, device="auto", **model_kwargs):
     workload = Workload(len, len, model_kwargs=model_kwargs)
-    return sweep.CellRequest(values, workload, TuneSettings(device=device))
-
-
-GPUS = tuple(Device(n, f"GPU {n}", f"GPU-{n}", 2**34, 2**34) for n in range(2))
+    return CellRequest(values, workload, TuneSettings(device=device))
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +38,15 @@ def record(tmp_path_factory):
 def swept(record, tmp_path_factory):
     """A sweep with a cell of each kind."""
 
-    def tune_cell(workload, settings, cancelled):
-        if workload.model_kwargs["width"] == 16:
+    def tune_cell(cell, tell, cancelled):
+        if cell.workload.model_kwargs["width"] == 16:
             raise UserCodeError("while building the model", "Traceback\nValueError: too wide")
-        if workload.model_kwargs["width"] == 32:
+        if cell.workload.model_kwargs["width"] == 32:
             collect(tune, make_request(tmp_path_factory.mktemp("no"), device_bytes=5 * MIB), FakeLauncher())
         return record
 
     cells = [cell({"model_kwargs.width": width}, width=width) for width in (8, 16, 32)]
-    return list(sweep.sweep("sweep.yaml", cells, tune_cell))
+    return list(sweep.sweep("sweep.yaml", cells, LocalPlace(tune_cell)))
 
 
 def test_a_cell_that_fails_or_does_not_fit_is_a_row(swept, record):
@@ -57,16 +55,58 @@ def test_a_cell_that_fails_or_does_not_fit_is_a_row(swept, record):
     assert cells[0].found == record
     assert "too wide" in cells[1].problem
     assert cells[2].found.needed_bytes == 11 * MIB
-    assert [type(event).__name__ for event in swept] == ["CellBegins", "CellEnded"] * 3
+    assert [type(event).__name__ for event in swept] == ["CellReport", "CellEnded"] * 3
     assert [cell.outcome for cell in swept[1].record.cells] == ["ok", "waiting", "waiting"]
 
 
 def test_what_no_cell_can_help_ends_the_sweep():
-    def tune_cell(workload, settings, cancelled):
+    def tune_cell(cell, tell, cancelled):
         raise StorageError("the disk is full")
 
     with pytest.raises(StorageError):
-        list(sweep.sweep("s", [cell({"a": 1}), cell({"a": 2})], tune_cell))
+        list(sweep.sweep("s", [cell({"a": 1}), cell({"a": 2})], LocalPlace(tune_cell)))
+
+
+class Elsewhere:
+    """A place as somebody else would write it, for whatever runs functions and returns futures."""
+
+    def __init__(self, tune_cell):
+        self.tune_cell, self.pool, self.is_closed = tune_cell, ThreadPoolExecutor(3), False
+
+    def start(self, cells, report):
+        return [self.pool.submit(self.run, index, cell, report) for index, cell in enumerate(cells)]
+
+    def run(self, index, cell, report):
+        where = f"host{index % 3}"
+        report(index, where, "")
+        return replace(tuned(self.tune_cell, cell, lambda text: report(index, where, text), None), host=where)
+
+    def close(self):
+        self.pool.shutdown()
+        self.is_closed = True
+
+
+def test_a_place_of_ones_own_gives_the_same_table(swept, record):
+    def tune_cell(cell, tell, cancelled):
+        tell("tuning it")
+        if cell.workload.model_kwargs["width"] == 16:
+            raise UserCodeError("while building the model", "Traceback\nValueError: too wide")
+        return record
+
+    place = Elsewhere(tune_cell)
+    cells = [cell({"model_kwargs.width": width}, width=width) for width in (8, 16, 32)]
+    events = list(sweep.sweep("sweep.yaml", cells, place))
+    assert place.is_closed
+    ended = [event for event in events if isinstance(event, sweep.CellEnded)]
+    assert sorted(event.index for event in ended) == [0, 1, 2]
+    assert [cell.outcome for cell in ended[-1].record.cells] == ["ok", "failed", "ok"]
+    assert [cell.host for cell in ended[-1].record.cells] == ["host0", "host1", "host2"]
+    told = [(event.index, event.where, event.doing) for event in events if isinstance(event, sweep.CellReport)]
+    assert sorted(told) == sorted((n, f"host{n}", text) for n in range(3) for text in ("", "tuning it"))
+    for event in events:  # a cell begins before it goes on, and ends last
+        if isinstance(event, sweep.CellEnded):
+            later = events[events.index(event) + 1 :]
+            assert all(other.index != event.index for other in later)
 
 
 def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
@@ -131,62 +171,3 @@ def test_a_result_is_read_as_one_and_damage_is_said(record, tmp_path):
 )
 def test_axes_are_called_by_their_last_part_where_that_tells_them_apart(axes, names):
     assert list(wording.short_names(axes).values()) == names
-
-
-def test_cells_have_lanes_where_each_has_a_gpu_and_cores():
-    assert sweep.lanes_of(None, GPUS, range(8)) == (
-        sweep.Lane("gpu:0", (0, 1, 2, 3)),
-        sweep.Lane("gpu:1", (4, 5, 6, 7)),
-    )
-    near = {GPUS[0].uuid: (4, 5, 6, 7), GPUS[1].uuid: (0, 1, 2, 3)}
-    crossed = sweep.lanes_of(None, GPUS[:2], range(8), lambda gpu: near[gpu.uuid])
-    assert [lane.cores for lane in crossed] == [(4, 5, 6, 7), (0, 1, 2, 3)]
-    half_known = sweep.lanes_of(None, GPUS[:2], range(8), lambda gpu: (6, 7) if gpu is GPUS[0] else ())
-    assert [lane.cores for lane in half_known] == [(0, 1, 6, 7), (2, 3, 4, 5)]
-    assert sweep.lanes_of(1, GPUS, range(8)) == ()
-    assert sweep.lanes_of(None, GPUS, range(1)) == ()
-    assert sweep.lanes_of(None, (), range(8)) == ()
-    with pytest.raises(UsageError, match=r"2 cells .* on one device.* 1 or less"):
-        sweep.lanes_of(2, (), range(8))
-
-
-def test_lanes_share_the_hosts_memory_and_have_their_own_device():
-    lane = sweep.Lane("gpu:1", (1,))
-    for host_memory, share in (("80%", "40%"), ("6GiB", "6GiB")):
-        settings = TuneSettings(host_memory=host_memory)
-        assert sweep.in_lane(settings, lane, 2) == TuneSettings(host_memory=share, device="gpu:1")
-
-
-def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(record):
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        pytest.skip("one core: no two lanes can have cores of their own")
-    lanes = (sweep.Lane("gpu:0", (cores[0],)), sweep.Lane("gpu:1", (cores[1],)))
-    both, seen = threading.Barrier(2, timeout=10), []
-
-    def tune_cell(workload, settings, cancelled):
-        if settings.device != "cpu":
-            both.wait()  # two cells are here at the same time
-        seen.append((settings.device, tuple(sorted(os.sched_getaffinity(0)))))
-        return record
-
-    cells = [cell({"n": 0}), cell({"n": 1}), cell({"n": 2}, device="cpu")]
-    events = list(sweep.sweep("s", cells, tune_cell, lanes))
-    assert sorted(seen[:2]) == [("gpu:0", (cores[0],)), ("gpu:1", (cores[1],))]
-    assert seen[2] == ("cpu", tuple(cores))
-    assert [cell.outcome for cell in events[-1].record.cells] == ["ok"] * 3
-
-
-def test_an_error_in_a_lane_tells_the_others_to_stop(record):
-    stopped = []
-
-    def tune_cell(workload, settings, cancelled):
-        if settings.device == "gpu:0":
-            raise StorageError("the disk is full")
-        stopped.append(cancelled.wait(timeout=10))
-        return record
-
-    lanes = tuple(sweep.Lane(f"gpu:{n}", tuple(os.sched_getaffinity(0))) for n in range(2))
-    with pytest.raises(StorageError):
-        list(sweep.sweep("s", [cell({"n": 0}), cell({"n": 1})], tune_cell, lanes))
-    assert stopped == [True]

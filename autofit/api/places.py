@@ -1,0 +1,83 @@
+"""The places in which a sweep can tune its cells, by name."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from autofit.api.session import run_tune
+from autofit.errors import UsageError
+from autofit.machine import gpus, host
+from autofit.records.events import Activity, Event, Notice, TrialEnded
+from autofit.records.result import TuneRecord
+from autofit.records.units import counted
+from autofit.report.console.progress import Progress
+from autofit.tuning.places.local import LocalPlace, lanes_of
+from autofit.tuning.places.place import CellRequest, Place, Tell, Tune
+
+LOCAL, RAY = "local", "ray"
+_SHARED = (
+    "cells run at the same time, each with a GPU and cores of its own; memory bandwidth, storage and power are shared, and "
+    "rates may be a little lower than alone. jobs: 1 measures one after the other"
+)
+
+MakePlace = Callable[[Progress, bool], tuple[Place, bool]]
+"""Makes a place from where progress is shown and whether to wait; returns whether cells run at the same time, too."""
+
+
+def choose_place(place: str | Callable[[Tune], Place], ship: str | os.PathLike[str] | None, jobs: int | None) -> MakePlace:
+    """The place that the arguments of a sweep name.
+
+    Raises:
+        UsageError: there is no such place.
+    """
+    if callable(place):
+        return lambda shown, wait: (place(partial(_tune_beside, wait=wait)), True)
+    if place == RAY or place.startswith(f"{RAY}://"):
+        return partial(_ray_place, place, ship)
+    if place != LOCAL:
+        raise UsageError(f"{place!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="place")
+    if ship is not None:
+        raise UsageError(f"is for the hosts of a cluster, and place is {LOCAL}", key="ship")
+    return partial(_local_place, jobs)
+
+
+def _local_place(jobs: int | None, shown: Progress, wait: bool) -> tuple[Place, bool]:
+    lanes = lanes_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers(), gpus.nearby_cores)
+    if not lanes:
+        return LocalPlace(partial(_tune_shown, shown, wait=wait)), False
+    shown.show(Notice(_SHARED))
+    return LocalPlace(partial(_tune_beside, wait=wait), lanes), True
+
+
+def _ray_place(address: str, ship: str | os.PathLike[str] | None, shown: Progress, wait: bool) -> tuple[Place, bool]:
+    from autofit.tuning.places.on_ray import RayPlace  # needed on a cluster only
+
+    return RayPlace(partial(_tune_beside, wait=wait), address, ship, lambda text: shown.show(Notice(text))), True
+
+
+def _tune_shown(shown: Progress, cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
+    """Tune a cell that has the display to itself."""
+    return run_tune(cell.workload, cell.settings, shown, fresh=cell.fresh, wait=wait, cancelled=cancelled)
+
+
+def _tune_beside(cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
+    """Tune a cell beside others, which would mix their lines: it says what it is doing in one."""
+    return run_tune(cell.workload, cell.settings, _OneLine(tell), fresh=cell.fresh, wait=wait, cancelled=cancelled)
+
+
+class _OneLine(Progress):
+    """Progress in one line, for a display that shows several tunes."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__(quiet=True)
+        self._tell, self._ended = tell, 0
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, TrialEnded):
+            self._ended += 1
+        if isinstance(event, Activity):
+            config = f" {event.config}" if event.config else ""
+            self._tell(f"{counted(self._ended, 'trial')}, {event.doing}{config}")

@@ -1,0 +1,129 @@
+"""Tune cells on this machine: one after the other, or in parallel if each has its own device and cores.
+
+cells ─┬─> lane (gpu:0, half of the cores) ─> tune, tune, …  ─┐
+       └─> lane (gpu:1, the other half)    ─> tune, tune, …  ─┴─> then those for the CPU or a GPU of their own choice
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from autofit.errors import CancelledError, UsageError
+from autofit.records.machine import Device
+from autofit.tuning.places.place import CellRequest, CellResult, Report, Tune, tuned
+from autofit.tuning.settings import TuneSettings
+
+_ANY_GPU = ("auto", "gpu")
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A device and the CPU cores for one cell at a time."""
+
+    device: str
+    cores: tuple[int, ...]
+
+
+def lanes_of(
+    jobs: int | None,
+    gpus: Sequence[Device],
+    cores: Sequence[int],
+    nearby: Callable[[Device], Sequence[int]] = lambda device: (),
+) -> tuple[Lane, ...]:
+    """The lanes of a sweep: one per GPU, each with its own cores, up to `jobs`; none if there would be only one.
+
+    Args:
+        jobs: largest number of cells at the same time; None for one per GPU.
+        gpus: the accelerators.
+        cores: numbers of the CPU cores that this process may use.
+        nearby: the numbers of the cores on a GPU's own NUMA node, as far as they are known.
+
+    Raises:
+        UsageError: `jobs` is larger than the number of devices.
+    """
+    if jobs is not None and jobs > max(1, len(gpus)):
+        available = f"{len(gpus)} GPUs" if len(gpus) > 1 else "one device"
+        raise UsageError(
+            f"{jobs} cells cannot be measured at the same time on {available}: they would slow each other down and falsify "
+            f"the results. Write {max(1, len(gpus))} or less",
+            key="jobs",
+        )
+    count = min(len(gpus) if jobs is None else jobs, len(cores))
+    if count < 2:
+        return ()
+    share, free = len(cores) // count, list(cores)
+    lanes = []
+    for gpu in gpus[:count]:
+        near = set(nearby(gpu))
+        taken = sorted(free, key=lambda core: core not in near)[:share]  # stable: in order, the near ones first
+        free = [core for core in free if core not in taken]
+        lanes.append(Lane(f"gpu:{gpu.index}", tuple(sorted(taken))))
+    return tuple(lanes)
+
+
+def in_lane(settings: TuneSettings, lane: Lane, count: int) -> TuneSettings:
+    """The settings of a cell that shares the host: the device of its lane, and its share of the host's memory."""
+    limit = str(settings.host_memory).strip()
+    share = {"host_memory": f"{float(limit[:-1]) / count:g}%"} if limit.endswith("%") else {}
+    return settings.model_copy(update={**share, "device": lane.device})
+
+
+class LocalPlace:
+    """This machine; see `Place`.
+
+    Args:
+        tune: tunes one cell.
+        lanes: devices for cells at the same time; cells that name the CPU or one GPU follow one by one.
+    """
+
+    def __init__(self, tune: Tune, lanes: Sequence[Lane] = ()) -> None:
+        self._tune, self._lanes, self._cancelled = tune, lanes, threading.Event()
+        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        for lane in lanes:
+            self._free.put(lane)
+        self._parallel = ThreadPoolExecutor(max(1, len(lanes)))
+        self._alone = ThreadPoolExecutor(1)
+
+    def start(self, cells: Sequence[CellRequest], report: Report) -> Sequence[Future[CellResult]]:
+        if any(cell.host_labels for cell in cells):
+            raise UsageError("choose among the hosts of a cluster, and the place is this machine", key="host_labels")
+        futures: dict[int, Future[CellResult]] = {}
+        for index, cell in enumerate(cells):
+            if self._lanes and cell.settings.device in _ANY_GPU:
+                futures[index] = self._parallel.submit(self._in_lane, index, cell, report)
+        before = tuple(futures.values())
+        for index, cell in enumerate(cells):
+            if index not in futures:
+                futures[index] = self._alone.submit(self._by_itself, index, cell, report, before)
+        return [futures[index] for index in range(len(cells))]
+
+    def close(self) -> None:
+        self._cancelled.set()
+        for pool in (self._parallel, self._alone):
+            pool.shutdown(cancel_futures=True)
+
+    def _in_lane(self, index: int, cell: CellRequest, report: Report) -> CellResult:
+        lane = self._free.get()
+        try:
+            os.sched_setaffinity(0, lane.cores)  # of this thread: processes inherit it from the thread that starts them
+            shared = replace(cell, settings=in_lane(cell.settings, lane, len(self._lanes)))
+            return self._tuned(index, shared, report, lane.device)
+        finally:
+            self._free.put(lane)
+
+    def _by_itself(self, index: int, cell: CellRequest, report: Report, before: Sequence[Future[CellResult]]) -> CellResult:
+        concurrent.futures.wait(before)
+        return self._tuned(index, cell, report, "")
+
+    def _tuned(self, index: int, cell: CellRequest, report: Report, where: str) -> CellResult:
+        if self._cancelled.is_set():
+            raise CancelledError("the sweep was cancelled")
+        report(index, where, "")
+        return tuned(self._tune, cell, partial(report, index, where), self._cancelled)

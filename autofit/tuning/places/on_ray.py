@@ -1,0 +1,376 @@
+"""Tune cells on the hosts of a Ray cluster: a task for each, which runs the same tune there as on one host.
+
+A task holds its GPU and a share of its host's resource `measuring`: a cell on the CPU holds all of it, since nothing may
+run beside it; cells on different GPUs of a host may run at the same time. Ray queues and places the tasks. What it does to
+a process that would falsify a measurement is undone there (`ray_host`).
+
+Faults: a cell whose host is lost is tuned again, where another host is; at the second loss that is its result. A host that
+cannot tune at all gets no more cells, and its cell goes to another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from autofit.errors import CancelledError, PlaceError, UsageError
+from autofit.records.distribution import install_command
+from autofit.tuning.places import ray_host
+from autofit.tuning.places.place import CellRequest, CellResult, Report, Tell, Tune
+from autofit.tuning.places.ray_host import HostFault, Parcel
+from autofit.workload.reference import Reference
+from autofit.workload.usage import usage_of
+from autofit.workload.workload import explained_pickling_errors
+
+MEASURING = "measuring"
+"""The custom resource that each host of the cluster has one of."""
+
+_GPU_SHARE = 0.001  # of a host's `measuring`, held by a cell on a GPU
+_MOST_LOSSES = 2  # of its host, for a cell
+_POLL_SECONDS = 0.5  # between two looks at what the tunes are doing
+_HOSTS_SECONDS = 5.0  # between two looks at the hosts
+_ANSWER_SECONDS = 10.0  # for a cluster, to take a connection
+_ENDING_SECONDS = 60.0  # for the tunes to end their processes
+_NODE_LABEL = "ray.io/node-id"
+_UNPRINTED = "RAY_DEDUP_LOGS_SKIP_REGEX"
+
+
+@dataclass
+class _Job:
+    """A cell under way: the task that tunes it, the hosts that were lost with it, and those at fault."""
+
+    index: int
+    cell: CellRequest
+    parcel: Any
+    future: Future[CellResult] = field(default_factory=Future)
+    task: Any = None
+    host: str = ""
+    lost: list[str] = field(default_factory=list)
+
+
+class RayPlace:
+    """The hosts of a Ray cluster; see `Place`.
+
+    Args:
+        tune: tunes one cell; a function of a module.
+        address: of the cluster: "ray" for the one that RAY_ADDRESS names or that runs on this machine, or ray://HOST:PORT.
+        ship: folder with the user's code that Ray copies to each host; None where all hosts share this one.
+        notify: takes what the user must know.
+
+    Raises:
+        UsageError: Ray is not installed, there is no such cluster, or none of its hosts may measure.
+    """
+
+    def __init__(self, tune: Tune, address: str, ship: str | os.PathLike[str] | None, notify: Tell) -> None:
+        self._ray = _imported()
+        self._notify, self._folder = notify, Path.cwd()
+        self._ship = None if ship is None else Path(ship).resolve()
+        self._connected = _connect(self._ray, address, self._ship)
+        self._has_gpus = self._checked()
+        self._tune = tune
+        self._shared: dict[int, Any] = {}
+        self._ended: queue.SimpleQueue[tuple[_Job, Any]] = queue.SimpleQueue()
+        self._at_fault: dict[str, str] = {}
+        self._notified: set[str] = set()
+        self._closing = threading.Event()
+        self._jobs: list[_Job] = []
+        self._thread: threading.Thread | None = None
+        own_node = {_NODE_LABEL: self._ray.get_runtime_context().get_node_id()}  # the board must not be lost with a host
+        self._board = self._ray.remote(ray_host.Board).options(num_cpus=0, label_selector=own_node).remote()
+        self._task = self._ray.remote(ray_host.tune_on_host)
+
+    def _checked(self) -> bool:
+        """Check that a host may measure; returns whether the cluster has GPUs.
+
+        Raises:
+            UsageError: none may.
+        """
+        resources = self._ray.cluster_resources()
+        if MEASURING not in resources:
+            self._disconnect()
+            raise UsageError(
+                f"no host of the cluster may measure: start Ray on each with --resources='{{\"{MEASURING}\": 1}}', of "
+                "which each measurement on a CPU takes all: no two share a host",
+                key="place",
+            )
+        return "GPU" in resources
+
+    def start(self, cells: Sequence[CellRequest], report: Report) -> Sequence[Future[CellResult]]:
+        """See `Place.start`.
+
+        Raises:
+            UsageError: a cell cannot be handed over, or names a GPU by its number.
+        """
+        self._jobs = [_Job(index, cell, self._packed(cell)) for index, cell in enumerate(cells)]
+        for job in self._jobs:
+            self._submit(job)
+        self._thread = threading.Thread(target=self._run, args=(report,), name="autofit-ray", daemon=True)
+        self._thread.start()
+        return [job.future for job in self._jobs]
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        tasks = [job.task for job in self._jobs if not job.future.done()]
+        for task in tasks:
+            self._ray.cancel(
+                task, force=False
+            )  # as Ctrl-C in that process, which ends its trial and keeps the finished ones
+        if tasks:
+            self._ray.wait(tasks, num_returns=len(tasks), timeout=_ENDING_SECONDS, fetch_local=False)
+        self._ray.kill(self._board)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connected:
+            self._ray.shutdown()
+
+    def _packed(self, cell: CellRequest) -> Parcel:
+        """A cell as it crosses; data that several cells have in common crosses once."""
+        if cell.settings.device.startswith("gpu:"):
+            raise UsageError("on a cluster Ray chooses the GPU: write gpu", key="device")
+        workload = cell.workload
+        data, validation = (self._handle(part) for part in (workload.data, workload.validation))
+        bare = replace(cell, workload=replace(workload, data=None, validation=None))
+        with explained_pickling_errors():
+            pickled = cloudpickle.dumps(bare)
+        return Parcel(pickled, data, validation, self._folder, self._ship)
+
+    def _handle(self, part: Any) -> Any:
+        """What stands for data in a parcel: a reference to Ray's object, made once for each object."""
+        if part is None or isinstance(part, Reference):
+            return part
+        if id(part) not in self._shared:
+            with explained_pickling_errors():
+                self._shared[id(part)] = self._ray.put(part)
+        return self._shared[id(part)]
+
+    def _submit(self, job: _Job) -> None:
+        """Give a cell to Ray, for a host with its labels that is not at fault."""
+        on_gpu = job.cell.settings.device == "gpu" or (job.cell.settings.device == "auto" and self._has_gpus)
+        labels = dict(job.cell.host_labels)
+        if self._at_fault:
+            labels[_NODE_LABEL] = f"!in({','.join(self._at_fault)})"
+        options = {
+            "num_cpus": 0,  # the tune uses all cores of its share, whatever Ray counts
+            "num_gpus": 1 if on_gpu else 0,
+            "resources": {MEASURING: _GPU_SHARE if on_gpu else 1},
+            "max_retries": 0,  # a loss is counted here
+            "name": f"cell {job.index + 1}",
+            "label_selector": labels,
+        }
+        job.host, goes_on = "", bool(job.lost)
+        job.task = self._task.options(**options).remote(self._board, self._tune, job.index, job.parcel, goes_on)
+        job.task.future().add_done_callback(partial(self._enqueue, job))
+
+    def _enqueue(self, job: _Job, done: Future[Any]) -> None:
+        self._ended.put((job, done))
+
+    def _run(self, report: Report) -> None:
+        """Follow the tasks until all cells are done."""
+        looked_at = looked_at_hosts = time.monotonic()
+        try:
+            while not self._closing.is_set() and not all(job.future.done() for job in self._jobs):
+                try:
+                    ended = [self._ended.get(timeout=_POLL_SECONDS)]
+                except queue.Empty:
+                    ended = []
+                while not self._ended.empty():
+                    ended.append(self._ended.get())
+                if ended or time.monotonic() - looked_at > _POLL_SECONDS:
+                    self._look_at_board(report)
+                    looked_at = time.monotonic()
+                if time.monotonic() - looked_at_hosts > _HOSTS_SECONDS:
+                    self._look_at_hosts()
+                    looked_at_hosts = time.monotonic()
+                for job, done in ended:
+                    self._take(job, done)
+        except BaseException as error:
+            for job in self._jobs:
+                if not job.future.done():
+                    job.future.set_exception(error if isinstance(error, PlaceError) else PlaceError(_lost_cluster(error)))
+
+    def _look_at_board(self, report: Report) -> None:
+        latest: dict[int, tuple[str, str]] = {}
+        for news in self._ray.get(self._board.news.remote()):
+            if news.index is None:
+                self._notify_once(news.text)
+            else:
+                latest[news.index] = news.host, news.text
+        for index, (host, text) in latest.items():
+            self._jobs[index].host = host
+            if not self._jobs[index].future.done():
+                report(index, host, text)
+
+    def _notify_once(self, text: str) -> None:
+        if text not in self._notified:
+            self._notified.add(text)
+            self._notify(text)
+
+    def _take(self, job: _Job, done: Future[Any]) -> None:
+        """Take over how a task ended."""
+        error = done.exception()
+        if error is None:
+            result = done.result()
+            if isinstance(result, HostFault):
+                self._exclude(job, result)
+            else:
+                found = result.found  # whose usage names the folder of a host
+                found = None if found is None else replace(found, usage=usage_of(job.cell.workload))
+                job.future.set_result(replace(result, found=found, note=_history(job)))
+        elif _is_loss(self._ray, error):
+            self._lose(job, error)
+        else:
+            job.future.set_result(CellResult(None, _problem(error, job.host), job.host))
+
+    def _lose(self, job: _Job, error: BaseException) -> None:
+        """The host of a cell is gone, or the process that tuned it."""
+        job.lost.append(job.host or "a host")
+        if len(job.lost) < _MOST_LOSSES:
+            self._notify_once(f"{job.lost[-1]} was lost; cell {job.index + 1} goes to another host")
+            self._submit(job)
+        else:
+            text = f"its host was lost twice ({', then '.join(job.lost)}); it is not tried on a third"
+            job.future.set_result(CellResult(None, f"{text}: {_first_line(error)}", job.lost[-1]))
+
+    def _exclude(self, job: _Job, fault: HostFault) -> None:
+        """A host cannot tune: it gets no more cells, and this one goes elsewhere."""
+        if fault.node not in self._at_fault:
+            self._at_fault[fault.node] = f"{fault.host}: {fault.problem}"
+            self._ray.get(self._board.exclude.remote(fault.node))
+            self._notify_once(f"{fault.host} gets no more cells: {fault.problem}")
+            self._look_at_hosts()
+        self._submit(job)
+
+    def _look_at_hosts(self) -> None:
+        """Look whether a host is left that may tune.
+
+        Raises:
+            PlaceError: all are at fault.
+        """
+        able = [node["NodeID"] for node in self._ray.nodes() if node["Alive"] and MEASURING in node["Resources"]]
+        if not able:
+            self._notify_once("no host is left that may measure; cells wait until one joins the cluster")
+        elif all(node in self._at_fault for node in able):
+            raise PlaceError("no host can tune:\n" + "\n".join(self._at_fault.values()))
+
+
+def _imported() -> Any:
+    """Ray's module.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    is_ours = "ray" not in sys.modules and _UNPRINTED not in os.environ
+    if is_ours:  # read while it is imported; Ray prints the last lines of the log of each host that is lost
+        os.environ[_UNPRINTED] = "."
+    try:
+        import ray  # here alone, and in `ray_host`: nothing else needs it
+    except ImportError:
+        raise UsageError(f"Ray is not installed: {install_command('ray')}", key="place") from None
+    finally:
+        if is_ours:
+            del os.environ[_UNPRINTED]
+    return ray
+
+
+def _connect(ray: Any, address: str, ship: Path | None) -> bool:
+    """Connect to the cluster, unless this program is connected; returns whether it was not.
+
+    Raises:
+        UsageError: there is no cluster, or the code cannot be shipped to it.
+    """
+    if ray.is_initialized():
+        if ship is not None:
+            raise UsageError(
+                'Ray is connected already: give working_dir to ray.init(runtime_env={"working_dir": …})', key="ship"
+            )
+        return False
+    if ship is not None and not ship.is_dir():
+        raise UsageError(f"there is no folder {ship}", key="ship")
+    runtime: Mapping[str, Any] = {} if ship is None else {"working_dir": str(ship)}
+    try:
+        _require_answer(address)
+        with _same_handlers():
+            ray.init(
+                "auto" if address == "ray" else address, runtime_env=runtime, log_to_driver=False, logging_level="ERROR"
+            )
+    except (ConnectionError, OSError, ValueError, RuntimeError) as error:
+        hint = "start one with ray start --head, or name one as ray://HOST:10001" if address == "ray" else "is it running?"
+        raise UsageError(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {hint}", key="place") from None
+    return True
+
+
+@contextlib.contextmanager
+def _same_handlers() -> Iterator[None]:
+    """Install the handlers of signals again afterwards: Ray replaces them, and SIGTERM would end this program at once."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def _require_answer(address: str) -> None:
+    """Check that something listens where the cluster is said to be: Ray tries for minutes.
+
+    Raises:
+        OSError: nothing does.
+    """
+    place = address.removeprefix("ray://") if "://" in address else os.environ.get("RAY_ADDRESS", "")
+    host, _, port = place.partition("://")[2].partition(":") if "://" in place else place.partition(":")
+    if port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
+        except OSError as error:
+            raise ConnectionError(f"{host}:{port}: {error.strerror or error}") from None
+
+
+def _is_loss(ray: Any, error: BaseException) -> bool:
+    """Whether a task ended with its process or its host, rather than by itself."""
+    errors = ray.exceptions
+    kinds = (errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError, errors.OutOfMemoryError)
+    return isinstance(error, (*kinds, errors.LocalRayletDiedError, errors.OwnerDiedError))
+
+
+def _problem(error: BaseException, host: str) -> str:
+    """Why a task could not tune, where autofit itself gives no reason."""
+    cause = getattr(error, "cause", None) or error
+    where = f" on {host}" if host else ""
+    if isinstance(cause, ModuleNotFoundError) or "No module named" in str(error):
+        return (
+            f"{_first_line(cause)}{where}: each host needs the same packages; your own code comes with --ship FOLDER, or "
+            "is in a folder that all hosts share"
+        )
+    return f"the task failed{where}: {_first_line(cause)}"
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _history(job: _Job) -> str:
+    """What the reader of a cell must know of its way."""
+    return f"{job.lost[0]} was lost while it tuned this cell" if job.lost else ""
+
+
+def _lost_cluster(error: BaseException) -> str:
+    if isinstance(error, CancelledError):
+        return str(error)
+    return f"the Ray cluster does not answer any more: {_first_line(error)}. What has been measured is kept; run it again"

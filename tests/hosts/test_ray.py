@@ -1,0 +1,136 @@
+"""Sweeps over the hosts of a Ray cluster: real processes of Ray, with trials made up or real."""
+
+import random
+import threading
+from collections import Counter
+
+import pytest
+
+from autofit.errors import PlaceError, UsageError
+from autofit.tuning import sweep
+from autofit.tuning.places.local import LocalPlace
+from autofit.tuning.places.place import CellRequest
+from autofit.tuning.settings import TuneSettings
+from autofit.workload.workload import Workload
+from tests.hosts import tunes
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def cells(folder, count=6, storage=None, labels=None, **kwargs):
+    settings = TuneSettings(device="cpu", storage=storage or f"journal:{folder}/trials.log")
+    return [
+        CellRequest(
+            {"n": n},
+            Workload(len, len, model_kwargs={"folder": str(folder), "name": f"cell{n}", "batch_size": 8 * n + 8, **kwargs}),
+            settings,
+            host_labels=labels or {},
+        )
+        for n in range(count)
+    ]
+
+
+def on_ray(requests, tune=tunes.tune, notices=None):
+    """Sweep on the cluster that RAY_ADDRESS names."""
+    from autofit.tuning.places.on_ray import RayPlace
+
+    place = RayPlace(tune, "ray", None, [].append if notices is None else notices.append)
+    return list(sweep.sweep("s", requests, place))
+
+
+def table(events):
+    """What was found for each cell."""
+    found = [cell.found for cell in events[-1].record.cells]
+    return [(tune.config, tune.samples_per_second, len(tune.searched)) for tune in found]
+
+
+def noted(folder, kind):
+    """How often the notes say this of a cell."""
+    return Counter(line.split()[1] for line in (folder / "notes").read_text().splitlines() if line.startswith(kind))
+
+
+def test_the_table_is_that_of_one_machine_and_each_cell_is_answered_once(hosts, tmp_path):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    here = list(sweep.sweep("s", cells(tmp_path / "here", 12), LocalPlace(tunes.tune)))
+    there = on_ray(cells(tmp_path / "there", 12))
+    assert table(there) == table(here)
+    assert noted(tmp_path / "there", "ends") == {f"cell{n}": 1 for n in range(12)}
+    assert {cell.host for cell in there[-1].record.cells} == {"host0", "host1", "host2"}
+    ended = [event.index for event in there if isinstance(event, sweep.CellEnded)]
+    assert sorted(ended) == list(range(12))
+    assert there[-1].record.hosts
+
+
+def test_a_cell_on_a_host_that_dies_goes_on_elsewhere_with_its_trials(mortal, tmp_path):
+    requests, notices = cells(tmp_path, 6, seconds=0.6), []
+    victim = f"host{random.randrange(3)}"
+    killer = threading.Timer(random.uniform(1.5, 4), mortal.kill, [victim])
+    killer.start()
+    events = on_ray(requests, notices=notices)
+    killer.join()
+    assert table(events) == table(list(sweep.sweep("s", requests, LocalPlace(tunes.tune))))
+    assert max(noted(tmp_path, "tuned").values()) == 1
+    lost = [cell for cell in events[-1].record.cells if cell.note]
+    assert len(lost) == len(notices) <= 1
+    assert all(cell.host != victim for cell in lost)
+    assert all(f"{victim} was lost" in cell.note or "a host was lost" in cell.note for cell in lost)  # before it had begun
+
+
+def test_what_takes_its_host_with_it_twice_is_a_row(hosts, tmp_path):
+    requests = cells(tmp_path, 3)
+    requests[1].workload.model_kwargs["name"] = "deadly"
+    found = on_ray(requests, tunes.deadly)[-1].record.cells
+    assert [cell.outcome for cell in found] == ["ok", "failed", "ok"]
+    assert "its host was lost twice (host" in found[1].problem
+
+
+def test_a_host_at_fault_gets_no_more_cells(mortal, tmp_path):
+    notices = []
+    found = on_ray(cells(tmp_path, 5), tunes.at_fault, notices)[-1].record.cells
+    assert [(cell.outcome, cell.host) for cell in found] == [("ok", "host0")] * 5
+    assert sorted(notices) == [f"host{n} gets no more cells: no room in /dev/shm" for n in (1, 2)]
+    mortal.kill("host0")
+    with pytest.raises(PlaceError, match=r"no host can tune:\nhost\d: no room in /dev/shm\nhost\d: no room"):
+        on_ray(cells(tmp_path / "more", 3), tunes.at_fault)
+
+
+def test_cells_choose_the_class_of_their_host(hosts, tmp_path):
+    found = on_ray(cells(tmp_path, 3, labels={"class": "big"}))[-1].record.cells
+    assert {cell.host for cell in found} == {"host0"}
+
+
+def test_an_array_that_all_cells_share_crosses_once_and_unchanged(hosts, tmp_path):
+    import numpy as np
+
+    from autofit.tuning.places.on_ray import RayPlace
+
+    requests = cells(tmp_path, 3)
+    data = np.arange(300_000.0)
+    shared = [CellRequest(cell.values, Workload(len, data), cell.settings) for cell in requests]
+    place = RayPlace(tunes.tune, "ray", None, print)
+    parcels = [place._packed(cell) for cell in shared]
+    assert len({parcel.data for parcel in parcels}) == 1
+    assert (parcels[0].opened().workload.data == data).all()
+    place.close()
+
+
+def test_the_tune_has_the_environment_and_the_cores_of_its_host(hosts, tmp_path, monkeypatch):
+    import os
+
+    on_ray(cells(tmp_path, 1), tunes.seen)
+    environment, cores = eval((tmp_path / "seen").read_text())  # a repr of ours
+    assert "OMP_NUM_THREADS" not in environment
+    assert cores == sorted(os.sched_getaffinity(0))
+
+
+def test_without_a_cluster_or_a_host_that_may_measure_there_is_one_clear_error(mortal, monkeypatch):
+    from autofit.tuning.places.on_ray import RayPlace
+
+    for name in list(mortal.nodes):
+        mortal.cluster.remove_node(mortal.nodes.pop(name))  # as ray stop does, which the cluster learns at once
+    with pytest.raises(UsageError, match=r"place: no host of the cluster may measure: .* --resources='{\"measuring\": 1}'"):
+        RayPlace(tunes.tune, "ray", None, print)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"place: no Ray cluster answers at 'ray'"):
+        RayPlace(tunes.tune, "ray", None, print)

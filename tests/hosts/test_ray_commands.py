@@ -1,0 +1,121 @@
+"""`autofit sweep --on ray`, as a user runs it: real trials, signals, code that is shipped, and trials in PostgreSQL."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import optuna
+import psutil
+import pytest
+
+from autofit.storage.urls import url_of
+from tests.cli.test_cli import AUTOFIT, ROOT, SMALL
+from tests.faults.postgres import POSTGRES, Postgres
+from tests.hosts.test_ray import cells, noted, on_ray
+from tests.installed import needs
+from tests.trial.test_lifetime import wait_for
+
+pytestmark = pytest.mark.timeout(240)
+
+SWEEP = (
+    "build_model: job.py:build_model\ndata: job.py:Cases\nbaseline: {batch_size: 32}\n"
+    + SMALL.replace("max_trials: 3", "max_trials: 1")
+    + "matrix: {model_kwargs.filters: [4], include: [{model_kwargs.fail: true}]}\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "job.py").write_bytes((ROOT / "tests/workloads.py").read_bytes())
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    return tmp_path
+
+
+def start(folder, *arguments, **environment):
+    return subprocess.Popen(
+        [AUTOFIT, "sweep", "sweep.yaml", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def servers(folder):
+    """The trial servers of the sweep of a folder, on whatever host: they work in it."""
+    found = set()
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        if process.info["cwd"] == str(folder) and any("autofit.trial" in part for part in process.info["cmdline"] or []):
+            found.add(process.pid)
+    return found
+
+
+def test_real_trials_on_hosts_with_code_that_is_shipped(hosts, folder):
+    storage = f"sqlite:///{folder}/trials.db"
+    first = start(folder, "--on", "ray", "--ship", ".", "--storage", storage)
+    output = first.communicate(timeout=200)[0]
+    assert first.returncode == 0, output
+    cells = json.loads((folder / "sweep.json").read_text())["cells"]
+    assert [cell["outcome"] for cell in cells] == ["ok", "failed"]
+    assert {cell["host"] for cell in cells} <= {"host0", "host1", "host2"}
+    assert "_ray_pkg_" in cells[1]["problem"]  # the code that ran is the copy on the host
+    assert "RuntimeError: the model cannot be built" in cells[1]["problem"]
+    assert str(folder) in str(cells[0]["found"]["usage"]["imports"])  # in the lines to paste it is the user's own
+    assert "OMP_NUM_THREADS" not in json.dumps(cells)
+    again = start(folder, "--on", "ray", "--ship", ".", "--storage", storage, "--output", "again.json")
+    assert again.communicate(timeout=100)[0]
+    assert json.loads((folder / "again.json").read_text())["cells"][0]["found"] == cells[0]["found"]
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_signal_ends_the_trials_on_all_hosts(hosts, folder, sent, status):
+    process = start(folder, "--on", "ray")
+    wait_for(lambda: servers(folder), 60)
+    time.sleep(2)
+    process.send_signal(sent)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == status, output
+    if sent != signal.SIGKILL:
+        assert "Interrupted; all processes have ended." in output
+        assert not servers(folder)
+    else:
+        wait_for(lambda: not servers(folder), 30)
+
+
+def test_a_cell_goes_on_with_the_trials_that_its_lost_host_left_in_postgresql(mortal, tmp_path):
+    needs("psycopg")
+    if not POSTGRES.is_dir() or os.geteuid():
+        pytest.skip("PostgreSQL's server is not installed here, or this is not root")
+    server = Postgres()
+    try:
+        server.create("trials")
+        storage = server.url("trials")
+        requests = cells(tmp_path, 1, storage, {"class": "big"}, seconds=1.5, trials=4)
+        watched = optuna.storages.RDBStorage(url_of(storage))
+
+        def finished():
+            studies = watched.get_all_studies()
+            return [
+                t.number for study in studies[:1] for t in watched.get_all_trials(study._study_id) if t.state.is_finished()
+            ]
+
+        with ThreadPoolExecutor(1) as pool:
+            sweep = pool.submit(on_ray, requests)
+            wait_for(lambda: len(finished()) >= 2, 60)
+            numbers = finished()
+            mortal.kill("host0")
+            mortal.add("big")
+            cell = sweep.result(timeout=100)[-1].record.cells[0]
+        assert (cell.outcome, cell.host) == ("ok", "host3")
+        assert "host0 was lost" in cell.note
+        assert len(numbers) >= 2
+        assert finished()[: len(numbers)] == numbers  # they are those that the first host ran
+        assert len(finished()) <= 4  # and count: none ran twice
+        assert noted(tmp_path, "begins") == {"cell0": 2}
+        assert noted(tmp_path, "tuned") == {"cell0": 1}
+    finally:
+        server.close()

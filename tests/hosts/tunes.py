@@ -1,0 +1,84 @@
+"""Tunes with made-up trials, for cells on hosts: the engine, the storage and the hosts are real."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from autofit.errors import TrialProcessError
+from autofit.storage.urls import url_of
+from autofit.tuning import cached, tuner
+from tests.fakes import FakeLauncher, make_request
+
+
+class SlowLauncher(FakeLauncher):
+    """Trials that take a while."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+
+    def run(self, spec):
+        time.sleep(self.seconds if spec.role == "measure" else 0)
+        return (yield from super().run(spec))
+
+
+def tune(cell, tell, cancelled):
+    """A tune of a few trials, each of `seconds`; noted in a file for each cell."""
+    kwargs = cell.workload.model_kwargs
+    folder, name = Path(kwargs["folder"]), kwargs["name"]
+    note(folder, f"begins {name}")
+    request = make_request(
+        folder / "unused",
+        workload_fingerprint=name,
+        storage=url_of(cell.settings.storage),
+        max_trials=kwargs.get("trials", 4),
+        baseline={"batch_size": kwargs.get("batch_size", 32)},
+    )
+    tell("tuning")
+    record = cached.known(request, ignore)
+    if record is None:
+        record = tuner.tune(request, SlowLauncher(kwargs.get("seconds", 0.05)), ignore)
+        note(folder, f"tuned {name}")
+    note(folder, f"ends {name}")
+    return record
+
+
+def sleep(cell, tell, cancelled):
+    """A tune of so many seconds, whose record is made up."""
+    time.sleep(cell.workload.model_kwargs["seconds"])
+    return cell.workload.model_kwargs["record"]
+
+
+def at_fault(cell, tell, cancelled):
+    """A tune that no host labelled small can run."""
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
+    if next(entry for entry in ray.nodes() if entry["NodeID"] == node)["Labels"].get("class") == "small":
+        raise TrialProcessError("no room in /dev/shm")
+    return tune(cell, tell, cancelled)
+
+
+def deadly(cell, tell, cancelled):
+    """A tune that ends the process it runs in."""
+    if cell.workload.model_kwargs["name"] == "deadly":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return tune(cell, tell, cancelled)
+
+
+def seen(cell, tell, cancelled):
+    """The environment in which a tune runs, and its cores."""
+    folder = Path(cell.workload.model_kwargs["folder"])
+    (folder / "seen").write_text(repr((dict(os.environ), sorted(os.sched_getaffinity(0)))))
+    return tune(cell, tell, cancelled)
+
+
+def ignore(event):
+    """Take an event."""
+
+
+def note(folder, text):
+    """Add a line to the notes, which all hosts share."""
+    with open(folder / "notes", "a") as file:
+        file.write(f"{text}\n")

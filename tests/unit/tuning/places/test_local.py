@@ -1,0 +1,91 @@
+"""Cells on this machine: one after the other, or side by side where each has a device and cores of its own."""
+
+import os
+import threading
+
+import pytest
+
+from autofit.errors import StorageError, UsageError
+from autofit.records.machine import Device
+from autofit.tuning import sweep
+from autofit.tuning.places.local import Lane, LocalPlace, in_lane, lanes_of
+from autofit.tuning.places.place import CellRequest
+from autofit.tuning.settings import TuneSettings
+from autofit.tuning.tuner import tune
+from autofit.workload.workload import Workload
+from tests.fakes import MIB, FakeLauncher, collect, make_request
+
+GPUS = tuple(Device(n, f"GPU {n}", f"GPU-{n}", 2**34, 2**34) for n in range(2))
+
+
+def cell(values, device="auto", **more):
+    return CellRequest(values, Workload(len, len), TuneSettings(device=device), **more)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    return collect(tune, make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB), FakeLauncher())[1]
+
+
+def test_cells_have_lanes_where_each_has_a_gpu_and_cores():
+    assert lanes_of(None, GPUS, range(8)) == (
+        Lane("gpu:0", (0, 1, 2, 3)),
+        Lane("gpu:1", (4, 5, 6, 7)),
+    )
+    near = {GPUS[0].uuid: (4, 5, 6, 7), GPUS[1].uuid: (0, 1, 2, 3)}
+    crossed = lanes_of(None, GPUS[:2], range(8), lambda gpu: near[gpu.uuid])
+    assert [lane.cores for lane in crossed] == [(4, 5, 6, 7), (0, 1, 2, 3)]
+    half_known = lanes_of(None, GPUS[:2], range(8), lambda gpu: (6, 7) if gpu is GPUS[0] else ())
+    assert [lane.cores for lane in half_known] == [(0, 1, 6, 7), (2, 3, 4, 5)]
+    assert lanes_of(1, GPUS, range(8)) == ()
+    assert lanes_of(None, GPUS, range(1)) == ()
+    assert lanes_of(None, (), range(8)) == ()
+    with pytest.raises(UsageError, match=r"2 cells .* on one device.* 1 or less"):
+        lanes_of(2, (), range(8))
+
+
+def test_lanes_share_the_hosts_memory_and_have_their_own_device():
+    lane = Lane("gpu:1", (1,))
+    for host_memory, share in (("80%", "40%"), ("6GiB", "6GiB")):
+        settings = TuneSettings(host_memory=host_memory)
+        assert in_lane(settings, lane, 2) == TuneSettings(host_memory=share, device="gpu:1")
+
+
+def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(record):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core: no two lanes can have cores of their own")
+    lanes = (Lane("gpu:0", (cores[0],)), Lane("gpu:1", (cores[1],)))
+    both, seen = threading.Barrier(2, timeout=10), []
+
+    def tune_cell(cell, tell, cancelled):
+        if cell.settings.device != "cpu":
+            both.wait()  # two cells are here at the same time
+        seen.append((cell.settings.device, tuple(sorted(os.sched_getaffinity(0)))))
+        return record
+
+    cells = [cell({"n": 0}), cell({"n": 1}), cell({"n": 2}, device="cpu")]
+    events = list(sweep.sweep("s", cells, LocalPlace(tune_cell, lanes)))
+    assert sorted(seen[:2]) == [("gpu:0", (cores[0],)), ("gpu:1", (cores[1],))]
+    assert seen[2] == ("cpu", tuple(cores))
+    assert [cell.outcome for cell in events[-1].record.cells] == ["ok"] * 3
+
+
+def test_an_error_in_a_lane_tells_the_others_to_stop(record):
+    stopped = []
+
+    def tune_cell(cell, tell, cancelled):
+        if cell.settings.device == "gpu:0":
+            raise StorageError("the disk is full")
+        stopped.append(cancelled.wait(timeout=10))
+        return record
+
+    lanes = tuple(Lane(f"gpu:{n}", tuple(os.sched_getaffinity(0))) for n in range(2))
+    with pytest.raises(StorageError):
+        list(sweep.sweep("s", [cell({"n": 0}), cell({"n": 1})], LocalPlace(tune_cell, lanes)))
+    assert stopped == [True]
+
+
+def test_labels_of_hosts_have_no_sense_on_one():
+    with pytest.raises(UsageError, match=r"^host_labels: .* the place is this machine"):
+        list(sweep.sweep("s", [cell({"n": 0}, host_labels={"region": "eu"})], LocalPlace(len)))
