@@ -56,8 +56,8 @@ def open_storage(storage: str | None) -> BaseStorage:
     """Open a storage; create it if it does not exist.
 
     Args:
-        storage: `sqlite:///FILE`, `postgresql://…` or another URL that Optuna takes, `journal:FILE` (a file that may be on
-            a network drive), or the path of an SQLite file.
+        storage: `sqlite:///FILE`, `postgresql://…` or another URL that Optuna takes, `journal:FILE` (on a
+            network drive only where locks hold), or the path of an SQLite file.
 
     Raises:
         StorageError: it cannot be opened.

@@ -44,12 +44,6 @@ def tune(cell, tell, cancelled):
     return record
 
 
-def sleep(cell, tell, cancelled):
-    """A tune of so many seconds, whose record is made up."""
-    time.sleep(cell.workload.model_kwargs["seconds"])
-    return cell.workload.model_kwargs["record"]
-
-
 def at_fault(cell, tell, cancelled):
     """A tune that no host labelled small can run."""
     import ray

@@ -23,7 +23,7 @@ import psutil
 from autofit.backends.keras_config import backend_name
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.tensorflow.probe import Probe, ProbeFailure
-from autofit.cli.doctor import folders, gpus, memory_checks, processes, smoke_trial, software
+from autofit.cli.doctor import folders, gpus, memory_checks, processes, smoke_trial, software, storages
 from autofit.cli.doctor.findings import Finding, Status, problem
 from autofit.errors import AutofitError
 from autofit.machine import host
@@ -36,8 +36,11 @@ from autofit.trial.launcher import ProcessLauncher
 _IMPORT_SECONDS = 120.0  # from a cold disk the import takes half a minute
 
 
-def diagnose() -> Iterator[Finding | Activity]:
+def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     """Run all checks.
+
+    Args:
+        storage: to check, too; None for the default one alone.
 
     Yields:
         Findings, and an Activity before each step that takes seconds.
@@ -60,6 +63,9 @@ def diagnose() -> Iterator[Finding | Activity]:
         yield from software.variables(os.environ)
         yield from gpus.driver(visible, installed, os.environ, plugged_in=gpus.on_bus())
         yield from filter(None, _checks_of_the_host())
+        if storage is not None:
+            yield Activity("checking the storage")
+            yield storages.named(storage)
         if probe is not None:
             yield Activity("importing TensorFlow")
             report = probe.result(_IMPORT_SECONDS)

@@ -16,6 +16,7 @@ from autofit.report.console.summary import labelled
 from autofit.report.wording import cell_label, short_names
 
 _RESULT_COLUMNS = 5
+_MOST_ROWS = 500  # rich lays out ten thousand in a minute, and nobody reads them
 _STYLES = {"ok": "green", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
 
 
@@ -31,17 +32,19 @@ def sweep_table(record: SweepRecord) -> Group:
     table.add_column("bottleneck")
     if record.hosts:
         table.add_column("host", overflow="fold")
-    for cell in record.cells:
+    for cell in record.cells[:_MOST_ROWS]:
         result = _result(cell)
         result += [""] * (_RESULT_COLUMNS - len(result)) + ([cell.host] if record.hosts else [])
         table.add_row(*(str(cell.values.get(axis, "-")) for axis in record.axes), *result)
     texts = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
     texts += [(cell, cell.note) for cell in record.cells if cell.note]
-    failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in texts]
+    failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in texts[:_MOST_ROWS]]
     outcomes = [cell.outcome for cell in record.cells]
     tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in CellOutcome if outcome in outcomes]
     total = f"\n{counted(len(record.cells), 'cell')}: {', '.join(tally)}; {format_seconds(record.seconds)} in this run"
-    return Group(table, *failures, Text(total))
+    more = len(record.cells) - _MOST_ROWS
+    cut = [Text(f"… and {counted(more, 'more cell')}, in the CSV file", style="dim")] if more > 0 else []
+    return Group(table, *cut, *failures, Text(total))
 
 
 def print_sweep(record: SweepRecord, console: Console) -> None:

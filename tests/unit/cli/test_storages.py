@@ -1,0 +1,57 @@
+"""What the doctor says of a storage that is named."""
+
+import pytest
+
+from autofit.cli.doctor import storages
+from autofit.cli.doctor.findings import Status
+from autofit.storage import journal_lock
+
+NO_LOCK = """
+import contextlib, sys, time
+from autofit.storage import journal_lock
+
+class NoLock:
+    def __init__(self, path): pass
+    def acquire(self): time.sleep(0.001)
+    def release(self): pass
+
+journal_lock.JournalFileSymlinkLock = NoLock
+with contextlib.suppress(ValueError):  # a file that is read while it is written
+    journal_lock.take_turns(sys.argv[1])
+"""
+
+
+def test_the_lock_of_a_journal_is_tried_out(tmp_path):
+    finding = storages.named(f"journal:{tmp_path / 'trials.log'}")
+    assert (finding.status, finding.remedy) == (Status.OK, None)
+    assert "2 processes took 100 turns" in finding.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_does_not_hold_is_a_problem(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_lock, "_PROGRAM", NO_LOCK)
+    finding = storages.named(f"journal:{tmp_path / 'trials.log'}")
+    assert finding.status is Status.PROBLEM
+    assert "turns were lost" in finding.detail
+    assert "postgresql://" in finding.remedy
+
+
+def test_a_folder_that_cannot_be_locked_in_is_a_problem(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_lock, "_PROGRAM", "raise OSError('Operation not permitted')")
+    finding = storages.named(f"journal:{tmp_path / 'trials.log'}")
+    assert finding.status is Status.PROBLEM
+    assert "cannot be locked: OSError: Operation not permitted" in finding.detail
+
+
+@pytest.mark.parametrize("missing", ["postgresql://nobody@127.0.0.1:1/none"])
+def test_a_server_that_does_not_answer_is_a_problem(missing):
+    pytest.importorskip("psycopg", reason="the driver of PostgreSQL is not installed")
+    finding = storages.named(missing)
+    assert finding.status is Status.PROBLEM
+    assert "127.0.0.1" in finding.detail
+
+
+def test_a_file_is_checked_by_its_folder(tmp_path):
+    finding = storages.named(str(tmp_path / "trials.db"))
+    assert (finding.subject, finding.status) == ("storage", Status.OK)
+    assert str(tmp_path) in finding.detail
