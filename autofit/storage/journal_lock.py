@@ -12,21 +12,25 @@ from pathlib import Path
 
 from optuna.storages.journal import JournalFileSymlinkLock
 
-PROCESSES, TURNS = 2, 50
+PROCESSES = 2
+_TURNS_SECONDS = 1.5  # long enough that no process is kept from running for all of it
 _SECONDS = 60.0  # for both processes, on a slow drive
 _POLL_SECONDS = 0.01
 _PROGRAM = "import sys; from autofit.storage.journal_lock import take_turns; take_turns(sys.argv[1])"
 
 
-def turns_lost(folder: Path) -> int:
-    """Let processes count in turns, each under the lock of a journal; returns how many of their turns another undid.
+def turns_of(folder: Path) -> tuple[int, int]:
+    """Let processes count in turns, each under the lock of a journal.
+
+    Returns:
+        Their turns, and how many of these were counted: fewer where two held the lock at once.
 
     Raises:
         OSError: the folder cannot be written, or the processes do not come to an end.
     """
     with tempfile.TemporaryDirectory(prefix="autofit-lock-", dir=folder) as temporary:
         counter = Path(temporary) / "counter"
-        counter.write_text("0")
+        counter.write_text("")
         command = [sys.executable, "-c", _PROGRAM, str(counter)]
         with contextlib.ExitStack() as ending:
             running = []
@@ -40,23 +44,26 @@ def turns_lost(folder: Path) -> int:
         for process, lines in zip(running, errors, strict=True):
             if process.returncode:
                 raise OSError(lines[-1] if lines else f"a process ended with status {process.returncode}")
-        return PROCESSES * TURNS - int(counter.read_text())
+        return sum(int(file.read_text()) for file in counter.parent.glob("turns-*")), len(counter.read_text())
 
 
 def take_turns(path: str) -> None:
-    """Add one to the number in a file, so many times, once all processes are there."""
-    Path(path).with_name(f"ready-{os.getpid()}").touch()
-    while len(list(Path(path).parent.glob("ready-*"))) < PROCESSES:  # which the caller gives up waiting for
+    """Lengthen a file by a character in each turn, once all processes are there, and note how many turns that were."""
+    folder, lock, turns = Path(path).parent, JournalFileSymlinkLock(path), 0
+    (folder / f"ready-{os.getpid()}").touch()
+    while len(list(folder.glob("ready-*"))) < PROCESSES:  # which the caller gives up waiting for
         time.sleep(_POLL_SECONDS)
-    lock = JournalFileSymlinkLock(path)
-    for _ in range(TURNS):
+    ending = time.monotonic() + _TURNS_SECONDS
+    while time.monotonic() < ending:
         lock.acquire()
         try:
-            with open(path, "r+") as file:
-                count = int(file.read())
-                file.seek(0)
-                file.write(str(count + 1))
+            text = Path(path).read_text()
+            time.sleep(0)  # let another process run, if it has the lock, too
+            with open(path, "w") as file:
+                file.write(f"{text}+")
                 file.flush()
                 os.fsync(file.fileno())
         finally:
             lock.release()
+        turns += 1
+    (folder / f"turns-{os.getpid()}").write_text(str(turns))

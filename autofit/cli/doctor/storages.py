@@ -33,17 +33,17 @@ def _server(storage: str) -> Finding:
 
 def _journal(folder: folders.Folder) -> Finding:
     """Check that two processes that lock a journal in a folder take turns."""
-    from autofit.storage.journal_lock import PROCESSES, TURNS, turns_lost  # late: loads Optuna
+    from autofit.storage.journal_lock import PROCESSES, turns_of  # late: loads Optuna
 
     place = f"{folder.path} ({folder.file_system})" if folder.file_system else str(folder.path)
     elsewhere = "Store trials in PostgreSQL: autofit sweep --storage postgresql://USER@HOST/DATABASE."
     try:
-        lost = turns_lost(folder.path)
+        turns, counted = turns_of(folder.path)
     except OSError as error:
         return problem(_SUBJECT, f"a journal in {place} cannot be locked: {error}", elsewhere)
-    if lost:
+    if counted != turns:
         detail = (
-            f"{lost} of {PROCESSES * TURNS} turns were lost in {place}: two processes hold the lock of a journal at once"
+            f"{turns - counted} of {turns} turns were lost in {place}: two processes hold the lock of a journal at once"
         )
         return problem(_SUBJECT, detail, elsewhere)
-    return ok(_SUBJECT, f"{PROCESSES} processes took {PROCESSES * TURNS} turns with a journal in {place}")
+    return ok(_SUBJECT, f"{PROCESSES} processes took {turns} turns with a journal in {place}")

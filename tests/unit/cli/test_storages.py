@@ -1,5 +1,7 @@
 """What the doctor says of a storage that is named."""
 
+import re
+
 import pytest
 
 from autofit.cli.doctor import storages
@@ -7,7 +9,7 @@ from autofit.cli.doctor.findings import Status
 from autofit.storage import journal_lock
 
 NO_LOCK = """
-import contextlib, sys, time
+import sys, time
 from autofit.storage import journal_lock
 
 class NoLock:
@@ -16,15 +18,14 @@ class NoLock:
     def release(self): pass
 
 journal_lock.JournalFileSymlinkLock = NoLock
-with contextlib.suppress(ValueError):  # a file that is read while it is written
-    journal_lock.take_turns(sys.argv[1])
+journal_lock.take_turns(sys.argv[1])
 """
 
 
 def test_the_lock_of_a_journal_is_tried_out(tmp_path):
     finding = storages.named(f"journal:{tmp_path / 'trials.log'}")
     assert (finding.status, finding.remedy) == (Status.OK, None)
-    assert "2 processes took 100 turns" in finding.detail
+    assert re.search(r"^2 processes took \d+ turns with a journal", finding.detail)
     assert list(tmp_path.iterdir()) == []
 
 
