@@ -119,9 +119,11 @@ def test_the_tune_has_the_environment_and_the_cores_of_its_host(hosts, tmp_path,
     import os
 
     on_ray(cells(tmp_path, 1), tunes.seen)
-    environment, cores = eval((tmp_path / "seen").read_text())  # a repr of ours
+    environment, cores, niceness = eval((tmp_path / "seen").read_text())  # a repr of ours
     assert "OMP_NUM_THREADS" not in environment
     assert cores == sorted(os.sched_getaffinity(0))
+    if os.geteuid() == 0:  # nobody else may raise a priority
+        assert niceness == os.nice(0)
 
 
 def test_without_a_cluster_or_a_host_that_may_measure_there_is_one_clear_error(mortal, monkeypatch):

@@ -3,9 +3,11 @@
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from autofit.errors import TrialProcessError
+from autofit.records.trial import Measurement
 from autofit.storage.urls import url_of
 from autofit.tuning import cached, tuner
 from tests.fakes import FakeLauncher, make_request
@@ -19,8 +21,10 @@ class SlowLauncher(FakeLauncher):
         self.seconds = seconds
 
     def run(self, spec):
+        started_at = time.time()
         time.sleep(self.seconds if spec.role == "measure" else 0)
-        return (yield from super().run(spec))
+        result = yield from super().run(spec)
+        return replace(result, started_at=started_at) if isinstance(result, Measurement) else result
 
 
 def tune(cell, tell, cancelled):
@@ -62,9 +66,9 @@ def deadly(cell, tell, cancelled):
 
 
 def seen(cell, tell, cancelled):
-    """The environment in which a tune runs, and its cores."""
+    """The environment in which a tune runs, its cores and its priority."""
     folder = Path(cell.workload.model_kwargs["folder"])
-    (folder / "seen").write_text(repr((dict(os.environ), sorted(os.sched_getaffinity(0)))))
+    (folder / "seen").write_text(repr((dict(os.environ), sorted(os.sched_getaffinity(0)), os.nice(0))))
     return tune(cell, tell, cancelled)
 
 

@@ -232,7 +232,7 @@ class RayPlace:
             else:
                 found = result.found  # whose usage names the folder of a host
                 found = None if found is None else replace(found, usage=usage_of(job.cell.workload))
-                job.future.set_result(replace(result, found=found, note=_history(job)))
+                job.future.set_result(replace(result, found=found, note=_history(job, result.note)))
         elif _is_loss(self._ray, error):
             self._lose(job, error)
         else:
@@ -365,9 +365,9 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _history(job: _Job) -> str:
-    """What the reader of a cell must know of its way."""
-    return f"{job.lost[0]} was lost while it tuned this cell" if job.lost else ""
+def _history(job: _Job, continuation: str) -> str:
+    """What the reader of a cell must know of its way: which host was lost, and how it went on."""
+    return f"{job.lost[0]} was lost while it tuned this cell; {continuation}" if job.lost else ""
 
 
 def _lost_cluster(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import signal
@@ -20,12 +21,14 @@ import psutil
 from autofit.errors import StorageError
 from autofit.machine import gpus
 from autofit.machine.host import usable_core_numbers
+from autofit.records.units import counted
 from autofit.storage import urls
 from autofit.tuning.places.local import in_lane, lanes_of
 from autofit.tuning.places.place import HOST_ERRORS, CellRequest, CellResult, Tell, Tune, tuned
 from autofit.workload.reference import Reference
 
 _SET_BY_RAY = ("OMP_NUM_THREADS", "SPT_NOENV", "PYTHONBREAKPOINT")  # the first to 1 where a task counts no CPUs
+_NICENESS = "RAY_worker_niceness"  # 15 unless it is set
 _MONITOR = "RAY_memory_monitor_refresh_ms"
 _STORAGE_WAITS_SECONDS = (5.0, 15.0, 40.0, 60.0)  # while a database server is away
 
@@ -129,7 +132,7 @@ def tune_on_host(board: Any, tune: Tune, index: int, parcel: Parcel, goes_on: bo
     host = _host_name(ray.nodes(), node)
     if not ray.get(board.begin.remote(index, node, host)):
         return HostFault(node, host, "")
-    for text in restore_environment(ray.get_runtime_context().runtime_env, host):
+    for text in restore_process(ray.get_runtime_context().runtime_env, host):
         board.tell.remote(News(None, host, text))
     cell = _shared_out(parcel.opened())
     cell = replace(cell, fresh=cell.fresh and not goes_on)
@@ -137,11 +140,19 @@ def tune_on_host(board: Any, tune: Tune, index: int, parcel: Parcel, goes_on: bo
     def tell(text: str) -> None:
         board.tell.remote(News(index, host, text))
 
+    began = time.time()
     try:
         result = _patiently(tune, cell, tell)
     except HOST_ERRORS as error:
         return HostFault(node, host, str(error))
-    return replace(result, host=host)
+    return replace(result, host=host, note=_continuation(result, began) if goes_on else "")
+
+
+def _continuation(result: CellResult, began: float) -> str:
+    """Whether a tune that another host had begun went on with its trials, by when these ran."""
+    trials = result.found.searched if result.found is not None else ()
+    kept = sum((trial.measurement.started_at or began) < began for trial in trials)
+    return f"it went on with {counted(kept, 'trial')} of before" if kept else "it began anew"
 
 
 def _patiently(tune: Tune, cell: CellRequest, tell: Tell) -> CellResult:
@@ -158,12 +169,13 @@ def _patiently(tune: Tune, cell: CellRequest, tell: Tell) -> CellResult:
     raise AssertionError("the last round returns or raises")
 
 
-def restore_environment(runtime_env: Mapping[str, Any], host: str) -> list[str]:
+def restore_process(runtime_env: Mapping[str, Any], host: str) -> list[str]:
     """Undo what Ray changes in a process that would falsify a rate; returns what cannot be undone, for people."""
     try:
-        environment = psutil.Process(os.getppid()).environ()  # of the node's own process, as its user started it
+        node = psutil.Process(os.getppid())  # the node's own process, as its user started it
+        environment, niceness = node.environ(), node.nice()
     except psutil.Error:
-        environment = {}
+        environment, niceness = {}, 0
     asked = runtime_env.get("env_vars") or {}
     for name in _SET_BY_RAY:
         if name in asked:
@@ -172,12 +184,27 @@ def restore_environment(runtime_env: Mapping[str, Any], host: str) -> list[str]:
             os.environ[name] = environment[name]
         else:
             os.environ.pop(name, None)
-    if environment.get(_MONITOR) == "0":
-        return []
-    return [
-        f"Ray's memory monitor is on at {host}: near the end of the host's RAM it ends the whole tune instead of the trial "
-        f"that took too much. Start Ray there with {_MONITOR}=0"
-    ]
+    problems = []
+    if not _restored_priority(niceness):
+        problems.append(
+            f"{host} runs trials at a low priority: whatever else runs there lowers their rates. Start Ray there with "
+            f"{_NICENESS}=0"
+        )
+    if environment.get(_MONITOR) != "0":
+        problems.append(
+            f"Ray's memory monitor is on at {host}: near the end of the host's RAM it ends the whole tune instead of the "
+            f"trial that took too much. Start Ray there with {_MONITOR}=0"
+        )
+    return problems
+
+
+def _restored_priority(niceness: int) -> bool:
+    """Give this process the priority of its node's own, and the kernel's OOM killer no reason to prefer it."""
+    with contextlib.suppress(OSError):  # without the right to, trials are no more likely to be ended than this process
+        Path("/proc/self/oom_score_adj").write_text(Path(f"/proc/{os.getppid()}/oom_score_adj").read_text())
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    return os.getpriority(os.PRIO_PROCESS, 0) <= niceness
 
 
 def _shared_out(cell: CellRequest) -> CellRequest:
