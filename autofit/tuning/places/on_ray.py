@@ -10,15 +10,11 @@ cannot tune at all gets no more cells, and its cell goes to another one.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
-import signal
-import socket
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,9 +24,9 @@ from typing import Any
 import cloudpickle
 
 from autofit.errors import CancelledError, PlaceError, UsageError
-from autofit.records.distribution import install_command
-from autofit.tuning.places import ray_host
+from autofit.tuning.places import ray_cluster, ray_host
 from autofit.tuning.places.place import CellRequest, CellResult, Report, Tell, Tune
+from autofit.tuning.places.ray_cluster import first_line
 from autofit.tuning.places.ray_host import HostFault, Parcel
 from autofit.workload.reference import Reference
 from autofit.workload.usage import usage_of
@@ -43,15 +39,13 @@ _GPU_SHARE = 0.001  # of a host's `measuring`, held by a cell on a GPU
 _MOST_LOSSES = 2  # of its host, for a cell
 _POLL_SECONDS = 0.5  # between two looks at what the tunes are doing
 _HOSTS_SECONDS = 5.0  # between two looks at the hosts
-_ANSWER_SECONDS = 10.0  # for a cluster, to take a connection
 _ENDING_SECONDS = 60.0  # for the tunes to end their processes
 _NODE_LABEL = "ray.io/node-id"
-_UNPRINTED = "RAY_DEDUP_LOGS_SKIP_REGEX"
 
 
 @dataclass
 class _Job:
-    """A cell under way: the task that tunes it, the hosts that were lost with it, and those at fault."""
+    """A cell: the task that tunes it, the host on which it does, and those that were lost with it."""
 
     index: int
     cell: CellRequest
@@ -76,10 +70,10 @@ class RayPlace:
     """
 
     def __init__(self, tune: Tune, address: str, ship: str | os.PathLike[str] | None, notify: Tell) -> None:
-        self._ray = _imported()
+        self._ray = ray_cluster.imported()
         self._notify, self._folder = notify, Path.cwd()
         self._ship = None if ship is None else Path(ship).resolve()
-        self._connected = _connect(self._ray, address, self._ship)
+        self._connected = ray_cluster.connect(self._ray, address, self._ship)
         self._has_gpus = self._checked()
         self._tune = tune
         self._shared: dict[int, Any] = {}
@@ -88,6 +82,7 @@ class RayPlace:
         self._notified: set[str] = set()
         self._closing = threading.Event()
         self._jobs: list[_Job] = []
+        self._open = 0  # cells without a result
         self._thread: threading.Thread | None = None
         own_node = {_NODE_LABEL: self._ray.get_runtime_context().get_node_id()}  # the board must not be lost with a host
         self._board = self._ray.remote(ray_host.Board).options(num_cpus=0, label_selector=own_node).remote()
@@ -116,6 +111,7 @@ class RayPlace:
             UsageError: a cell cannot be handed over, or names a GPU by its number.
         """
         self._jobs = [_Job(index, cell, self._packed(cell)) for index, cell in enumerate(cells)]
+        self._open = len(self._jobs)
         for job in self._jobs:
             self._submit(job)
         self._thread = threading.Thread(target=self._run, args=(report,), name="autofit-ray", daemon=True)
@@ -128,9 +124,7 @@ class RayPlace:
             self._thread.join()
         tasks = [job.task for job in self._jobs if not job.future.done()]
         for task in tasks:
-            self._ray.cancel(
-                task, force=False
-            )  # as Ctrl-C in that process, which ends its trial and keeps the finished ones
+            self._ray.cancel(task, force=False)  # as Ctrl-C in that process, which ends its trial
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=_ENDING_SECONDS, fetch_local=False)
         self._ray.kill(self._board)
@@ -185,7 +179,7 @@ class RayPlace:
         """Follow the tasks until all cells are done."""
         looked_at = looked_at_hosts = time.monotonic()
         try:
-            while not self._closing.is_set() and not all(job.future.done() for job in self._jobs):
+            while not self._closing.is_set() and self._open:
                 try:
                     ended = [self._ended.get(timeout=_POLL_SECONDS)]
                 except queue.Empty:
@@ -232,11 +226,15 @@ class RayPlace:
             else:
                 found = result.found  # whose usage names the folder of a host
                 found = None if found is None else replace(found, usage=usage_of(job.cell.workload))
-                job.future.set_result(replace(result, found=found, note=_history(job, result.note)))
+                self._finish(job, replace(result, found=found, note=_history(job, result.note)))
         elif _is_loss(self._ray, error):
             self._lose(job, error)
         else:
-            job.future.set_result(CellResult(None, _problem(error, job.host), job.host))
+            self._finish(job, CellResult(None, _problem(error, job.host), job.host))
+
+    def _finish(self, job: _Job, result: CellResult) -> None:
+        self._open -= 1
+        job.future.set_result(result)
 
     def _lose(self, job: _Job, error: BaseException) -> None:
         """The host of a cell is gone, or the process that tuned it."""
@@ -246,7 +244,7 @@ class RayPlace:
             self._submit(job)
         else:
             text = f"its host was lost twice ({', then '.join(job.lost)}); it is not tried on a third"
-            job.future.set_result(CellResult(None, f"{text}: {_first_line(error)}", job.lost[-1]))
+            self._finish(job, CellResult(None, f"{text}: {first_line(error)}", job.lost[-1]))
 
     def _exclude(self, job: _Job, fault: HostFault) -> None:
         """A host cannot tune: it gets no more cells, and this one goes elsewhere."""
@@ -270,78 +268,6 @@ class RayPlace:
             raise PlaceError("no host can tune:\n" + "\n".join(self._at_fault.values()))
 
 
-def _imported() -> Any:
-    """Ray's module.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    is_ours = "ray" not in sys.modules and _UNPRINTED not in os.environ
-    if is_ours:  # read while it is imported; Ray prints the last lines of the log of each host that is lost
-        os.environ[_UNPRINTED] = "."
-    try:
-        import ray  # here alone, and in `ray_host`: nothing else needs it
-    except ImportError:
-        raise UsageError(f"Ray is not installed: {install_command('ray')}", key="place") from None
-    finally:
-        if is_ours:
-            del os.environ[_UNPRINTED]
-    return ray
-
-
-def _connect(ray: Any, address: str, ship: Path | None) -> bool:
-    """Connect to the cluster, unless this program is connected; returns whether it was not.
-
-    Raises:
-        UsageError: there is no cluster, or the code cannot be shipped to it.
-    """
-    if ray.is_initialized():
-        if ship is not None:
-            raise UsageError(
-                'Ray is connected already: give working_dir to ray.init(runtime_env={"working_dir": …})', key="ship"
-            )
-        return False
-    if ship is not None and not ship.is_dir():
-        raise UsageError(f"there is no folder {ship}", key="ship")
-    runtime: Mapping[str, Any] = {} if ship is None else {"working_dir": str(ship)}
-    try:
-        _require_answer(address)
-        with _same_handlers():
-            ray.init(
-                "auto" if address == "ray" else address, runtime_env=runtime, log_to_driver=False, logging_level="ERROR"
-            )
-    except (ConnectionError, OSError, ValueError, RuntimeError) as error:
-        hint = "start one with ray start --head, or name one as ray://HOST:10001" if address == "ray" else "is it running?"
-        raise UsageError(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {hint}", key="place") from None
-    return True
-
-
-@contextlib.contextmanager
-def _same_handlers() -> Iterator[None]:
-    """Install the handlers of signals again afterwards: Ray replaces them, and SIGTERM would end this program at once."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    yield
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in handlers.items():
-            if handler is not None:
-                signal.signal(number, handler)
-
-
-def _require_answer(address: str) -> None:
-    """Check that something listens where the cluster is said to be: Ray tries for minutes.
-
-    Raises:
-        OSError: nothing does.
-    """
-    place = address.removeprefix("ray://") if "://" in address else os.environ.get("RAY_ADDRESS", "")
-    host, _, port = place.partition("://")[2].partition(":") if "://" in place else place.partition(":")
-    if port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
-        except OSError as error:
-            raise ConnectionError(f"{host}:{port}: {error.strerror or error}") from None
-
-
 def _is_loss(ray: Any, error: BaseException) -> bool:
     """Whether a task ended with its process or its host, rather than by itself."""
     errors = ray.exceptions
@@ -355,14 +281,10 @@ def _problem(error: BaseException, host: str) -> str:
     where = f" on {host}" if host else ""
     if isinstance(cause, ModuleNotFoundError) or "No module named" in str(error):
         return (
-            f"{_first_line(cause)}{where}: each host needs the same packages; your own code comes with --ship FOLDER, or "
+            f"{first_line(cause)}{where}: each host needs the same packages; your own code comes with --ship FOLDER, or "
             "is in a folder that all hosts share"
         )
-    return f"the task failed{where}: {_first_line(cause)}"
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return f"the task failed{where}: {first_line(cause)}"
 
 
 def _history(job: _Job, continuation: str) -> str:
@@ -373,4 +295,4 @@ def _history(job: _Job, continuation: str) -> str:
 def _lost_cluster(error: BaseException) -> str:
     if isinstance(error, CancelledError):
         return str(error)
-    return f"the Ray cluster does not answer any more: {_first_line(error)}. What has been measured is kept; run it again"
+    return f"the Ray cluster does not answer any more: {first_line(error)}. What has been measured is kept; run it again"

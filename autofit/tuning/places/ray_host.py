@@ -122,7 +122,7 @@ def tune_on_host(board: Any, tune: Tune, index: int, parcel: Parcel, goes_on: bo
         parcel: the cell.
         goes_on: whether another host has begun with it, so that its trials are not deleted.
     """
-    import ray  # here alone, and in `on_ray`: nothing else needs it
+    import ray  # nothing else but `ray_cluster` needs it
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a Ray started in the background: no task could be cancelled
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -230,7 +230,7 @@ def _host_name(nodes: list[dict[str, Any]], node: str) -> str:
 
 def _fetched(part: Any) -> Any:
     """Data out of a parcel."""
-    import ray  # here alone, and in `on_ray`: nothing else needs it
+    import ray  # nothing else but `ray_cluster` needs it
 
     return ray.get(part) if isinstance(part, ray.ObjectRef) else part
 

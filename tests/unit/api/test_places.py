@@ -1,0 +1,111 @@
+"""Where the cells of a sweep are tuned, by name; and when the sweep is saved."""
+
+import sys
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+import autofit
+from autofit.api import places
+from autofit.api.sweep import _Saver
+from autofit.cli import app
+from autofit.errors import UsageError
+from autofit.tuning.places.place import tuned
+from autofit.tuning.tuner import tune
+from tests.fakes import FakeLauncher, collect, make_request
+
+
+class Mine:
+    """A place of one's own, which tunes at once."""
+
+    def __init__(self, tune_cell):
+        self.tune_cell = tune_cell
+
+    def start(self, cells, report):
+        self.cells = cells
+        return [self.answered(cell) for cell in cells]
+
+    def answered(self, cell):
+        future = Future()
+        future.set_result(tuned(self.tune_cell, cell, len, None))
+        return future
+
+    def close(self):
+        self.cells = ()
+
+
+def build_model(width=8):
+    """Not called."""
+
+
+def make_data(batch_size):
+    """Not called."""
+
+
+def test_a_place_of_ones_own_is_given_to_a_sweep(tmp_path, monkeypatch):
+    record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
+    asked = []
+
+    def run_tune(workload, settings, progress, *, fresh, wait, cancelled):
+        asked.append((workload.model_kwargs["width"], fresh, wait))
+        return record
+
+    monkeypatch.setattr(places, "run_tune", run_tune)
+    saved = []
+    result = autofit.sweep(
+        build_model, make_data, {"model_kwargs.width": [8, 16]}, place=Mine, fresh=True, progress=False, save=saved.append
+    )
+    assert asked == [(8, True, True), (16, True, True)]
+    assert [cell.found for cell in result.cells] == [record, record]
+    assert saved[-1] == result
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"place": "rays"}, "place: 'rays' is not allowed; write local, ray or ray://HOST:PORT"),
+        ({"ship": "."}, "ship: is for the hosts of a cluster, and place is local"),
+        ({"host_labels": {"region": 3}}, "host_labels: {'region': 3} is not allowed; map labels to values"),
+        ({"host_labels": {"region": "eu"}}, "host_labels: choose among the hosts of a cluster"),
+    ],
+)
+def test_what_is_wrong_with_a_place_is_one_clear_error(arguments, error):
+    with pytest.raises(UsageError) as raised:
+        autofit.sweep(build_model, make_data, {"model_kwargs.width": [8]}, progress=False, **arguments)
+    assert str(raised.value).startswith(error)
+
+
+def test_the_command_names_its_own_options(tmp_path):
+    (tmp_path / "model.py").write_text("def build_model(width=8):\n    pass\n\n\ndef data(batch_size):\n    pass\n")
+    text = "build_model: model.py:build_model\ndata: model.py:data\n"
+    (tmp_path / "sweep.yaml").write_text(f"{text}matrix: {{model_kwargs.width: [4]}}\n")
+    (tmp_path / "tune.yaml").write_text(f"{text}host_labels: {{region: eu}}\n")
+    done = CliRunner().invoke(
+        app, ["sweep", str(tmp_path / "sweep.yaml"), "--on", "rays", "--output", f"{tmp_path}/s.json"]
+    )
+    assert (done.exit_code, done.stderr.partition("; ")[0]) == (2, "autofit: --on: 'rays' is not allowed")
+    done = CliRunner().invoke(app, ["tune", str(tmp_path / "tune.yaml")])
+    assert done.exit_code == 2
+    assert "tune.yaml:3:1: host_labels: chooses among the hosts of a cluster, in a sweep" in done.stderr
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "tune.yaml")])
+    assert done.exit_code == 2
+
+
+def test_a_file_that_takes_long_to_write_is_not_written_all_the_time(monkeypatch):
+    now, saved = [100.0], []
+    monkeypatch.setattr(sys.modules["autofit.api.sweep"], "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def save(result):
+        saved.append(result)
+        now[0] += 2.0
+
+    saver = _Saver(save)
+    for n in range(100):
+        saver.offer(n)
+        now[0] += 1.0
+    assert saved == [0, 40, 80]  # 2 s of 40
+    saver.flush()
+    saver.flush()
+    assert saved == [0, 40, 80, 99]

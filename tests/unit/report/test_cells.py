@@ -1,0 +1,87 @@
+"""Cells that are tuned at the same time, as they are shown while they run and in the table."""
+
+import csv
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from autofit.records.sweep import Cell
+from autofit.report.console.cells import CellsProgress
+from autofit.report.console.progress import Progress
+from autofit.report.console.sweep import sweep_table
+from autofit.report.html import sweep_cells
+from autofit.storage import sweep_files
+
+WIDTH = 80
+
+
+def console(**options):
+    return Console(file=io.StringIO(), width=WIDTH, height=12, highlight=False, **options)
+
+
+def printed(record):
+    shown = console()
+    shown.print(sweep_table(record))
+    return shown.file.getvalue()
+
+
+def test_without_a_terminal_each_cell_has_a_line_where_it_begins_and_where_it_ends():
+    shown = console()
+    with CellsProgress(Progress(shown), 3) as cells:
+        cells.doing(0, "cell 1 of 3: width 8", "host1", "")
+        cells.doing(0, "cell 1 of 3: width 8", "host1", "2 trials, searching")
+        cells.ended(0, "cell 1 of 3: width 8", "fastest: batch 32")
+    lines = shown.file.getvalue().splitlines()
+    assert len(lines) == 2
+    assert lines[0] == "cell 1 of 3: width 8: begins on host1"
+    assert lines[1].startswith("cell 1 of 3: width 8: fastest: batch 32 (host1, ")
+
+
+def test_on_a_terminal_the_cells_under_way_are_a_table_that_fits_the_screen():
+    shown = console(force_terminal=True)
+    with CellsProgress(Progress(shown), 100) as cells:
+        for n in range(20):
+            cells.doing(n, f"cell {n + 1} of 100: width {n}", f"host{n}", "")
+        cells.doing(3, "cell 4 of 100: width 3", "host3", "2 trials, searching batch 64")
+        cells.ended(0, "cell 1 of 100: width 0", "failed: no")
+        drawn = console()
+        drawn.print(cells._draw())
+    lines = drawn.file.getvalue().splitlines()
+    assert lines[0] == "1 of 100 cells done, 19 under way, 80 waiting"
+    assert any("host3" in line and "2 trials, searching batch 64" in line for line in lines)
+    assert lines[-1] == "… and 11 more cells"
+    assert len(lines) <= 12
+    assert all(len(line) <= WIDTH for line in lines)
+
+
+def test_nothing_is_shown_where_that_is_asked_for():
+    shown = console(force_terminal=True)
+    with CellsProgress(Progress(shown, quiet=True), 1) as cells:
+        cells.doing(0, "cell", "host", "")
+        cells.ended(0, "cell", "ok")
+    assert shown.file.getvalue() == ""
+
+
+def test_the_hosts_are_a_column_where_there_are_several(sweep, tmp_path):
+    assert "host" not in printed(sweep).splitlines()[0].split()
+    assert "tuned on" not in sweep_cells.rows(sweep)[0]
+    cells = [replace(cell, host=f"host{n}", note="host9 was lost" * (n == 1)) for n, cell in enumerate(sweep.cells)]
+    there = replace(sweep, cells=tuple(cells))
+    text = printed(there)
+    assert text.splitlines()[0].split()[-1] == "host"
+    assert "host9 was lost" in text
+    assert [row["tuned on"].text for row in sweep_cells.rows(there)] == [cell.host for cell in cells]
+    sweep_files.save(there, tmp_path / "sweep.json")
+    loaded = sweep_files.load(tmp_path / "sweep.json").cells
+    assert [(cell.host, cell.note) for cell in loaded] == [(cell.host, cell.note) for cell in cells]
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
+    assert [(row["host"], row["note"]) for row in rows] == [(cell.host, cell.note) for cell in cells]
+
+
+def test_of_thousands_of_cells_the_table_shows_some_hundred(sweep):
+    many = replace(sweep, cells=tuple(Cell({"n": n}, problem="no") for n in range(2000)))
+    lines = printed(many).splitlines()
+    assert len(lines) < 2500
+    assert "… and 1,500 more cells, in the CSV file" in lines
+    assert lines[-1].startswith("2,000 cells: 2000 failed")
