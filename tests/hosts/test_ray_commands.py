@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +11,8 @@ import psutil
 import pytest
 
 from autofit.storage.urls import url_of
-from tests.cli.test_cli import AUTOFIT, ROOT, SMALL
+from tests.cli.test_cli import ROOT, SMALL
+from tests.cli.test_sweep import start
 from tests.faults.postgres import POSTGRES, Postgres
 from tests.hosts.test_ray import cells, noted, on_ray
 from tests.installed import needs
@@ -32,17 +32,6 @@ def folder(tmp_path):
     (tmp_path / "job.py").write_bytes((ROOT / "tests/workloads.py").read_bytes())
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     return tmp_path
-
-
-def start(folder, *arguments, **environment):
-    return subprocess.Popen(
-        [AUTOFIT, "sweep", "sweep.yaml", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **environment},
-    )
 
 
 def servers(folder):

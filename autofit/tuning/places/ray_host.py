@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 import psutil
 
-from autofit.errors import StorageError
+from autofit.errors import StorageError, UsageError
 from autofit.machine import gpus
 from autofit.machine.host import usable_core_numbers
 from autofit.records.units import counted
@@ -49,7 +49,11 @@ class Parcel:
     ship: Path | None
 
     def opened(self) -> CellRequest:
-        """The cell, in the folder of its code."""
+        """The cell, in the folder of its code.
+
+        Raises:
+            UsageError: a file that it names is not on this host.
+        """
         root = Path.cwd()
         if self.ship is None and self.folder.is_dir():
             os.chdir(self.folder)
@@ -63,6 +67,9 @@ class Parcel:
             fit_kwargs = {name: move(value) for name, value in workload.fit_kwargs.items()}
             parts = {name: move(getattr(workload, name)) for name in ("build_model", "data", "validation")}
             workload = replace(workload, **parts, fit_kwargs=fit_kwargs)
+        for part in (workload.build_model, workload.data, workload.validation, *workload.fit_kwargs.values()):
+            if isinstance(part, Reference) and part.path is not None and not part.path.is_file():
+                raise UsageError(f"there is no file {part.path} on this host: ship its folder (--ship FOLDER), or share it")
         return replace(cell, workload=workload)
 
 
@@ -134,7 +141,10 @@ def tune_on_host(board: Any, tune: Tune, index: int, parcel: Parcel, goes_on: bo
         return HostFault(node, host, "")
     for text in restore_process(ray.get_runtime_context().runtime_env, host):
         board.tell.remote(News(None, host, text))
-    cell = _shared_out(parcel.opened())
+    try:
+        cell = _shared_out(parcel.opened())
+    except UsageError as error:
+        return CellResult(None, str(error), host)
     cell = replace(cell, fresh=cell.fresh and not goes_on)
 
     def tell(text: str) -> None:
@@ -230,9 +240,11 @@ def _host_name(nodes: list[dict[str, Any]], node: str) -> str:
 
 def _fetched(part: Any) -> Any:
     """Data out of a parcel."""
+    if part is None or isinstance(part, Reference):
+        return part
     import ray  # nothing else but `ray_cluster` needs it
 
-    return ray.get(part) if isinstance(part, ray.ObjectRef) else part
+    return ray.get(part)
 
 
 def _moved(value: Any, *, ship: Path, root: Path) -> Any:

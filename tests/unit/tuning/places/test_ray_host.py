@@ -1,0 +1,157 @@
+"""What a task does on its host, as far as that needs no cluster."""
+
+import os
+import sys
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+from autofit.errors import StorageError, UsageError, UserCodeError
+from autofit.records.machine import Device
+from autofit.tuning.places import ray_host
+from autofit.tuning.places.place import CellRequest, CellResult
+from autofit.tuning.places.ray_host import Board, News, Parcel
+from autofit.tuning.settings import TuneSettings
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+from tests.fakes import FakeLauncher, collect, make_request, tune
+
+GPUS = tuple(Device(n, f"GPU {n}", f"GPU-{n}", 2**34, 2**34) for n in range(2))
+
+
+def cell(workload=None, **settings):
+    return CellRequest({"n": 1}, workload or Workload(len, len), TuneSettings(**settings), fresh=True)
+
+
+@pytest.fixture
+def waited(monkeypatch):
+    """The seconds for which a task has waited, without waiting."""
+    seconds = []
+    monkeypatch.setattr(ray_host.time, "sleep", seconds.append)
+    return seconds
+
+
+def failing(times, record, seen):
+    """A tune whose storage is away so many times."""
+
+    def tune_cell(request, tell, cancelled):
+        seen.append(request.fresh)
+        if len(seen) <= times:
+            raise StorageError("it does not answer")
+        return record
+
+    return tune_cell
+
+
+def test_a_database_that_is_away_for_a_while_is_waited_for_and_nothing_is_deleted_twice(waited, tmp_path):
+    record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
+    seen, said = [], []
+    result = ray_host._patiently(failing(2, record, seen), cell(storage="postgresql://user@host/db"), said.append)
+    assert (result.found, result.problem) == (record, "")
+    assert seen == [True, False, False]
+    assert waited == [5.0, 15.0]
+    assert said == ["waiting for the storage"] * 2
+
+
+@pytest.mark.parametrize(("storage", "tries"), [("postgresql://user@host/db", 5), ("trials.db", 1), (None, 1)])
+def test_one_that_stays_away_and_a_file_that_cannot_be_written_are_faults_of_the_host(waited, storage, tries):
+    seen = []
+    with pytest.raises(StorageError):
+        ray_host._patiently(failing(9, None, seen), cell(storage=storage), len)
+    assert len(seen) == tries
+
+
+def test_an_error_of_the_users_is_the_cells_own(waited):
+    def tune_cell(request, tell, cancelled):
+        raise UserCodeError("while building the model", "ValueError: no")
+
+    result = ray_host._patiently(tune_cell, cell(storage="postgresql://user@host/db"), len)
+    assert result == CellResult(None, "your code failed while building the model:\n\nValueError: no")
+    assert waited == []
+
+
+def test_a_cell_has_its_gpu_and_its_share_of_a_host_with_several(monkeypatch):
+    pinned = []
+    monkeypatch.setattr(ray_host.gpus, "nvidia_devices", lambda: GPUS[1:])  # Ray leaves it one to see
+    monkeypatch.setattr(ray_host.gpus, "survey", lambda *, hidden: GPUS)
+    monkeypatch.setattr(ray_host.gpus, "nearby_cores", lambda gpu: ())
+    monkeypatch.setattr(ray_host, "usable_core_numbers", lambda: (0, 1, 2, 3))
+    monkeypatch.setattr(ray_host.os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
+    shared = ray_host._shared_out(cell(host_memory="80%"))
+    assert (shared.settings.device, shared.settings.host_memory) == ("gpu:1", "40%")
+    assert pinned == [(2, 3)]
+    alone = cell(device="cpu")
+    assert ray_host._shared_out(alone) is alone
+
+
+def test_code_that_was_shipped_is_found_where_it_is_on_the_host(tmp_path, monkeypatch):
+    ship, root = tmp_path / "here", tmp_path / "there"
+    for folder in (ship / "jobs", root / "jobs"):
+        folder.mkdir(parents=True)
+        (folder / "job.py").write_text("def build_model():\n    pass\n")
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    named = Reference("../jobs/job.py:build_model", str(ship / "configs"))
+    module = Reference("package.module:data", str(ship))
+    bare = cell(Workload(named, None, fit_kwargs={"callbacks": named, "epochs": 2}))
+    opened = Parcel(cloudpickle.dumps(bare), module, None, ship, ship).opened()
+    assert opened.workload.build_model.path == root / "jobs" / "job.py"
+    assert opened.workload.fit_kwargs["callbacks"].path == root / "jobs" / "job.py"
+    assert opened.workload.fit_kwargs["epochs"] == 2
+    assert opened.workload.data == module
+    assert opened.workload.validation is None
+
+
+def test_without_shipping_a_cell_works_in_the_sweeps_own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    Parcel(cloudpickle.dumps(cell()), None, None, shared, None).opened()
+    assert Path.cwd() == shared
+    Parcel(cloudpickle.dumps(cell()), None, None, tmp_path / "elsewhere", None).opened()
+    assert Path.cwd() == shared
+    missing = Workload(Reference("job.py:build_model", str(tmp_path)), None)
+    with pytest.raises(UsageError, match=r"there is no file .*job\.py on this host: ship its folder"):
+        Parcel(cloudpickle.dumps(cell(missing)), None, None, shared, None).opened()
+
+
+def test_what_ray_lowers_and_sets_is_undone_or_said(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    before = os.environ.get("HOME")
+    problems = ray_host.restore_process({"env_vars": {"OMP_NUM_THREADS": "1"}}, "host1")
+    assert os.environ["OMP_NUM_THREADS"] == "1"  # the user's own choice
+    assert [text for text in problems if "memory monitor is on at host1" in text]
+    ray_host.restore_process({}, "host1")
+    assert "OMP_NUM_THREADS" not in os.environ or os.getppid() == 0
+    assert os.environ.get("HOME") == before
+
+    def refused(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(ray_host.os, "setpriority", refused)
+    monkeypatch.setattr(ray_host.os, "getpriority", lambda *_: 15)
+    assert any("RAY_worker_niceness=0" in text for text in ray_host.restore_process({}, "host1"))
+
+
+def test_an_excluded_host_is_refused_and_news_are_read_once():
+    board = Board()
+    assert board.begin(3, "node", "host1")
+    board.tell(News(3, "host1", "searching"))
+    board.exclude("node")
+    assert not board.begin(4, "node", "host1")
+    assert board.news() == [News(3, "host1", ""), News(3, "host1", "searching")]
+    assert board.news() == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "name"),
+    [
+        ([{"NodeID": "a", "NodeName": "host7", "NodeManagerAddress": "10.0.0.7"}], "host7"),
+        ([{"NodeID": "a", "NodeName": "10.0.0.7", "NodeManagerAddress": "10.0.0.7"}], os.uname().nodename),
+        ([], os.uname().nodename),
+    ],
+)
+def test_a_host_has_the_name_that_ray_was_given_or_else_its_own(nodes, name):
+    assert ray_host._host_name(nodes, "a") == name
