@@ -237,7 +237,12 @@ def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tuned,
         )
         assert stored.returncode == 0
         waiting = subprocess.Popen(
-            [AUTOFIT, "tune", "tune.yaml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [AUTOFIT, "tune", "tune.yaml"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # no thread runs here
         )
         assert waiting.stdout.readline().startswith("waiting until the CPU is free")
     assert waiting.stdout.readline().startswith("waited ")

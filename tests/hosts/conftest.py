@@ -13,6 +13,7 @@ class Hosts:
         os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
         from ray.cluster_utils import Cluster
 
+        os.environ.pop("OMP_NUM_THREADS", None)  # that other tests' libraries set in this process
         self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "node_name": "head"})
         self.count = 0
         self.nodes = {}

@@ -49,11 +49,14 @@ def tune(cell, tell, cancelled):
 
 
 def at_fault(cell, tell, cancelled):
-    """A tune that no host labelled small can run."""
+    """A tune that no host of these classes can run."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
-    if next(entry for entry in ray.nodes() if entry["NodeID"] == node)["Labels"].get("class") == "small":
+    if (
+        next(entry for entry in ray.nodes() if entry["NodeID"] == node)["Labels"].get("class")
+        in cell.workload.model_kwargs["unable"]
+    ):
         raise TrialProcessError("no room in /dev/shm")
     return tune(cell, tell, cancelled)
 
