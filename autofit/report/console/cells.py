@@ -76,9 +76,12 @@ class CellsProgress:
     def _draw(self) -> RenderableType:
         waiting = self._count - self._ended - len(self._rows)
         heading = f"{self._ended} of {counted(self._count, 'cell')} done, {len(self._rows)} under way, {waiting} waiting"
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        for name in ("cell", "on", "for", "doing"):
-            table.add_column(name, no_wrap=True, justify="right" if name == "for" else "left")
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
+        third = self._progress.console.width // 3
+        table.add_column("cell", no_wrap=True, max_width=third)
+        table.add_column("on", no_wrap=True, max_width=third // 2)
+        table.add_column("for", no_wrap=True, justify="right")
+        table.add_column("doing", no_wrap=True, ratio=1)
         room = max(1, self._progress.console.height - _OTHER_LINES)
         rows = list(self._rows.values())
         for row in rows[:room]:

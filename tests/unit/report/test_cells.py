@@ -43,12 +43,13 @@ def test_on_a_terminal_the_cells_under_way_are_a_table_that_fits_the_screen():
     with CellsProgress(Progress(shown), 100) as cells:
         for n in range(20):
             cells.doing(n, f"cell {n + 1} of 100: width {n}", f"host{n}", "")
-        cells.doing(3, "cell 4 of 100: width 3", "host3", "2 trials, searching batch 64")
+        cells.doing(3, "cell 4 of 100: width 3", "host3", "2 trials, searching batch 64" + ", and more" * 9)
         cells.ended(0, "cell 1 of 100: width 0", "failed: no")
         drawn = console()
         drawn.print(cells._draw())
     lines = drawn.file.getvalue().splitlines()
     assert lines[0] == "1 of 100 cells done, 19 under way, 80 waiting"
+    assert lines[1].split() == ["cell", "on", "for", "doing"]
     assert any("host3" in line and "2 trials, searching batch 64" in line for line in lines)
     assert lines[-1] == "… and 11 more cells"
     assert len(lines) <= 12
