@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from autofit.records.description import Description
-from autofit.records.machine import Machine
+from autofit.records.machine import ON_CPU, Machine
 from autofit.records.result import Recommendation
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
@@ -114,7 +114,7 @@ def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **change
     arguments = {
         "workload_fingerprint": "workload",
         "machine": MACHINE,
-        "device": None,
+        "placement": ON_CPU,
         "limits": Limits(device_bytes, host_bytes),
         "limits_asked": (str(device_bytes), str(host_bytes)),
         "settings": TuneSettings.of(**defaults | settings),

@@ -264,11 +264,6 @@ def build_dense():
     return model
 
 
-def build_mirrored():
-    with tf.distribute.MirroredStrategy().scope():
-        return build_dense()
-
-
 def owns_its_batch(batch_size=32, prefetch=1):
     """Batches of 5, whatever is asked for."""
     return tf.data.Dataset.from_tensor_slices((_x(), _y())).batch(5).prefetch(prefetch)

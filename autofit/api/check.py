@@ -48,7 +48,7 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
             )
     device = request.limits.device_bytes
     limits = "no limit of its own" if device is None else format_bytes(device)
-    findings["device"] = f"{request.device_name}, {limits}"
+    findings["device"] = f"{request.placement.name}, {limits}"
     findings["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
     attributes = stored_attributes(request)
     state = "none, no trials" if attributes is None else "none, but trials of an earlier run"

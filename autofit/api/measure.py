@@ -28,6 +28,8 @@ def measure(
     jit_compile: bool | None = None,
     backend: str | None = None,
     device: str = DEFAULTS.device,
+    devices: int | Sequence[int] | None = None,
+    distribution: str | None = None,
     device_memory: str | int = DEFAULTS.device_memory,
     host_memory: str | int = DEFAULTS.host_memory,
     max_trial_seconds: float = DEFAULTS.max_trial_seconds,
@@ -50,6 +52,8 @@ def measure(
         jit_compile: as for `tune`.
         backend: as for `tune`.
         device: as for `tune`.
+        devices: as for `tune`.
+        distribution: as for `tune`.
         device_memory: as for `tune`.
         host_memory: as for `tune`.
         max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout.

@@ -10,7 +10,7 @@ from typing import Any
 from autofit import backends
 from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
-from autofit.records.machine import Device, Machine
+from autofit.records.machine import Machine, Placement
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
 from autofit.workload import fit_options
@@ -35,6 +35,8 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
             near = difflib.get_close_matches(name, allowed, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(f"tune() has no such argument{hint}", key=name)
+    if isinstance(arguments.get("devices"), tuple):
+        arguments = {**arguments, "devices": list(arguments["devices"])}
     settings = TuneSettings.of(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
     parts = {name: arguments[name] for name in _WORKLOAD_ARGUMENTS if arguments.get(name) is not None}
     parts["fit_kwargs"] = fit_options.validated(parts.get("fit_kwargs", {}))
@@ -46,20 +48,34 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
 
 
 def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = False) -> TuneRequest:
-    """Build the request: detect the machine, choose the device, resolve the limits, fingerprint the workload.
+    """Build the request: detect the machine, choose the devices, resolve the limits, fingerprint the workload.
 
     Raises:
         UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
     """
     refuse_unsupported(workload)
-    machine, device = detected(settings)
-    if device is not None:
-        gpus.require_free(device)
+    machine, placement = detected(settings)
+    for gpu in placement.gpus:
+        gpus.require_free(gpu)
     identity, backend = fingerprint.identify(workload), backends.named(settings.backend)
+    if placement.count > 1 and not backend.distribution:
+        raise UsageError(
+            f"training on several devices is not supported with Keras on {backend.name}, where each has a process of its "
+            "own; on tensorflow and jax one `fit` trains on all",
+            key="devices",
+        )
+    present = settings.baseline.batch_size
+    if present is not None and placement.shared(present) != present:
+        raise UsageError(
+            f"a batch of {present} cannot be shared evenly by {placement.count} devices: batch_size is global, of all "
+            f"devices together; give a multiple of {placement.count}",
+            key="baseline.batch_size",
+        )
     memory = settings.device_memory, settings.host_memory
-    limited = limits.resolve_limits(machine, device, *memory, backend.pool_bytes(device))
-    if device is None and limited.device_bytes is not None and not backend.limits_cpu:
+    on_each = [limits.resolve_limits(machine, gpu, *memory, backend.pool_bytes(gpu)) for gpu in placement.gpus or (None,)]
+    limited = min(on_each, key=lambda found: found.device_bytes or 0)
+    if not placement.gpus and limited.device_bytes is not None and not backend.limits_cpu:
         raise UsageError(
             f"Keras on {backend.name} cannot be limited on a CPU, where its memory is the host's; set host_memory instead",
             key="device_memory",
@@ -68,7 +84,7 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
         workload_fingerprint=identity.fingerprint,
         environment={**identity.versions, **backend.settings()},
         machine=machine,
-        device=device,
+        placement=placement,
         limits=limited,
         limits_asked=(str(settings.device_memory), str(settings.host_memory)),
         settings=settings,
@@ -77,14 +93,14 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
     )
 
 
-def detected(settings: TuneSettings) -> tuple[Machine, Device | None]:
-    """The machine, and the accelerator to use.
+def detected(settings: TuneSettings) -> tuple[Machine, Placement]:
+    """The machine, and the devices to use.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there are none of that name or number.
     """
     machine = host.detect(gpus.nvidia_devices())
-    return machine, gpus.choose_device(machine, settings.device)
+    return machine, gpus.choose_placement(machine, settings.device, settings.devices)
 
 
 def refuse_unsupported(workload: Workload) -> None:

@@ -11,9 +11,9 @@ from typing import TypeVar
 from autofit.api.requests import build_request, detected, refuse_unsupported
 from autofit.errors import CancelledError, DeviceLockedError, UsageError
 from autofit.machine import load
-from autofit.machine.device_lock import DeviceLock
+from autofit.machine.device_lock import PlacementLock
 from autofit.records.events import Activity, Emit, Event, Notice
-from autofit.records.machine import Device
+from autofit.records.machine import Placement
 from autofit.records.result import TuneRecord
 from autofit.records.units import format_seconds
 from autofit.report.console.progress import Progress
@@ -67,28 +67,29 @@ def run(
         AutofitError: what the engine raises.
     """
     refuse_unsupported(workload)
-    device, shown = detected(settings)[1], progress_of(progress)
+    placement, shown = detected(settings)[1], progress_of(progress)
     cancelled = cancelled or threading.Event()
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
         request = build_request(workload, settings, fresh=fresh)
         return request, None if known is None else _announced(known, request, shown)
 
-    with DeviceLock(device, _purpose(workload)) as lock:
+    with PlacementLock(placement, _purpose(workload)) as lock:
         if not lock.acquire():
-            with contextlib.suppress(*([UsageError] if device else [])):  # while others have its memory, no limit is right
+            with contextlib.suppress(
+                *([UsageError] if placement.gpus else [])
+            ):  # while others have its memory, no limit is right
                 if (stored := look_up()[1]) is not None:
                     return stored
-            name = device.name if device else "CPU"
             if not wait:
-                raise DeviceLockedError(name, lock.holder())
+                raise DeviceLockedError(placement.name, lock.holder())
             with shown:
-                _wait_for(lock, name, shown.show, cancelled)
+                _wait_for(lock, placement.name, shown.show, cancelled)
         request, stored = look_up()
         if stored is not None:
             return stored
-        work = list(_other_work(request.device))  # before ours begins
-        with ProcessLauncher(workload, request.device, settings.launch, cancelled) as launcher, shown:
+        work = list(_other_work(request.placement))  # before ours begins
+        with ProcessLauncher(workload, request.placement, settings.launch, cancelled) as launcher, shown:
             for text in work:
                 shown.show(Notice(text))
             return engine(request, launcher, shown.show)
@@ -127,11 +128,11 @@ def _announced(
                     shown.show(event)
 
 
-def _other_work(device: Device | None) -> Iterator[str]:
+def _other_work(placement: Placement) -> Iterator[str]:
     """What disturbs the measurement before it has begun."""
-    if device is not None and device.held_by:
+    for gpu in (gpu for gpu in placement.gpus if gpu.held_by):
         yield (
-            f"others use {device.name}, too: {', '.join(device.held_by)}. If they compute, rates are lower than on a free "
+            f"others use {gpu.name}, too: {', '.join(gpu.held_by)}. If they compute, rates are lower than on a free "
             "GPU; if they take more memory, trials run out of it"
         )
     work = load.other_work()
@@ -147,11 +148,11 @@ def run_beside(
 ) -> Returned:
     """Run a part of the engine that times nothing, whoever measures on the device; see `run`."""
     request, shown = build_request(workload, settings), progress_of(progress)
-    with ProcessLauncher(workload, request.device, settings.launch) as launcher, shown:
+    with ProcessLauncher(workload, request.placement, settings.launch) as launcher, shown:
         return engine(request, launcher, shown.show)
 
 
-def _wait_for(lock: DeviceLock, device: str, emit: Emit, cancelled: threading.Event) -> None:
+def _wait_for(lock: PlacementLock, device: str, emit: Emit, cancelled: threading.Event) -> None:
     """Wait until the lock is taken.
 
     Raises:

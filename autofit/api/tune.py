@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autofit.api.config import load
@@ -30,6 +30,8 @@ def tune(
     jit_compile: bool | None = None,
     backend: str | None = None,
     device: str = DEFAULTS.device,
+    devices: int | Sequence[int] | None = None,
+    distribution: str | None = None,
     device_memory: str | int = DEFAULTS.device_memory,
     host_memory: str | int = DEFAULTS.host_memory,
     max_trials: int = DEFAULTS.max_trials,
@@ -81,8 +83,14 @@ def tune(
         space: values to try for each knob: a tuple (lowest, highest) or a list; defaults for the knobs left out. -1 in a
             list is `tf.data.AUTOTUNE`.
         device: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …
-        device_memory: most device memory of a trial: a percentage of the GPU memory free now, a size ("6GiB"), or bytes. On
-            a CPU, which has no device memory of its own, a percentage sets no limit and a size caps TensorFlow's allocator.
+        devices: how many devices train one model together, a share of each batch on each, or the numbers of the GPUs; None
+            for one. Batch sizes are then of all together, and multiples of that number. With device: cpu they are logical
+            devices of one CPU, to try the code.
+        distribution: "data_parallel" to build the model under a `tf.distribute.MirroredStrategy` (on JAX, a
+            `keras.distribution.DataParallel`) where `devices` are several; None where `build_model` sees to that itself.
+        device_memory: most memory of each device in a trial: a percentage of the GPU memory free now, a size ("6GiB"), or
+            bytes. On a CPU, which has no device memory of its own, a percentage sets no limit and a size caps TensorFlow's
+            allocator.
         host_memory: most RAM of a trial, all its processes together: a percentage of what the machine or the container
             allows, a size ("6GiB"), or bytes.
         max_trials: most trials of the search; describing and confirming are not counted.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 from autofit.records.description import Footprint
-from autofit.records.machine import Device
+from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
 
@@ -54,9 +55,13 @@ class Backend(Protocol):
     """Steps that may be under way at once on a CPU, each with its batch, beyond the one that runs."""
     uses_tfdata: bool
     """Whether Keras turns every input into a `tf.data.Dataset`."""
+    distribution: str
+    """The class that trains one model on several devices of a host, a share of each batch on each; empty without one."""
+    needs_even_batches: bool
+    """Whether a batch that the devices cannot share evenly ends the training, wherever it comes in an epoch."""
 
-    def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
-        """Return the variables to set before the backend is imported, so that it uses this device (None: the CPU).
+    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
+        """Return the variables to set before the backend is imported, so that it uses these devices.
 
         `cache` is a folder for what its processes compile.
         """
@@ -64,8 +69,11 @@ class Backend(Protocol):
     def preload(self) -> None:
         """Import the backend without running an operation."""
 
-    def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
-        """Enforce the limit; called in a trial's process before its first operation."""
+    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
+        """Enforce the limit on each device; called in a trial's process before its first operation."""
+
+    def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
+        """Return the context in which a model is built that trains on all of these devices, by `distribution`."""
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
         """Return what keeps trials on this device, under this limit, from being what they should be, in sentences."""
@@ -79,13 +87,16 @@ class Backend(Protocol):
     def start(self) -> None:
         """Run an operation, so that a process has the threads that it has while it trains."""
 
-    def peak_bytes(self, device: Device | None) -> int | None:
-        """Return the peak of device memory since the start or `reset_peak`, bytes; None if the backend keeps no count."""
+    def peak_bytes(self, placement: Placement) -> int | None:
+        """Return the peak of device memory since the start or `reset_peak`, bytes; None if the backend keeps no count.
 
-    def reset_peak(self, device: Device | None) -> None:
+        Of several GPUs it is that of the one with the highest.
+        """
+
+    def reset_peak(self, placement: Placement) -> None:
         """Reset the peak to what is in use now, where the backend can; call it only where `peak_bytes` is not None."""
 
-    def retries(self, device: Device | None) -> int:
+    def retries(self, placement: Placement) -> int:
         """Return how often the allocator gave back what it kept to find room: a step below the limit that is slow."""
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:

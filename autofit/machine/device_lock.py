@@ -15,12 +15,50 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from autofit.records.machine import Device
+from autofit.records.machine import Device, Placement
 from autofit.records.units import printable
 
 _CPU = "cpu"
 _PERMISSIONS = 0o666  # every user of the machine may wait for every other
 _NOTE_CHARACTERS = 200  # of a holder's note, which another user's program may have written
+
+
+class PlacementLock:
+    """The locks of all devices of a placement, not taken yet; usable as a context, which releases them.
+
+    They are taken in the same order everywhere, and all or none.
+
+    Args:
+        placement: the devices; the logical ones of a CPU are one.
+        purpose: what the holder measures, for those who wait.
+    """
+
+    def __init__(self, placement: Placement, purpose: str) -> None:
+        gpus = sorted(placement.gpus, key=lambda gpu: gpu.uuid)
+        self._locks = [DeviceLock(device, purpose) for device in gpus or (None,)]
+        self._refused: DeviceLock | None = None
+
+    def __enter__(self) -> PlacementLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+    def acquire(self) -> bool:
+        """Take all locks if nobody has one of them."""
+        self._refused = next((lock for lock in self._locks if not lock.acquire()), None)
+        if self._refused is not None:
+            self.release()
+        return self._refused is None
+
+    def holder(self) -> str:
+        """Who holds the lock that was refused, for people."""
+        return (self._refused or self._locks[0]).holder()
+
+    def release(self) -> None:
+        """Let the next one take them."""
+        for lock in self._locks:
+            lock.release()
 
 
 class DeviceLock:

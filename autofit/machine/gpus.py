@@ -12,7 +12,7 @@ import pynvml
 
 from autofit.errors import DeviceBusyError, UsageError
 from autofit.machine import frameworks, nvml
-from autofit.records.machine import Device, Machine
+from autofit.records.machine import Device, Machine, Placement
 
 _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
 _DEVICE_FILE = Path("/dev/nvidia0")
@@ -29,6 +29,43 @@ class UnreadDevice:
     uuid: str
     problem: str
     code: int
+
+
+def choose_placement(machine: Machine, device: str, devices: int | Sequence[int] | None) -> Placement:
+    """Return the devices of a training.
+
+    Args:
+        machine: with its GPUs.
+        device: auto, cpu, gpu or gpu:N.
+        devices: how many, or the numbers of the GPUs; None for one.
+
+    Raises:
+        UsageError: as `choose_device`; there are not so many GPUs, or both arguments name some.
+    """
+    if devices is None or devices == 1:
+        chosen = choose_device(machine, device)
+        return Placement() if chosen is None else Placement.on(chosen)
+    if device not in ("auto", "cpu", "gpu"):
+        raise UsageError(f"{devices!r} is given beside device: {device}; write one of both", key="devices")
+    if not isinstance(devices, int):
+        if device == "cpu":
+            raise UsageError(f"{devices!r} names GPUs, and device is cpu; write a number of devices", key="devices")
+        if len(set(devices)) < len(devices):
+            raise UsageError(f"{devices!r} has a duplicate", key="devices")
+        named = [choose_device(machine, f"gpu:{index}") for index in devices]
+        return Placement.on(*(gpu for gpu in named if gpu is not None))
+    if device == "cpu":
+        return Placement(count=devices)
+    if len(machine.devices) < devices:
+        names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in machine.devices) or "none"
+        raise UsageError(
+            f"{devices} GPUs are asked for; on this machine are: {names}. To try the code without them, write device: cpu, "
+            f"which trains on {devices} logical devices of one CPU",
+            key="devices",
+        )
+    foremost = _foremost(machine.devices)
+    alike = sorted(machine.devices, key=lambda gpu: gpu.name != foremost.name)  # stable: in order, those of its model first
+    return Placement.on(*alike[:devices])
 
 
 def choose_device(machine: Machine, device: str) -> Device | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from autofit.records.bounds import Count, Positive
@@ -23,6 +24,45 @@ class Device:
     held_by: tuple[str, ...] = ()
     driver: str = ""
     compute_capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The devices that one training uses: GPUs, or the CPU as one device or as several logical ones.
+
+    `count` is their number. Without `gpus` it is the CPU.
+    """
+
+    gpus: tuple[Device, ...] = ()
+    count: Positive = 1
+
+    @classmethod
+    def on(cls, *gpus: Device) -> Placement:
+        """The placement on these GPUs; on the CPU without any."""
+        return cls(gpus, max(1, len(gpus)))
+
+    @property
+    def device(self) -> Device | None:
+        """The first GPU, which stands for all where they are of one model; None for the CPU."""
+        return self.gpus[0] if self.gpus else None
+
+    def shared(self, batch_size: int) -> int:
+        """The smallest batch of at least so many samples that the devices share evenly."""
+        return math.ceil(batch_size / self.count) * self.count
+
+    @property
+    def name(self) -> str:
+        """The name in reports."""
+        names = list(dict.fromkeys(gpu.name for gpu in self.gpus))
+        if not names:
+            return "CPU" if self.count == 1 else f"CPU as {self.count} devices"
+        if len(names) > 1:
+            return " + ".join(gpu.name for gpu in self.gpus)
+        return names[0] if self.count == 1 else f"{self.count} x {names[0]}"
+
+
+ON_CPU = Placement()
+"""The CPU as one device."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
-from autofit.records.machine import Machine
+from autofit.records.machine import ON_CPU, Machine, Placement
 from autofit.records.states import Outcome, Stage, Text
 from autofit.records.trial import FitConfig, Limits, Trial
 
@@ -155,9 +155,9 @@ class FrontierPoint:
 class Usage:
     """How the user's functions are written in code: import lines, and expressions for the model and the data.
 
-    `dtype_policy` and `jit_compile` apply to the model unless they are None, `backend` to Keras. `data_form` and
-    `validation_form` say whether `data` and `validation` are a factory, called with these kwargs and the knobs that it
-    takes; an object with the knobs as attributes; or arrays. `fit_kwargs` are further arguments of `fit`. The
+    `dtype_policy`, `jit_compile` and `distribution` apply to the model unless they are None, `backend` to Keras.
+    `data_form` and `validation_form` say whether `data` and `validation` are a factory, called with these kwargs and the
+    knobs that it takes; an object with the knobs as attributes; or arrays. `fit_kwargs` are further arguments of `fit`. The
     expressions are arguments that code makes, such as callbacks and values from the environment, with that code.
     """
 
@@ -176,6 +176,7 @@ class Usage:
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     backend: str | None = None
+    distribution: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +199,7 @@ class TuneLog:
     describing_seconds: Seconds = 0.0
     started_at: Seconds = 0.0
     usage: Usage
+    placement: Placement = ON_CPU
     version: int = RESULT_VERSION
 
     @property
@@ -253,6 +255,11 @@ class TuneRecord(TuneLog):
     def samples_per_second(self) -> float:
         """The median rate of the confirming runs."""
         return self.choice.samples_per_second
+
+    @property
+    def rate_on_each(self) -> float:
+        """The rate of each device, where several share each batch."""
+        return self.samples_per_second / self.placement.count
 
     @property
     def spread(self) -> float | None:

@@ -12,11 +12,11 @@ import yaml
 
 from autofit.records.result import TuneRecord
 from autofit.records.trial import AUTOTUNE
+from autofit.report import devices
 from autofit.workload.inputs.render import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # functions of their mixed_precision modules
-_IMPORT_TENSORFLOW = "import tensorflow as tf"
 _LINE_CHARACTERS = 60  # fits 80 columns when indented twice
 
 
@@ -25,18 +25,22 @@ def render(record: TuneRecord) -> str:
     usage, description = record.usage, record.description
     imports = [f"import {description.keras}", *usage.imports] if usage.dtype_policy else [*usage.imports]
     validation_knobs = _validation_knobs(record)
+    needed = devices.imports(record)
     if _has_autotune(record.data_kwargs) or _has_autotune(validation_knobs):
-        imports += [line for line in (_IMPORT_TENSORFLOW,) if line not in imports]
-    choice = _choose_backend(usage.backend)
+        needed.append(devices.IMPORT_TENSORFLOW)
+    imports += [line for line in dict.fromkeys(needed) if line not in imports]
+    choice = list(dict.fromkeys([*_choose_backend(usage.backend), *devices.environment_lines(record)]))
     lines = [*choice, *(line for line in imports if line not in choice)]
     lines += [""] if lines else []
     if usage.dtype_policy:
         lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({usage.dtype_policy!r})")
-    lines.append(f"model = {_model(record)}")
+    lines += devices.model_lines(record, f"model = {_model(record)}")
     if usage.jit_compile is not None:
         lines.append(f"model.jit_compile = {usage.jit_compile}")
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
+    if shares := devices.on_each(record.config, record.placement):
+        lines.append(f"# {shares}")
     training = usage.data
     if usage.data_form == "factory":
         training = _call(usage.data, {**usage.data_kwargs, **_python(record.data_kwargs)}, usage.data_expressions)
@@ -96,7 +100,7 @@ def kwargs_as_python(record: TuneRecord) -> str:
     """The arguments of a result as Python assignments."""
     kwargs = {**kwargs_of(record), "data_kwargs": _python(record.data_kwargs)}
     lines = [f"{name} = {values!r}" for name, values in kwargs.items()]
-    return "\n".join([_IMPORT_TENSORFLOW, "", *lines] if _has_autotune(record.data_kwargs) else lines)
+    return "\n".join([devices.IMPORT_TENSORFLOW, "", *lines] if _has_autotune(record.data_kwargs) else lines)
 
 
 def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:

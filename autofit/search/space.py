@@ -138,6 +138,7 @@ def build_space(
     autotunes: bool = False,
     on_gpu: bool = False,
     has_processes: bool = False,
+    replicas: int = 1,
 ) -> SearchSpace:
     """Build the search space of a workload whose input takes `knobs`.
 
@@ -155,6 +156,8 @@ def build_space(
         on_gpu: whether a GPU trains, which small models saturate only with large batches.
         has_processes: whether the workers are always processes, as those of a torch DataLoader: one is another setting than
             none.
+        replicas: devices that share each batch evenly: only multiples of their number are legal batch sizes. The default
+            sizes are the usual ones of one device on each.
 
     Raises:
         UsageError: a knob does not exist, the data does not take it, or its values are illegal or empty.
@@ -174,11 +177,11 @@ def build_space(
             "nothing to tune: the data factory takes none of the knobs; "
             "give it a parameter batch_size (and workers, max_queue_size, use_multiprocessing)"
         )
-    largest = _LARGEST_GPU_BATCH if on_gpu else _LARGEST_BATCH
+    largest = replicas * (_LARGEST_GPU_BATCH if on_gpu else _LARGEST_BATCH)
     largest = min(largest, sample_count or largest)
     workers = {1, *(2**k for k in range(1, 5)), cores}
     defaults: dict[str, Sequence[int]] = {
-        "batch_size": batch_grid(1, largest),
+        "batch_size": batch_grid(1, largest, replicas),
         "workers": [0] * has_processes + sorted(w for w in workers if w <= max(2, min(_MOST_WORKERS, 2 * cores))),
         "max_queue_size": _QUEUES,
         "use_multiprocessing": (False, True),
@@ -188,19 +191,22 @@ def build_space(
         defaults |= {knob: (AUTOTUNE, *defaults[knob]) for knob in AUTOTUNED}
     present = {knob: [baseline[knob]] if baseline and knob in baseline else [] for knob in taken}
     values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
-    values |= {knob: _values(knob, asked[knob], autotunes=autotunes) for knob in asked}
+    values |= {knob: _values(knob, asked[knob], autotunes=autotunes, replicas=replicas) for knob in asked}
     if "batch_size" not in values:
         for name, value in {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}.items():
             if value is not None:
                 raise UsageError(f"{value} is given, but the data does not take batch_size", key=name)
         return SearchSpace(**values)
+    if not values["batch_size"]:
+        raise UsageError(f"{sample_count} samples are fewer than the {replicas} devices that share a batch", key="devices")
     if max_batch_size is not None:
-        values["batch_size"] = _capped(values["batch_size"], max_batch_size, asked.get("batch_size"))
+        largest = max_batch_size // replicas * replicas
+        values["batch_size"] = _capped(values["batch_size"], largest, asked.get("batch_size"))
     if effective_batch_size is not None:
-        values["batch_size"] = _divisors(effective_batch_size, values["batch_size"])
+        values["batch_size"] = _divisors(effective_batch_size, values["batch_size"], replicas)
     elif sample_count is not None and min_updates > 1:
         present_batch = (baseline or {}).get("batch_size", KERAS_DEFAULTS.batch_size)
-        largest = largest_batch(sample_count, min_updates)
+        largest = largest_batch(sample_count, min_updates) // replicas * replicas
         values["batch_size"] = _leaving_updates(values["batch_size"], largest, present_batch, asked.get("batch_size"))
     return SearchSpace(**values)
 
@@ -223,24 +229,27 @@ def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: A
 def _capped(values: Sequence[int], largest: int, asked: Any) -> tuple[int, ...]:
     """Batch sizes up to the largest; it is one of them, unless the user listed the values one by one."""
     allowed = {b for b in values if b <= largest}
-    if not isinstance(asked, list) and largest <= values[-1]:
+    if not isinstance(asked, list) and 0 < largest <= values[-1]:
         allowed.add(largest)
     if not allowed:
         raise UsageError(f"no batch size is left: the smallest is {values[0]}, and max_batch_size {largest}", key="space")
     return tuple(sorted(allowed))
 
 
-def _divisors(effective: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """The divisors of an effective batch size between the smallest and the largest of `sizes`."""
-    divisors = tuple(b for b in range(max(1, sizes[0]), min(effective, sizes[-1]) + 1) if effective % b == 0)
+def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int, ...]:
+    """The divisors of an effective batch size between the smallest and the largest of `sizes`, multiples of `replicas`."""
+    first = max(replicas, math.ceil(sizes[0] / replicas) * replicas)
+    divisors = tuple(b for b in range(first, min(effective, sizes[-1]) + 1, replicas) if effective % b == 0)
     if not divisors:
+        shared = f" and can be shared by {replicas} devices" if replicas > 1 else ""
         raise UsageError(
-            f"no batch size from {sizes[0]} to {sizes[-1]} divides the effective batch size {effective}", key="space"
+            f"no batch size from {sizes[0]} to {sizes[-1]} divides the effective batch size {effective}{shared}",
+            key="space",
         )
     return divisors
 
 
-def _values(knob: str, asked: Any, *, autotunes: bool) -> tuple[int, ...]:
+def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[int, ...]:
     lowest = 0 if knob == "workers" else 1  # a max_queue_size of 0 is an unbounded queue: the whole epoch in memory
     is_range = isinstance(asked, tuple)
     values = list(asked) if isinstance(asked, tuple | list) else [asked]
@@ -258,19 +267,32 @@ def _values(knob: str, asked: Any, *, autotunes: bool) -> tuple[int, ...]:
         or_auto = ", or -1 (tf.data.AUTOTUNE)" if autotunes and knob in AUTOTUNED else ""
         raise UsageError(f"{asked!r} is not allowed; give whole numbers from {lowest} on{or_auto}", key=key)
     if not is_range:
+        if knob == "batch_size" and (uneven := [b for b in values if b % replicas]):
+            raise UsageError(
+                f"batches of {', '.join(map(str, uneven))} cannot be shared evenly by {replicas} devices: batch_size is "
+                f"global, of all devices together; give multiples of {replicas}",
+                key=key,
+            )
         return tuple(sorted(set(values)))
     if len(values) != 2 or values[0] > values[1]:
         raise UsageError(f"the range {asked!r} is not (lowest, highest)", key=key)
     if knob == "batch_size":
-        return tuple(batch_grid(*values))
+        sizes = tuple(batch_grid(values[0], values[1], replicas))
+        if not sizes:
+            raise UsageError(f"the range {asked!r} has no multiple of {replicas}, the number of devices", key=key)
+        return sizes
     return tuple(sorted({values[0], values[1], *(2**k for k in range(12) if values[0] <= 2**k <= values[1])}))
 
 
-def batch_grid(lowest: int, highest: int) -> list[int]:
+def batch_grid(lowest: int, highest: int, replicas: int = 1) -> list[int]:
     """Batch sizes between two ends: powers of two, 3, 6, 12, multiples of 8 up to 128, then eight sizes per doubling.
 
-    Hardware tiles by multiples of 16, 32 and 64; steps of an eighth leave little of a limit unused.
+    Hardware tiles by multiples of 16, 32 and 64; steps of an eighth leave little of a limit unused. With `replicas`, these
+    are the sizes on each, and what is returned is of all together.
     """
+    if replicas > 1:
+        on_each = math.ceil(lowest / replicas), highest // replicas
+        return [replicas * size for size in batch_grid(*on_each)] if on_each[0] <= on_each[1] else []
     grid = {2**k for k in range(32)} | {3, 6, 12} | set(range(8, 129, 8))
     for power in range(7, 31):
         grid |= set(range(2**power, 2 ** (power + 1), 2 ** (power - 3)))

@@ -19,9 +19,9 @@ from autofit import backends
 from autofit.errors import CancelledError, TrialProcessError, UsageError
 from autofit.machine import host, nvml
 from autofit.records.description import Description
-from autofit.records.machine import Device
+from autofit.records.machine import Placement
 from autofit.records.states import FailureKind
-from autofit.records.trial import Measurement, TrialSpec
+from autofit.records.trial import Limits, Measurement, TrialSpec
 from autofit.trial.folder import TuneFolder
 from autofit.trial.gpu_room import wait_for_room
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
@@ -56,7 +56,7 @@ class ProcessLauncher:
 
     Args:
         workload: the user's model and data; written to this launcher's folder when the first process is needed.
-        device: the accelerator, or None for the CPU.
+        placement: the devices; None for the CPU as one.
         launch: "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": fork on Linux, plain where
             forking is unsafe.
         cancelled: ends the trial that runs when it is set.
@@ -67,16 +67,24 @@ class ProcessLauncher:
     """
 
     def __init__(
-        self, workload: Workload, device: Device | None, launch: str = "auto", cancelled: threading.Event | None = None
+        self,
+        workload: Workload,
+        placement: Placement | None = None,
+        launch: str = "auto",
+        cancelled: threading.Event | None = None,
     ) -> None:
         if launch not in LAUNCH_MODES:
             raise UsageError(f"{launch!r} is not one of {', '.join(LAUNCH_MODES)}", key="launch")
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
-        self._device, self._backend, self._workload = device, backends.named(workload.backend), workload
+        self._placement, self._backend, self._workload = (
+            placement or Placement(),
+            backends.named(workload.backend),
+            workload,
+        )
         self._cancelled = cancelled or threading.Event()
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()
-        if device is not None:  # while this is open, no trial waits for the driver to wake up
+        if self._placement.gpus:  # while this is open, no trial waits for the driver to wake up
             self._driver.enter_context(nvml.opened())
         self._server: ServerConnection | None = None
         self._trial_count, self._patience = 0, Patience()
@@ -130,7 +138,7 @@ class ProcessLauncher:
         return self._server
 
     def _new_server(self) -> ServerConnection:
-        settings = self._backend.environment(self._device, self._folder.compiled)
+        settings = self._backend.environment(self._placement, self._folder.compiled)
         environment = {**os.environ, **settings, "TMPDIR": str(self._folder.temporary)}
         return ServerConnection(self._mode, self._folder, environment)
 
@@ -145,14 +153,14 @@ class ProcessLauncher:
         if self._server is None or not self._server.is_ready:
             yield "starting the trial server"
         self._connected()
-        if self._device is not None:
-            yield from wait_for_room(self._device, spec.limits.device_bytes or 0, self._cancelled)
+        for gpu in self._placement.gpus:
+            yield from wait_for_room(gpu, spec.limits.device_bytes or 0, self._cancelled)
         started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
         self._trial_count += 1
         log_path = self._folder.path / f"trial-{self._trial_count}.log"
-        server, pipe = self._start(Task(spec, self._device), log_path)
+        server, pipe = self._start(Task(spec, self._placement), log_path)
         patience = self._patience.seconds(spec)
-        watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._device, patience)
+        watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._placement.gpus, patience)
         try:
             exit_code, stopped = yield from self._watch(server, pipe, watcher, log_path, estimates_all=spec.compile_all)
             watcher.read_shared_memory()
@@ -183,6 +191,7 @@ class ProcessLauncher:
             peak_host_bytes=watcher.peak_bytes,
             host_peak_bytes_by_phase=watcher.peak_by_phase,
             driver_peak_bytes=watcher.driver_peak_bytes,
+            beside_pool_bytes=_beside_pool(self._placement, spec.limits, watcher.driver_peak_bytes),
             least_shared_memory_bytes=watcher.least_shared_memory_bytes if host.shared_memory()[0] else None,
             kernel_oom_kills=max(0, host.oom_kills() - kills_before),
             started_at=started_at,
@@ -190,7 +199,7 @@ class ProcessLauncher:
             seconds=time.monotonic() - started,
             log=hide(read_log(log_path)),
         )
-        measurement = classify(end, spec.limits, self._backend, on_cpu=self._device is None)
+        measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
         description = received.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
@@ -259,3 +268,14 @@ class ProcessLauncher:
         if self._server is not None:
             self._server.stop()
             self._server = None
+
+
+def _beside_pool(placement: Placement, limits: Limits, driver_peak_bytes: int | None) -> int:
+    """What a training on several GPUs takes of one of them outside the allocator's pool, which is as large as the limit.
+
+    NCCL's buffers, of hundreds of MiB and more, are there (NVIDIA/nccl issues 864 and 986): no allocator counts them, and
+    no limit of its pool holds them back. Not measured on several GPUs yet.
+    """
+    if placement.count == 1 or driver_peak_bytes is None or limits.device_bytes is None:
+        return 0
+    return max(0, driver_peak_bytes - limits.device_bytes)

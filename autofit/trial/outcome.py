@@ -59,6 +59,8 @@ class TrialEnd:
     log: str
     host_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
     driver_peak_bytes: int | None = None
+    beside_pool_bytes: int = 0
+    """Device memory that counts for the trial and lies outside the allocator's pool."""
     started_at: float | None = None
     phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
     conditions: Conditions | None = None
@@ -114,7 +116,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     readings = asdict(end.readings) if end.readings is not None and outcome is Outcome.OK else {}
     reported = end.readings or end.failure
     fallbacks = readings.pop("allocator_fallbacks", 0) + len(backend.fallback_lines.findall(end.log))
-    readings["device_peak_bytes"] = reported.device_peak_bytes if reported is not None else None
+    readings["device_peak_bytes"] = _device_peak(end, None if reported is None else reported.device_peak_bytes)
     host_peak_bytes = end.peak_host_bytes
     if outcome is Outcome.HOST_OOM:  # the reading that ended a process tree counts in any phase
         host_peak_bytes = max(host_peak_bytes, end.last_host_bytes)
@@ -145,10 +147,12 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
             f"{last / limit - 1:.1%} over the host limit of {format_bytes(limit)}"
         )
     if end.readings is not None:
-        peak = end.readings.device_peak_bytes
+        peak, beside = _device_peak(end, end.readings.device_peak_bytes), end.beside_pool_bytes
         if peak is not None and limits.device_bytes is not None and peak > limits.device_bytes:
+            share = f", of which the GPU's libraries take {format_bytes(beside)}," if beside else ""
             return Outcome.DEVICE_OOM, (
-                f"ran, but its peak of {format_bytes(peak)} is over the device limit of {format_bytes(limits.device_bytes)}"
+                f"ran, but its peak of {format_bytes(peak)}{share} is over the device limit of "
+                f"{format_bytes(limits.device_bytes)}"
             )
         return Outcome.OK, "finished"
     if end.failure is not None:
@@ -187,6 +191,10 @@ def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, reading: str) -
     if failure.kind is FailureKind.ERROR and has_no_space and _is_shared_memory_full(end):
         return Outcome.HOST_OOM, f"the code failed ({_NO_SPACE}) {_SHARED_MEMORY_FULL}"
     return _REPORTED_OUTCOMES.get(failure.kind, Outcome.ERROR), failure.reason
+
+
+def _device_peak(end: TrialEnd, of_pool_bytes: int | None) -> int | None:
+    return None if of_pool_bytes is None else of_pool_bytes + end.beside_pool_bytes
 
 
 def _is_shared_memory_full(end: TrialEnd) -> bool:

@@ -19,6 +19,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Sequence
 
 import psutil
 
@@ -56,7 +57,7 @@ class Watcher:
         server_pid: the root of the tree.
         host_limit_bytes: largest ΣPSS that the tree may use.
         deadline_seconds: seconds from now that the trial may take.
-        device: the GPU whose use by the tree is read from its driver, or None.
+        gpus_used: the GPUs whose use by the tree is read from their driver.
         patience_seconds: the pause of all its processes after which the trial hangs; half of it at the deadline, and longer
             where the step may be waiting for memory.
     """
@@ -66,7 +67,7 @@ class Watcher:
         server_pid: int,
         host_limit_bytes: int,
         deadline_seconds: float,
-        device: Device | None = None,
+        gpus_used: Sequence[Device] = (),
         patience_seconds: float = math.inf,
     ) -> None:
         self._root = psutil.Process(server_pid)
@@ -86,9 +87,10 @@ class Watcher:
         self._seconds_by_phase: dict[Phase, float] = {}
         self.least_shared_memory_bytes = host.shared_memory()[1]
         self._timed = TimedConditions()
-        self._device, self._device_due = device, 0.0
-        self._device_used_before = gpus.used_bytes(device, ())[0] if device else None
+        self._device_due = 0.0
+        self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
         self.driver_peak_bytes: int | None = None
+        """The most that the driver counted for the tree on any of the GPUs."""
 
     @property
     def peak_bytes(self) -> int:
@@ -128,8 +130,9 @@ class Watcher:
             self._tree_due = now + _TREE_SECONDS
             self.pause_seconds = self.pauses.read(self._tree, now)
             self._timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
-        if self._device is not None and now >= self._device_due:
-            self._read_device(self._device)
+        if now >= self._device_due:
+            for gpu, used_before in self._gpus_used_before.items():
+                self._read_device(gpu, used_before)
             self._device_due = now + _DEVICE_SECONDS
         self.read_shared_memory()
         is_within = self.last_bytes <= self._limit  # else the phase that has just ended was beyond it
@@ -172,11 +175,11 @@ class Watcher:
         for phase, size in ((between, total + unseen), (self.phase, total)):
             self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
 
-    def _read_device(self, device: Device) -> None:
+    def _read_device(self, device: Device, used_before: int | None) -> None:
         """Read what the driver counts for the tree, and the GPU's clock."""
         total_used, tree_used = gpus.used_bytes(device, {process.pid for process in self._tree})
-        if tree_used is None and total_used is not None and self._device_used_before is not None:
-            tree_used = max(0, total_used - self._device_used_before)
+        if tree_used is None and total_used is not None and used_before is not None:
+            tree_used = max(0, total_used - used_before)
         if tree_used is not None:
             self.driver_peak_bytes = max(self.driver_peak_bytes or 0, tree_used)
         if self.phase is Phase.TRAINING:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter
 
 from autofit.records.description import Description, Footprint
-from autofit.records.machine import Device
+from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import TrialSpec
 
 
 @dataclass(frozen=True)
 class Task:
-    """The task of a trial's process, and its accelerator (None for the CPU)."""
+    """The task of a trial's process, and its devices."""
 
     spec: TrialSpec
-    device: Device | None
+    placement: Placement
 
 
 @dataclass(frozen=True)

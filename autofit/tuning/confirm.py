@@ -66,6 +66,7 @@ class Confirmation:
         self._baseline, self._baseline_may_win = baseline, baseline_may_win
         request = runner.request
         self._limits, self._tolerance = request.limits, request.settings.tolerance
+        self._placement = request.placement
         self._may_shrink = "batch_size" in description.validation_knobs or request.usage.validation_form is DataForm.ARRAYS
         stored = _stored_runs(study)
         self._reusable = [run for run in stored if run.fits(self._limits)]
@@ -189,7 +190,7 @@ class Confirmation:
         measurement = self._confirm(pair, config, activity)
         while self._only_validation_failed(config, measurement, pair.validation_batch_size):
             size = pair.validation_batch_size or config.batch_size or 1
-            pair.validation_batch_size = max(1, size // _VALIDATION_SHRINK_FACTOR)
+            pair.validation_batch_size = self._placement.shared(max(1, size // _VALIDATION_SHRINK_FACTOR))
             self._runner.emit(
                 Notice(f"validation did not fit with batches of {size}; trying batches of {pair.validation_batch_size}")
             )
@@ -270,7 +271,7 @@ class Confirmation:
     def _only_validation_failed(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
         """Whether a run ran out of memory in its validation, which can take smaller batches."""
         in_validation = measurement.outcome.is_oom and measurement.evidence.phase == Phase.VALIDATION
-        return self._may_shrink and in_validation and (size or config.batch_size or 1) > 1
+        return self._may_shrink and in_validation and (size or config.batch_size or 1) > self._placement.count
 
     def _was_cut_short(self, measurement: Measurement) -> bool:
         """Whether a run ended with the seconds of the tune, which says nothing about its config."""

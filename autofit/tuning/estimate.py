@@ -60,4 +60,4 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
         )
     grid = batch_grid(1, min(described.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
     largest = max((size for size in {*grid, *sizes} if surrogate.fits(replace(config, batch_size=size))), default=None)
-    return Estimate(described, config, request.limits, request.machine, request.device_name, tuple(rows), largest)
+    return Estimate(described, config, request.limits, request.machine, request.placement.name, tuple(rows), largest)

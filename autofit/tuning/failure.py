@@ -92,7 +92,9 @@ def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError
         needed_bytes = max(failed.host_peak_bytes or 0, limit_bytes)
         return NothingFitsError("host", smallest.config.batch_size, needed_bytes, limit_bytes, at_least=True)
     limit_bytes = request.limits.device_bytes or 0
-    free_bytes = request.device.free_bytes if request.device else request.machine.available_bytes
+    free_bytes = (
+        min(gpu.free_bytes for gpu in request.placement.gpus) if request.device else request.machine.available_bytes
+    )
     lifted = replace(request.limits, device_bytes=free_bytes if request.limits.device_bytes else None)
     measurement = runner.measure(smallest.config, Activity("what the smallest batch needs", smallest.config), lifted)
     peaks = [m.device_peak_bytes for m in (measurement, failed)]

@@ -46,14 +46,14 @@ MakeProposer = Callable[[TuneRequest, Prepared], Proposer]
 
 
 def describe(runner: TrialRunner) -> Description:
-    """Build the model and the data once; with a batch of 1 if the baseline's does not fit.
+    """Build the model and the data once; with a batch of 1, or 1 on each device, if the baseline's does not fit.
 
     Raises:
         UserCodeError: the user's code raised.
-        NothingFitsError: not even a batch of 1 fits.
+        NothingFitsError: not even that fits.
         NoTrialFinishedError: the model and the data could not be built.
     """
-    baseline = runner.request.asked_baseline
+    baseline, replicas = runner.request.asked_baseline, runner.request.placement.count
     usual = baseline.batch_size or KERAS_DEFAULTS.batch_size or 1
     sizes = (*(usual * factor for factor in _ESTIMATED_BATCHES), 1)
     described = runner.describe(baseline, batch_sizes=sizes)
@@ -63,8 +63,8 @@ def describe(runner: TrialRunner) -> Description:
         raise out_of_time_error(runner, "the model and the data were built")
     if not described.outcome.is_oom:
         raise not_described(described)
-    smallest = replace(baseline, batch_size=1, workers=1, use_multiprocessing=False)
-    described = runner.describe(smallest, note=", batch 1")
+    smallest = replace(baseline, batch_size=replicas, workers=1, use_multiprocessing=False)
+    described = runner.describe(smallest, note=f", batch {replicas}")
     if isinstance(described, Description):
         return described
     raise nothing_fits_error(runner, Trial(smallest, described))
@@ -137,18 +137,22 @@ def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
 def _space(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
     """The search space, under another `min_updates` if given; without worker processes if they would hang."""
     settings, kind = request.settings, KINDS[description.input_kind]
+    present = {**description.defaults, **settings.baseline.values()}
+    if "batch_size" in present:
+        present["batch_size"] = request.placement.shared(present["batch_size"])
     space = build_space(
         settings.space.values(),
         description.knobs,
         cores=request.machine.cores,
         sample_count=_sample_count(request, description),
-        baseline={**description.defaults, **settings.baseline.values()},
+        baseline=present,
         effective_batch_size=settings.effective_batch_size,
         max_batch_size=settings.max_batch_size,
         min_updates=settings.min_updates if min_updates is None else min_updates,
         autotunes=kind.autotunes,
         on_gpu=request.device is not None,
         has_processes=kind.has_processes,
+        replicas=request.placement.count,
     )
     if kind.has_processes:
         space = _of_processes(space, description)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autofit.records.description import Description
-from autofit.records.machine import Device, Machine
+from autofit.records.machine import Device, Machine, Placement
 from autofit.records.result import DataForm, Usage
 from autofit.records.trial import FitConfig, Limits
 from autofit.search.space import SearchSpace
@@ -34,7 +34,7 @@ class TuneRequest:
 
     workload_fingerprint: str
     machine: Machine
-    device: Device | None
+    placement: Placement
     limits: Limits
     limits_asked: tuple[str, str]
     settings: TuneSettings = field(default_factory=TuneSettings)
@@ -43,9 +43,9 @@ class TuneRequest:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def device_name(self) -> str:
-        """The name of the device in reports."""
-        return self.device.name if self.device else "CPU"
+    def device(self) -> Device | None:
+        """The accelerator, the first of several; None for the CPU."""
+        return self.placement.device
 
     @property
     def asked_baseline(self) -> FitConfig:
@@ -53,8 +53,12 @@ class TuneRequest:
         return FitConfig.of(self.settings.baseline.values())
 
     def baseline(self, description: Description) -> FitConfig:
-        """The config to compare with: the user's values, or else the data's own, or else Keras's defaults."""
-        return with_defaults(self.asked_baseline, description.defaults)
+        """The config to compare with: the user's values, or else the data's own, or else Keras's defaults.
+
+        A batch size that several devices cannot share evenly, with which nothing trains, is raised until they can.
+        """
+        baseline = with_defaults(self.asked_baseline, description.defaults)
+        return replace(baseline, batch_size=self.placement.shared(baseline.batch_size or 1))
 
     def baseline_in(self, space: SearchSpace, description: Description) -> FitConfig:
         """The config to compare with; knobs that are not searched are None."""
@@ -98,14 +102,17 @@ class TuneRequest:
             "title": f"{self.usage.model}, {data}",
             "started_at": started_at,
             "host": self.machine.host,
-            "device": self.device_name,
+            "device": self.placement.name,
             "limits": f"device {self.limits_asked[0]}, host {self.limits_asked[1]}",
         }
 
     def _workload_and_hardware(self) -> dict[str, Any]:
         machine = self.machine
         hardware: list[Any] = [machine.cores, round(machine.memory_bytes / _MEMORY_STEP_BYTES), machine.processor]
-        hardware += [self.device.name, self.device.total_bytes] if self.device else []
+        for gpu in self.placement.gpus:
+            hardware += [gpu.name, gpu.total_bytes]
+        if not self.placement.gpus and self.placement.count > 1:
+            hardware.append(f"{self.placement.count} logical devices")
         return {"workload": self.workload_fingerprint, "hardware": hardware}
 
 

@@ -36,6 +36,10 @@ def _memory(value: str | int) -> str | int:
 _AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
 _DESCENDING = "descending_range"
 _SHARES = ("tolerance", "risk")
+_FORMS: dict[int | str, str] = {
+    "device": "one of auto, cpu, gpu, gpu:0, gpu:1, …",
+    "devices": "allowed; write how many devices (4), or the numbers of GPUs ([0, 2])",
+}
 
 
 class Range(BaseModel):
@@ -72,6 +76,7 @@ _AS_SHARE = BeforeValidator(
 )
 Memory = Annotated[str | int, AfterValidator(_memory)]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$")]
+Devices = Annotated[int, Field(ge=1)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class Space(BaseModel):
@@ -157,6 +162,8 @@ class TuneSettings(BaseModel):
     jit_compile: bool | None = None
     backend: Literal["tensorflow", "jax", "torch"] | None = None
     device: Device = "auto"
+    devices: Devices | None = None
+    distribution: Literal["data_parallel"] | None = None
     device_memory: Memory = "90%"
     host_memory: Memory = "80%"
     space: Space = Space()
@@ -174,6 +181,13 @@ class TuneSettings(BaseModel):
     baseline: Baseline = Baseline()
     storage: str | None = None
     launch: Literal["auto", "fork", "plain"] = "auto"
+
+    @property
+    def device_count(self) -> int:
+        """How many devices share each batch."""
+        if self.devices is None:
+            return 1
+        return self.devices if isinstance(self.devices, int) else len(self.devices)
 
     @classmethod
     def of(cls, **values: Any) -> TuneSettings:
@@ -200,6 +214,8 @@ DEFAULTS = TuneSettings()
 
 def dotted_key(keys: tuple[int | str, ...]) -> str:
     """The dotted path of a key, without the type names that pydantic inserts."""
+    if keys[0] == "devices":
+        return "devices"
     return ".".join(str(key) for key in (keys[:2] if keys[0] == "space" else keys) if key not in ("int", "str"))
 
 
@@ -217,10 +233,10 @@ def problem_of(error: Any, raw: dict[str, Any]) -> str:
         if error["type"] == _DESCENDING:
             return f"{raw['space'][keys[1]]!r} is not allowed: min is larger than max"
         return f"{raw['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
-    if error["type"] == "string_pattern_mismatch":  # only the device has a pattern
-        return f"{error['input']!r} is not one of auto, cpu, gpu, gpu:0, gpu:1, …"
     if error["type"] == "missing":
         return "is missing; write path/to/file.py:function or package.module:function"
+    if keys[0] in _FORMS:
+        return f"{raw[keys[0]]!r} is not {_FORMS[keys[0]]}"
     reason = error["msg"].removeprefix("Value error, ")
     form = "; write a percentage (2%) or a share (0.02)" if keys[0] in _SHARES and "percentage" not in reason else ""
     return f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}{form}"

@@ -170,7 +170,7 @@ class _Tuning:
                 prepared.description,
                 request.limits,
                 request.machine,
-                request.device_name,
+                request.placement.name,
                 earlier_trials,
                 settings.max_trials,
                 settings.max_seconds,
@@ -240,7 +240,7 @@ class _Tuning:
         return TuneLog(
             limits=request.limits,
             machine=request.machine,
-            device=request.device_name,
+            device=request.placement.name,
             description=self._description,
             trials=self._trials(),
             runs=self._confirmation.runs if self._confirmation is not None else (),
@@ -248,6 +248,7 @@ class _Tuning:
             describing_seconds=self._describing_seconds,
             started_at=self._started_at,
             usage=request.usage,
+            placement=request.placement,
         )
 
     def _trials(self) -> tuple[Trial, ...]:

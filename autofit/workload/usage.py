@@ -47,6 +47,7 @@ def usage_of(workload: Workload) -> Usage:
         dtype_policy=workload.dtype_policy,
         jit_compile=workload.jit_compile,
         backend=workload.backend,
+        distribution=workload.distribution,
     )
 
 

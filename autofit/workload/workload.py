@@ -31,7 +31,8 @@ class Workload:
 
     `fit_kwargs` are further arguments of `fit`, as `fit_options.validated` returns them.
     `dtype_policy` is set while the model is built, `jit_compile` turns XLA on or off; None leaves both to the model.
-    `backend` is the backend of Keras; None for that of the environment.
+    `backend` is the backend of Keras; None for that of the environment. `distribution` is how it is built for several
+    devices; None where `build_model` sees to that itself.
     """
 
     build_model: Callable[..., Any] | Reference
@@ -44,6 +45,7 @@ class Workload:
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     backend: str | None = None
+    distribution: str | None = None
 
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and a file for each large array.

@@ -42,7 +42,7 @@ def lines_of(workload, description, config, folder):
     log = TuneLog(
         limits=request.limits,
         machine=request.machine,
-        device=request.device_name,
+        device=request.placement.name,
         description=description,
         trials=(),
         seconds=1.0,

@@ -40,7 +40,7 @@ import peers
 from surfaces import Stress, Surface
 
 from autofit.machine.host import detect
-from autofit.records.machine import Device
+from autofit.records.machine import Device, Placement
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
 from autofit.tuning.tuner import tune
@@ -249,7 +249,7 @@ def driver_milliseconds():
             request = TuneRequest(
                 workload_fingerprint=surface.name,
                 machine=replace(detect(), cores=surface.cores),
-                device=Device(0, "a GPU", "GPU-0", surface.limits.device_bytes, surface.limits.device_bytes),
+                placement=Placement.on(Device(0, "a GPU", "GPU-0", *[surface.limits.device_bytes] * 2)),
                 limits=surface.limits,
                 limits_asked=("100%", "100%"),
                 settings=TuneSettings.of(

@@ -32,6 +32,7 @@ from autofit.errors import AutofitError, DeviceBusyError, TrialProcessError  # n
 from autofit.machine import gpus, nvml  # noqa: E402  # as above
 from autofit.machine.host import detect  # noqa: E402  # as above
 from autofit.records.description import Description  # noqa: E402  # as above
+from autofit.records.machine import ON_CPU, Placement  # noqa: E402  # as above
 from autofit.records.states import Outcome, Role  # noqa: E402  # as above
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec  # noqa: E402  # as above
 from autofit.search.surrogate.memory import MemorySurrogate  # noqa: E402  # as above
@@ -58,6 +59,10 @@ class Machine:
     def is_gpu(self):
         return self.device is not None
 
+    @property
+    def placement(self):
+        return Placement.on(self.device) if self.is_gpu else ON_CPU
+
     def require_gpu(self):
         if not self.is_gpu:
             raise NotApplicableError("needs a GPU")
@@ -66,7 +71,7 @@ class Machine:
     def trials(self, build_model, data, **kwargs):
         """A function that runs trials of a job: `run(batch, role="measure", **fields of TrialSpec)`."""
         job = Workload(job_of(build_model), job_of(data), **kwargs)
-        with ProcessLauncher(job, self.device) as launcher:
+        with ProcessLauncher(job, self.placement) as launcher:
             launcher.warm()
 
             def run(batch, role="measure", limit=None, seconds=120.0, **fields):
@@ -210,7 +215,7 @@ def check_configured(machine):
         file = machine.out / f"configured_{name.replace(' ', '_')}.py"
         file.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + MODULE.format(lines=lines))
         job = Workload(Reference(f"{file}:build_model"), Reference(f"{file}:vectors"))
-        with ProcessLauncher(job, machine.device) as launcher:
+        with ProcessLauncher(job, machine.placement) as launcher:
             spec = TrialSpec(Role.MEASURE, FitConfig(32), Limits(GIB, detect().available_bytes), 90.0)
             try:
                 got[name] = str(last_of(launcher.run(spec)).outcome)

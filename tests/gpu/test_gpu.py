@@ -4,6 +4,7 @@ import pytest
 
 import autofit
 from autofit.machine import gpus
+from autofit.records.machine import Placement
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
@@ -17,7 +18,7 @@ GIB = 2**30
 
 @pytest.fixture(scope="module")
 def launcher():
-    with ProcessLauncher(Workload(w.build_model, w.Cases), gpus.nvidia_devices()[0]) as launcher:
+    with ProcessLauncher(Workload(w.build_model, w.Cases), Placement.on(gpus.nvidia_devices()[0])) as launcher:
         yield launcher
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context as eager
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.errors import UsageError
-from autofit.records.machine import Device
+from autofit.records.machine import Device, Placement
 
 tf.config.list_physical_devices()
 context, gpus = eager.context(), [tf.config.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in (0, 1)]
@@ -29,7 +29,7 @@ def limit_of(gpu):
 
 def run(code):
     try:
-        TensorFlow().set_limit(Device(0, "a GPU", "GPU-1", 2**34, 2**34), 8 * 2**30)
+        TensorFlow().set_limit(Placement.on(Device(0, "a GPU", "GPU-1", 2**34, 2**34)), 8 * 2**30)
         exec(code, globals())
     except BaseException:
         return traceback.format_exc()
@@ -92,6 +92,12 @@ except UsageError as error:
     assert str(error).startswith("device: your code hides the GPU"), error
 else:
     raise AssertionError("taken")
+""",
+    "two GPUs that train together": """
+TensorFlow().set_limit(Placement.on(*(Device(n, "a GPU", f"GPU-{n}", 2**34, 2**34) for n in (1, 2))), 8 * 2**30)
+for gpu in gpus:
+    tf.config.experimental.set_memory_growth(gpu, True)
+assert (limit_of(limited), limit_of(other)) == ([8192], [8192])
 """,
     "this GPU only": """
 tf.config.set_visible_devices(limited, "GPU")

@@ -123,11 +123,3 @@ def test_rates_of_graphs_count_the_samples_of_the_batch_size(turn, play):
     assert fixed.fixed_batch_size == programs.BATCH
     measured = play(turn(programs.build_for_graphs, programs.Graphs), FitConfig(programs.BATCH, 1, 10, False))
     assert measured.samples_per_second * measured.step_seconds == pytest.approx(programs.BATCH)
-
-
-def test_a_model_that_is_distributed_is_tuned_on_one_device_which_is_said(turn, play):
-    launcher = turn(programs.build_mirrored, programs.with_labels)
-    described = play(launcher, FitConfig(programs.BATCH), role="describe", batch_sizes=(8, 32))
-    (notice,) = (notice for notice in described.notices if "MirroredStrategy" in notice)
-    assert "multiply batch_size, which is of all together, by N" in notice
-    assert play(launcher, FitConfig(programs.BATCH)).outcome is Outcome.OK

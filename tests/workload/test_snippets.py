@@ -50,7 +50,7 @@ class Tuned:
         seen = TuneLog(
             limits=request.limits,
             machine=request.machine,
-            device=request.device_name,
+            device=request.placement.name,
             description=self.description,
             trials=(),
             seconds=1.0,

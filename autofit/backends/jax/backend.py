@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
@@ -9,14 +10,16 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion, keras_config
+from autofit.backends.jax import host_devices
 from autofit.backends.protocol import StepEstimator
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
-from autofit.records.machine import Device
+from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
 
@@ -41,18 +44,22 @@ class Jax:
     outside_pool = exhaustion.OUTSIDE_POOL
     limits_cpu = False
     steps_are_async = True
-    steps_ahead = 32  # the most that its client for the CPU begins (measured: tests/backends/test_facts.py)
+    steps_ahead = host_devices.STEPS_AHEAD
     uses_tfdata = False
+    distribution = "DataParallel"
+    needs_even_batches = True
 
-    def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
-        """Select the device by UUID, and let the processes share what they compile."""
+    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
+        """Select GPUs by UUID, and let the processes share what they compile."""
         variables = {
             "KERAS_BACKEND": self.name,
-            "CUDA_VISIBLE_DEVICES": device.uuid if device else "-1",
+            "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus) or "-1",
             "TF_CPP_MIN_LOG_LEVEL": "0",
         }
-        if device is None:
+        if not placement.gpus:
             variables["JAX_PLATFORMS"] = "cpu"
+            if placement.count > 1:
+                variables |= host_devices.variables(placement.count)
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
 
     def preload(self) -> None:
@@ -65,25 +72,33 @@ class Jax:
         if os.environ.get("CUDA_VISIBLE_DEVICES") != "-1" and importlib.util.find_spec("tensorflow") is not None:
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
-    def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
-        """Set the share of a GPU that JAX's allocator may take, which it reads at the first operation.
+    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
+        """Set the share of each GPU that JAX's allocator may take, which it reads at the first operation.
 
         Raises:
-            UsageError: JAX does not see the GPU.
+            UsageError: JAX does not see the GPUs.
         """
-        if device is None:
+        if not placement.gpus:
             return
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow is not None:
             tensorflow.config.set_visible_devices([], "GPU")
         if limit_bytes is not None:
             os.environ.pop(_OLD_FRACTION, None)
-            os.environ[_FRACTION] = f"{limit_bytes / device.total_bytes:.6f}"
-        if _jax().default_backend() == "cpu":
+            os.environ[_FRACTION] = f"{limit_bytes / max(gpu.total_bytes for gpu in placement.gpus):.6f}"
+        if _jax().default_backend() == "cpu" or _jax().local_device_count() < placement.count:
+            which = "the GPU" if placement.count == 1 else f"all {placement.count} GPUs"
             raise UsageError(
-                f"JAX does not see the GPU that the driver reports ({device.name}): install it with its CUDA libraries "
+                f"JAX does not see {which} that the driver reports ({placement.name}): install it with its CUDA libraries "
                 f"({install_command('jax-gpu')}), or set device: cpu"
             )
+
+    def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
+        """See `Backend.distributing`: the distribution is Keras's global one from now on."""
+        import keras  # heavy: must stay out of the parent
+
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        return contextlib.nullcontext()
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
         """See `Backend.problems`."""
@@ -120,17 +135,17 @@ class Jax:
         jax = _jax()
         jax.block_until_ready(jax.jit(lambda x: x @ x)(jax.numpy.ones((64, 64))))
 
-    def peak_bytes(self, device: Device | None) -> int | None:
+    def peak_bytes(self, placement: Placement) -> int | None:
         """Return the allocator's own peak since the start; None on a CPU, where JAX keeps no count."""
-        if device is None:
+        if not placement.gpus:
             return None
-        memory = _jax().local_devices()[0].memory_stats()
-        return None if memory is None else int(memory["peak_bytes_in_use"])
+        counts = [device.memory_stats() for device in _jax().local_devices()[: placement.count]]
+        return None if None in counts else max(int(memory["peak_bytes_in_use"]) for memory in counts)
 
-    def reset_peak(self, device: Device | None) -> None:
+    def reset_peak(self, placement: Placement) -> None:
         """Leave the peak as it is: JAX cannot reset it."""
 
-    def retries(self, device: Device | None) -> int:
+    def retries(self, placement: Placement) -> int:
         """See `Backend.retries`: JAX reports none but in its log."""
         return 0
 

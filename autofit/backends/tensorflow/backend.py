@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from autofit.backends.tensorflow.exhaustion import exhausted
 from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
-from autofit.records.machine import Device
+from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
 _MIB = 2**20
@@ -60,15 +61,17 @@ class TensorFlow:
     steps_are_async = False
     steps_ahead = 0
     uses_tfdata = True
+    distribution = "MirroredStrategy"
+    needs_even_batches = False
 
-    def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
-        """Select the device by UUID, which does not depend on CUDA's order, and turn on all logging, which reports OOMs."""
+    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
+        """Select GPUs by UUID, which does not depend on CUDA's order, and turn on all logging, which reports OOMs."""
         variables = {
             "KERAS_BACKEND": self.name,
-            "CUDA_VISIBLE_DEVICES": device.uuid if device else "-1",
+            "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus) or "-1",
             "TF_CPP_MIN_LOG_LEVEL": "0",
         }
-        if device is None:
+        if not placement.gpus:
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # of a build for AMD's GPUs
         return {**variables, **compile_cache.environment(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
@@ -82,30 +85,42 @@ class TensorFlow:
 
         keras_config.import_keras(self.name)
 
-    def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
-        """Configure a logical device of that size on a GPU, a capped allocator on a CPU.
+    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
+        """Configure a logical device of that size on each GPU, on a CPU a capped allocator, which its devices share.
 
         On a CPU a limit selects the BFC allocator, which counts and can be capped with and without oneDNN (measured: see
         tests/trial/test_keras_facts.py). Without a limit the allocator stays the default one, whose speed differs a little.
         Builds for other GPUs than NVIDIA's, which no variable hides, are kept from using them.
         """
-        if device is None and not _tensorflow().sysconfig.get_build_info().get("is_cuda_build"):
-            _tensorflow().config.set_visible_devices([], "GPU")
+        tf = _tensorflow()
+        if not placement.gpus:
+            if not tf.sysconfig.get_build_info().get("is_cuda_build"):
+                tf.config.set_visible_devices([], "GPU")
+            if placement.count > 1:
+                logical = [tf.config.LogicalDeviceConfiguration()] * placement.count
+                tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical)
+            if limit_bytes is not None:
+                os.environ[_BFC_SWITCH] = "1"
+                os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // _MIB))
+                os.environ["TF_MKL_ALLOC_MAX_BYTES"] = str(limit_bytes)
+            return
         if limit_bytes is None:
             return
-        if device is None:
-            os.environ[_BFC_SWITCH] = "1"
-            os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // _MIB))
-            os.environ["TF_MKL_ALLOC_MAX_BYTES"] = str(limit_bytes)
-            return
-        tf = _tensorflow()
-        gpus = tf.config.list_physical_devices("GPU")
-        if not gpus:
+        seen = tf.config.list_physical_devices("GPU")
+        if len(seen) < placement.count:
+            which = "the GPU" if placement.count == 1 else f"all {placement.count} GPUs"
             raise UsageError(
-                f"TensorFlow does not see the GPU that the driver reports ({device.name}): "
+                f"TensorFlow does not see {which} that the driver reports ({placement.name}): "
                 f"install it with its CUDA libraries ({install_command('gpu')}), or set device: cpu"
             )
-        gpu_limit.hold(_context().context(), gpus[0], limit_bytes)
+        for gpu in seen[: placement.count]:
+            gpu_limit.hold(_context().context(), gpu, limit_bytes)
+
+    def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
+        """See `Backend.distributing`: the strategy takes all GPUs that are visible, or else all parts of the CPU."""
+        strategy = _tensorflow().distribute.MirroredStrategy()
+        scope: AbstractContextManager[Any] = strategy.scope()
+        return scope
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
         """See `Backend.problems`."""
@@ -125,19 +140,20 @@ class TensorFlow:
     def start(self) -> None:
         """See `Backend.start`: none, since forks are tried before the first operation."""
 
-    def peak_bytes(self, device: Device | None) -> int | None:
+    def peak_bytes(self, placement: Placement) -> int | None:
         """Return the allocator's own peak; None for the CPU's default allocator, which keeps no count."""
+        read = _tensorflow().config.experimental.get_memory_info
         try:
-            memory = _tensorflow().config.experimental.get_memory_info(_device_name(device))
+            return max(int(read(name)["peak"]) for name in _with_allocators(placement))
         except ValueError:
             return None
-        return int(memory["peak"])
 
-    def reset_peak(self, device: Device | None) -> None:
-        """Reset the allocator's peak to what is in use."""
-        _tensorflow().config.experimental.reset_memory_stats(_device_name(device))
+    def reset_peak(self, placement: Placement) -> None:
+        """Reset the allocators' peaks to what is in use."""
+        for name in _with_allocators(placement):
+            _tensorflow().config.experimental.reset_memory_stats(name)
 
-    def retries(self, device: Device | None) -> int:
+    def retries(self, placement: Placement) -> int:
         """See `Backend.retries`: TensorFlow reports none but in its log."""
         return 0
 
@@ -229,8 +245,9 @@ def _legacy() -> bool:
     return os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
 
 
-def _device_name(device: Device | None) -> str:
-    return "GPU:0" if device else "CPU:0"
+def _with_allocators(placement: Placement) -> list[str]:
+    """TensorFlow's names of the devices with an allocator of their own: the logical ones of a CPU share one."""
+    return [f"GPU:{index}" for index in range(len(placement.gpus))] or ["CPU:0"]
 
 
 def _context() -> Any:

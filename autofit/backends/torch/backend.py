@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from autofit.backends import exhaustion, keras_config
 from autofit.backends.protocol import StepEstimator
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
-from autofit.records.machine import Device
+from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
 _SWITCHES = (
@@ -47,15 +48,17 @@ class Torch:
     steps_are_async = True
     steps_ahead = 0
     uses_tfdata = False
+    distribution = ""  # Keras 3.15 has none on torch; one process for each GPU, as torchrun starts them, is no `fit` call
+    needs_even_batches = False
 
-    def environment(self, device: Device | None, cache: Path) -> dict[str, str]:
+    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         """Select the device by UUID, and let the processes share what they compile."""
         variables = {
             "KERAS_BACKEND": self.name,
-            "CUDA_VISIBLE_DEVICES": device.uuid if device else "-1",
+            "CUDA_VISIBLE_DEVICES": placement.device.uuid if placement.device else "-1",
             "TF_CPP_MIN_LOG_LEVEL": "0",
         }
-        if device is None:
+        if placement.device is None:
             variables["KERAS_TORCH_DEVICE"] = "cpu"
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
 
@@ -67,22 +70,26 @@ class Torch:
         """
         keras_config.import_keras(self.name)
 
-    def set_limit(self, device: Device | None, limit_bytes: int | None) -> None:
+    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         """Set the share of a GPU that torch's caching allocator may take.
 
         Raises:
             UsageError: torch does not see the GPU.
         """
-        if device is None:
+        if placement.device is None:
             return
         torch = _torch()
         if not torch.cuda.is_available():
             raise UsageError(
-                f"torch does not see the GPU that the driver reports ({device.name}): install it with its CUDA libraries "
-                f"({install_command('torch-gpu')}), or set device: cpu"
+                f"torch does not see the GPU that the driver reports ({placement.name}): install it with its CUDA "
+                f"libraries ({install_command('torch-gpu')}), or set device: cpu"
             )
         if limit_bytes is not None:
-            torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / device.total_bytes))
+            torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / placement.device.total_bytes))
+
+    def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
+        """See `Backend.distributing`: there is no way that autofit supports, which the request says."""
+        raise NotImplementedError
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
         """See `Backend.problems`."""
@@ -104,17 +111,17 @@ class Torch:
         torch = _torch()
         torch.ones((512, 512)) @ torch.ones((512, 512))
 
-    def peak_bytes(self, device: Device | None) -> int | None:
+    def peak_bytes(self, placement: Placement) -> int | None:
         """Return the peak of what tensors took, without what the allocator keeps for later; None on a CPU."""
-        return None if device is None else int(_torch().cuda.max_memory_allocated())
+        return None if placement.device is None else int(_torch().cuda.max_memory_allocated())
 
-    def reset_peak(self, device: Device | None) -> None:
+    def reset_peak(self, placement: Placement) -> None:
         """Reset the peak to what is in use."""
         _torch().cuda.reset_peak_memory_stats()
 
-    def retries(self, device: Device | None) -> int:
+    def retries(self, placement: Placement) -> int:
         """See `Backend.retries`."""
-        return 0 if device is None else int(_torch().cuda.memory_stats().get("num_alloc_retries", 0))
+        return 0 if placement.device is None else int(_torch().cuda.memory_stats().get("num_alloc_retries", 0))
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
         """See `Backend.end_of`: a step on a CPU is over when it returns."""

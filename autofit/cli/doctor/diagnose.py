@@ -29,7 +29,7 @@ from autofit.errors import AutofitError
 from autofit.machine import host
 from autofit.machine.gpus import survey
 from autofit.records.events import Activity
-from autofit.records.machine import Device, Machine
+from autofit.records.machine import Device, Machine, Placement
 from autofit.storage import urls
 from autofit.trial.launcher import ProcessLauncher
 
@@ -95,7 +95,7 @@ def _trials(machine: Machine, device: Device | None) -> Iterator[Finding]:
     """Run a real trial, on a GPU another one with XLA, which compiles the step itself."""
     forks = sys.platform == "linux"
     try:
-        with ProcessLauncher(smoke_trial.workload(), device) as launcher:
+        with ProcessLauncher(smoke_trial.workload(), Placement.on(*([device] if device else []))) as launcher:
             finding = smoke_trial.attempt(launcher, machine, device, forks=forks)
             yield finding
             if device is not None and finding.status is Status.OK:

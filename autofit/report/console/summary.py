@@ -10,6 +10,7 @@ from rich.text import Text
 
 from autofit.records.result import TuneRecord
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
+from autofit.report import devices
 from autofit.report.advice import advice, updates_sentence
 from autofit.report.choice import gain_sentence, why_not_highest
 from autofit.report.console.trial_table import trial_table
@@ -30,6 +31,7 @@ def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
     searched = f"{record.stop_reason}; {counted(len(record.searched), 'trial')}, {format_seconds(record.seconds)} in all"
     figures = [
         ("chosen", str(record.config)),
+        *([("devices", shares)] if (shares := devices.shares(record)) else []),
         ("rate", f"{format_rate(record.samples_per_second)} samples/s{spread}, {source}"),
         ("gain", gain_sentence(record)),
         *([("why", why)] if why else []),

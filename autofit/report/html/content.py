@@ -11,6 +11,7 @@ from autofit.records.machine import Machine
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.sweep import SweepRecord
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
+from autofit.report import devices
 from autofit.report.advice import advice, bottleneck_sentence, rate_beside_ceilings
 from autofit.report.choice import gain_evidence, gain_figure, gain_sentence, why_not_highest
 from autofit.report.html import style, tradeoff_plots
@@ -49,7 +50,8 @@ def sentences(record: TuneRecord) -> dict[str, str]:
     """The result in sentences, by subject."""
     why = why_not_highest(record)
     explained = {"gain": gain_sentence(record), **({"why": why} if why else {}), **advice(record)}
-    return {**explained, "search": record.stop_reason}
+    shares = devices.shares(record)
+    return {**({"devices": shares} if shares else {}), **explained, "search": record.stop_reason}
 
 
 def origin(record: TuneLog | SweepRecord) -> str:

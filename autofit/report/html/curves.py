@@ -49,7 +49,7 @@ class MemoryCurve:
 
 def is_on_cpu(log: TuneLog) -> bool:
     """Whether the train step uses host memory and cores."""
-    return log.device == "CPU"
+    return log.device.startswith("CPU")
 
 
 def best_known(log: TuneLog) -> FitConfig | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from autofit import backends
 from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.records.trial import FitConfig
@@ -21,7 +23,7 @@ from autofit.workload.workload import Workload
 
 
 def build_model(context: TrialContext, loaded: Workload) -> Any:
-    """Build the compiled model, with the requested dtype policy and gradient accumulation.
+    """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation.
 
     Raises:
         UsageError: it is not a compiled model, it cannot accumulate, or the policy does not exist.
@@ -33,7 +35,9 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
         kwargs[accumulation.NAME] = steps
     if loaded.dtype_policy is not None:
         set_dtype_policy(loaded.dtype_policy)
-    model = build(**kwargs)
+    spreads = loaded.distribution is not None and context.placement.count > 1
+    with backends.current().distributing(context.placement) if spreads else contextlib.nullcontext():
+        model = build(**kwargs)
     if keras_of(model) is None:
         raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
     if not is_compiled(model):

@@ -21,14 +21,15 @@ import numpy as np
 from autofit import backends
 from autofit.backends import variables
 from autofit.records.description import Description
+from autofit.records.machine import ON_CPU
 from autofit.records.states import Phase
 from autofit.records.units import format_bytes
 from autofit.trial.wire import Estimated
-from autofit.trial.worker import batch_shapes, fork_safety
+from autofit.trial.worker import batch_shapes, fork_safety, replicas
 from autofit.trial.worker.build import build_model, open_training, open_validation, resolved
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import distribution_of, keras_of
+from autofit.trial.worker.keras_versions import keras_of
 from autofit.trial.worker.one_size import of_data, of_model
 from autofit.trial.worker.traced_workload import TracedWorkload, first_line
 from autofit.workload import fit_options
@@ -49,26 +50,33 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     bind_all(loaded, resolve_reference)
     factory = resolved(loaded.data)
     names = knobs_of(factory, loaded.data_kwargs)
-    context = replace(context, spec=replace(context.spec, config=as_written(context.config, factory, names)))
+    written = as_written(context.config, factory, names)
+    if written.batch_size is not None:
+        written = replace(written, batch_size=context.placement.shared(written.batch_size))
+    context = replace(context, spec=replace(context.spec, config=written))
     data, data_tensors = _open_training(context, loaded)
     knobs = data.knobs(names)
     forks = "use_multiprocessing" in knobs or (data.has_processes and "workers" in knobs)
     fork_problem = _fork_problem(context, data) if forks else None
     one_size = of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
+    replicas.require_all_devices(model, context.placement)
     held_out, tensors_held_out = _open_validation(context, loaded)
     call = FitCall(loaded, keras_of(model))
     if one_size is None and "batch_size" in knobs:
         one_size = of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
             data = open_training(context.sized(one_size.samples), loaded)
+    replicas.require_even_batches(data, context.placement)
     shapes = _scan_shapes(context, data) if _takes_any_shape(model) else None
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
     traced = TracedWorkload(context, loaded, call, model, data, batch, data_tensors + tensors_held_out)
     if one_size is None and "batch_size" in knobs:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
-    notices = [*_problems(context), *_notices(data, shapes), *_notices_of_model(model)]
+    notices = [*_problems(context), *_notices(data, shapes)]
+    notices += replicas.notices_of_model(model, context.placement)
+    notices += replicas.notices_of_data(data, held_out, context.placement)
     notices += call.notices()
     notices += _notices_of_copies(context, data_tensors + tensors_held_out)
     validation = resolved(loaded.validation)
@@ -127,7 +135,7 @@ def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, l
         return data, list(data.array_bytes().tensors)
     if context.device is not None:  # its tensors and buffers are in host memory
         return data, []
-    peak = backends.current().peak_bytes(None) or 0
+    peak = backends.current().peak_bytes(ON_CPU) or 0
     return data, _pieces(peak - _BATCHES_IN_STEP * bytes_of(data.batch()))
 
 
@@ -154,10 +162,10 @@ def _pieces(size: int) -> list[int]:
 def _begin_peak() -> int:
     """Let the peak of the CPU's allocator begin anew; returns the bytes in use, 0 where it keeps no count."""
     backend = backends.current()
-    if not backend.has_started() or backend.peak_bytes(None) is None:
+    if not backend.has_started() or backend.peak_bytes(ON_CPU) is None:
         return 0
-    backend.reset_peak(None)
-    return backend.peak_bytes(None) or 0
+    backend.reset_peak(ON_CPU)
+    return backend.peak_bytes(ON_CPU) or 0
 
 
 def _problems(context: TrialContext) -> tuple[str, ...]:
@@ -173,17 +181,6 @@ def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterato
         yield (
             f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}: it counts something "
             "else than samples; rates count the samples of batch_size"
-        )
-
-
-def _notices_of_model(model: Any) -> Iterator[str]:
-    """What the user should know of the model."""
-    distribution = distribution_of(model)
-    if distribution is not None:
-        yield (
-            f"the model is distributed by {distribution}, but trials train on one device: what is found is for one "
-            "replica; with N replicas multiply batch_size, which is of all together, by N, and expect less than N times "
-            "the rate"
         )
 
 

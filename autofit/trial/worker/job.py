@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autofit.backends.protocol import Backend
 from autofit.records.description import Description, Footprint
-from autofit.records.machine import Device
+from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import FitConfig, TrialSpec
 from autofit.trial.wire import Estimated, Failure, Message, Readings, encode
@@ -28,14 +28,14 @@ _PACKAGE = str(Path(__file__).parents[2])
 
 
 class DevicePeaks:
-    """The device's peak in each phase of a trial, bytes.
+    """The device's peak in each phase of a trial, bytes; of several devices the highest.
 
     Reading the peak starts the backend, which the user's code may still configure: it is not read before the model is
     built.
     """
 
-    def __init__(self, backend: Backend, device: Device | None) -> None:
-        self._backend, self._device = backend, device
+    def __init__(self, backend: Backend, placement: Placement) -> None:
+        self._backend, self._placement = backend, placement
         self._phase: Phase | None = None
         self.by_phase: dict[Phase, int] = {}
 
@@ -55,19 +55,19 @@ class DevicePeaks:
         if self._phase is not None:
             self._record()
         counted = {phase: size for phase, size in self.by_phase.items() if phase.counts}
-        if self._device is not None and any(phase.trains for phase in counted):
+        if self._placement.gpus and any(phase.trains for phase in counted):
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
         return max(counted.values(), default=None)
 
     def retries(self) -> int:
         """How often the allocator gave back what it kept to find room."""
-        return self._backend.retries(self._device)
+        return self._backend.retries(self._placement)
 
     def _record(self) -> None:
-        peak = self._backend.peak_bytes(self._device)
+        peak = self._backend.peak_bytes(self._placement)
         if peak is not None and self._phase is not None:
             self.by_phase[self._phase] = max(peak, self.by_phase.get(self._phase, 0))
-            self._backend.reset_peak(self._device)
+            self._backend.reset_peak(self._placement)
 
 
 class Channel:
@@ -104,13 +104,18 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class TrialContext:
-    """The folder with the workload, the spec and the device of a trial, and the pipe to the driver."""
+    """The folder with the workload, the spec and the devices of a trial, and the pipe to the driver."""
 
     folder: Path
     spec: TrialSpec
-    device: Device | None
+    placement: Placement
     channel: Channel
     peaks: DevicePeaks
+
+    @property
+    def device(self) -> Device | None:
+        """The accelerator, the first of several; None for the CPU."""
+        return self.placement.device
 
     @property
     def config(self) -> FitConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from autofit.errors import UsageError
@@ -72,15 +73,23 @@ def steps_per_execution(model: Any) -> int:
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
-def distribution_of(model: Any) -> str | None:
-    """The name of what distributes the model over several devices; None for a model of one device."""
+@dataclass(frozen=True)
+class Distribution:
+    """What distributes a model over devices: the name of its class, and the number of the devices."""
+
+    name: str
+    count: int
+
+
+def distribution_of(model: Any) -> Distribution | None:
+    """What distributes the model over devices; None for a model of one device."""
     import keras  # heavy: must stay out of the parent
 
     strategy = getattr(model, "distribute_strategy", None)  # of TensorFlow
     if strategy is not None and strategy is not sys.modules["tensorflow"].distribute.get_strategy():
-        return type(strategy).__name__
+        return Distribution(type(strategy).__name__, int(strategy.num_replicas_in_sync))
     layout = keras.distribution.distribution()
-    return None if layout is None else type(layout).__name__
+    return None if layout is None else Distribution(type(layout).__name__, int(layout.device_mesh.devices.size))
 
 
 def idle_model(flavour: Any) -> Any:

@@ -38,10 +38,10 @@ def preload() -> None:
 def play(folder: Path, task_name: str, channel: int) -> int:
     """Do a task; returns the exit status."""
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
-    context = TrialContext(folder, task.spec, task.device, Channel(channel), DevicePeaks(backend, task.device))
+    context = TrialContext(folder, task.spec, task.placement, Channel(channel), DevicePeaks(backend, task.placement))
     context.forget_user_error()
     try:
-        backend.set_limit(task.device, task.spec.limits.device_bytes)
+        backend.set_limit(task.placement, task.spec.limits.device_bytes)
         context.enter(Phase.LOADING)
         pool_deaths.end_with_worker(context)
         loaded = workload.load(folder)

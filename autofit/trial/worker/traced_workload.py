@@ -51,7 +51,7 @@ class TracedWorkload:
         lengths = {length_of(leaf) for leaf in arrays} - {0}
         attempts: list[tuple[int, bool]] = []
         if (distribution := distribution_of(model)) is not None:
-            self.problem = f"its step is distributed by {distribution}"
+            self.problem = f"its step is distributed by {distribution.name}"
         elif len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
             self.problem = "the sizes of its tensors are known only when it runs"
             attempts = [(data.batch_samples, False)]

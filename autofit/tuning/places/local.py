@@ -1,7 +1,7 @@
 """Tune cells on this machine: one after the other, or in parallel if each has its own device and cores.
 
 cells ─┬─> lane (gpu:0, half of the cores) ─> tune, tune, …  ─┐
-       └─> lane (gpu:1, the other half)    ─> tune, tune, …  ─┴─> then those for the CPU or a GPU of their own choice
+       └─> lane (gpu:1, the other half)    ─> tune, tune, …  ─┴─> then those for the CPU, or for GPUs of their own choice
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def lanes_of(
     return tuple(lanes)
 
 
-def in_lane(settings: TuneSettings, lane: Lane, count: int) -> TuneSettings:
+def in_lane(settings: TuneSettings, lane: Lane, count: float) -> TuneSettings:
     """The settings of a cell that shares the host: the device of its lane, and its share of the host's memory."""
     limit = str(settings.host_memory).strip()
     share = {"host_memory": f"{float(limit[:-1]) / count:g}%"} if limit.endswith("%") else {}
@@ -80,7 +80,7 @@ class LocalPlace:
 
     Args:
         tune: tunes one cell.
-        lanes: devices for cells at the same time; cells that name the CPU or one GPU follow one by one.
+        lanes: devices for cells at the same time; cells that name the CPU or GPUs follow one by one.
     """
 
     def __init__(self, tune: Tune, lanes: Sequence[Lane] = ()) -> None:
@@ -96,7 +96,7 @@ class LocalPlace:
             raise UsageError("choose among the hosts of a cluster, and the place is this machine", key="host_labels")
         futures: dict[int, Future[CellResult]] = {}
         for index, cell in enumerate(cells):
-            if self._lanes and cell.settings.device in _ANY_GPU:
+            if self._lanes and cell.settings.device in _ANY_GPU and cell.settings.device_count == 1:
                 futures[index] = self._parallel.submit(self._in_lane, index, cell, report)
         before = tuple(futures.values())
         for index, cell in enumerate(cells):

@@ -138,6 +138,8 @@ class RayPlace:
         """A cell as it crosses; data that several cells have in common crosses once."""
         if cell.settings.device.startswith("gpu:"):
             raise UsageError("on a cluster Ray chooses the GPU: write gpu", key="device")
+        if isinstance(cell.settings.devices, list):
+            raise UsageError("on a cluster Ray chooses the GPUs: write how many", key="devices")
         workload = cell.workload
         data, validation = (self._handle(part) for part in (workload.data, workload.validation))
         bare = replace(cell, workload=replace(workload, data=None, validation=None))
@@ -162,7 +164,7 @@ class RayPlace:
             labels[_NODE_LABEL] = f"!in({','.join(self._at_fault)})"
         options = {
             "num_cpus": 0,  # the tune uses all cores of its share, whatever Ray counts
-            "num_gpus": 1 if on_gpu else 0,
+            "num_gpus": job.cell.settings.device_count if on_gpu else 0,
             "resources": {MEASURING: _GPU_SHARE if on_gpu else 1},
             "max_retries": 0,  # a loss is counted here
             "name": f"cell {job.index + 1}",

@@ -23,7 +23,7 @@ from autofit.machine import gpus
 from autofit.machine.host import usable_core_numbers
 from autofit.records.units import counted
 from autofit.storage import urls
-from autofit.tuning.places.local import in_lane, lanes_of
+from autofit.tuning.places.local import Lane, in_lane, lanes_of
 from autofit.tuning.places.place import HOST_ERRORS, CellRequest, CellResult, Tell, Tune, tuned
 from autofit.workload.reference import Reference
 
@@ -218,17 +218,20 @@ def _restored_priority(niceness: int) -> bool:
 
 
 def _shared_out(cell: CellRequest) -> CellRequest:
-    """A cell on this host: on the GPU that Ray has given it, with a share of cores and memory where there are several."""
+    """A cell on this host: on the GPUs that Ray has given it, with their share of cores and memory where there are more."""
     if cell.settings.device == "cpu":
         return cell
     seen = gpus.nvidia_devices()
     everything = [device for device in gpus.survey(hidden=True) if not isinstance(device, gpus.UnreadDevice)]
     lanes = lanes_of(None, everything, usable_core_numbers(), gpus.nearby_cores)
-    for lane in lanes:
-        if seen and lane.device == f"gpu:{seen[0].index}":
-            os.sched_setaffinity(0, lane.cores)
-            return replace(cell, settings=in_lane(cell.settings, lane, len(lanes)))
-    return cell
+    given = {f"gpu:{gpu.index}" for gpu in seen[: cell.settings.device_count]}
+    own = [lane for lane in lanes if lane.device in given]
+    if not own:
+        return cell
+    cores = tuple(sorted(core for lane in own for core in lane.cores))
+    os.sched_setaffinity(0, cores)
+    device = own[0].device if cell.settings.device_count == 1 else cell.settings.device
+    return replace(cell, settings=in_lane(cell.settings, Lane(device, cores), len(lanes) / len(own)))
 
 
 def _host_name(nodes: list[dict[str, Any]], node: str) -> str:

@@ -56,6 +56,8 @@ def identify(workload: Workload) -> Identity:
     finally:
         sys.setrecursionlimit(limit)
     texts += [repr((workload.dtype_policy, workload.jit_compile)), modules.text()]
+    if workload.distribution is not None:  # as with `fit_kwargs`
+        texts.append(workload.distribution)
     packages = sorted(modules.packages - {"", "cloudpickle", *sys.stdlib_module_names})  # cloudpickle: of closures' cells
     versions = {name: version for name in packages if (version := version_of(name))}
     return Identity(hashlib.sha256("\0".join(texts).encode(errors="surrogatepass")).hexdigest()[:16], versions)

@@ -85,6 +85,10 @@ class Arrays(FitInput):
         """The length of the first axis."""
         return self._count
 
+    def last_batch_samples(self) -> int | None:
+        """What is left of the first axis."""
+        return self._count % self.batch_samples or self.batch_samples
+
     def split(self, share: float) -> tuple[Arrays, Arrays]:
         """The arrays to train on, and the last `share` of them to validate on, as `validation_split` of `fit` divides them.
 

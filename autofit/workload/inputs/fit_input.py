@@ -94,6 +94,10 @@ class FitInput(ABC):
     def sample_count(self) -> int | None:
         """Samples in one epoch, the last batch counted as full; None if unknown."""
 
+    def last_batch_samples(self) -> int | None:
+        """Samples in the last batch of an epoch; None if unknown, and for data without end."""
+        return None
+
     @abstractmethod
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         """Arguments that make `fit` train on full batches for about so many steps (an input may have more)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
+from autofit.workload.inputs.batch import samples_of
 from autofit.workload.inputs.fit_input import FitInput
 
 
@@ -36,6 +37,13 @@ class IndexedInput(FitInput):
     def sample_count(self) -> int | None:
         """Batches times samples a batch; None for an endless dataset."""
         return None if self._length is None else self._length * self.batch_samples
+
+    def last_batch_samples(self) -> int | None:
+        """The length of the last batch, which is made for it."""
+        if self._length is None:
+            return None
+        last = self._as_batch(self._data[self._length - 1], f"the {self.kind}")
+        return samples_of(last, None)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         """One epoch of so many steps."""

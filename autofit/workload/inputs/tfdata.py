@@ -14,6 +14,8 @@ from autofit.workload.inputs.batch import first_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.prebuilt import is_tfdata
 
+_INFINITE = -1  # tf.data.INFINITE_CARDINALITY
+
 
 class TfData(FitInput):
     """The user's `tf.data.Dataset` under one config, its full batches only, as many as are wanted."""
@@ -39,6 +41,10 @@ class TfData(FitInput):
     def sample_count(self) -> int | None:
         """Batches times samples a batch; None if the dataset does not know its length."""
         return None if self._length is None else self._length * self.batch_samples
+
+    def last_batch_samples(self) -> int | None:
+        """The size of every batch where that is fixed, or where none is the last."""
+        return self.batch_samples if self.of_fixed_size or int(self._data.cardinality()) == _INFINITE else None
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         """One epoch of so many steps, every batch a full one."""

@@ -1,6 +1,7 @@
 """What the backends for JAX and torch decide without loading either."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.torch import backend as torch_backend
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
-from autofit.records.machine import Device
+from autofit.records.machine import ON_CPU, Device, Placement
 
 GIB = 2**30
 GPU = Device(0, "some GPU", "GPU-1", 80 * GIB, 78 * GIB)
@@ -28,21 +29,21 @@ def none_set(monkeypatch):
 
 @pytest.mark.parametrize("backend", [TensorFlow(), Jax(), Torch()])
 def test_a_trial_gets_its_backend_and_sees_one_gpu_or_none(backend):
-    assert backend.environment(None, CACHE)["KERAS_BACKEND"] == backend.name
-    assert backend.environment(None, CACHE)["CUDA_VISIBLE_DEVICES"] == "-1"
-    assert backend.environment(GPU, CACHE)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+    assert backend.environment(ON_CPU, CACHE)["KERAS_BACKEND"] == backend.name
+    assert backend.environment(ON_CPU, CACHE)["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert backend.environment(Placement.on(GPU), CACHE)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
 
 
 def test_on_a_cpu_no_plugin_of_a_gpu_is_asked():
-    assert Jax().environment(None, CACHE)["JAX_PLATFORMS"] == "cpu"
-    assert "JAX_PLATFORMS" not in Jax().environment(GPU, CACHE)
-    assert Torch().environment(None, CACHE)["KERAS_TORCH_DEVICE"] == "cpu"
+    assert Jax().environment(ON_CPU, CACHE)["JAX_PLATFORMS"] == "cpu"
+    assert "JAX_PLATFORMS" not in Jax().environment(Placement.on(GPU), CACHE)
+    assert Torch().environment(ON_CPU, CACHE)["KERAS_TORCH_DEVICE"] == "cpu"
 
 
 def test_what_is_compiled_is_shared_unless_the_user_has_a_cache(monkeypatch):
-    assert Jax().environment(None, CACHE)["JAX_COMPILATION_CACHE_DIR"] == str(CACHE)
+    assert Jax().environment(ON_CPU, CACHE)["JAX_COMPILATION_CACHE_DIR"] == str(CACHE)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/mine")
-    assert "JAX_COMPILATION_CACHE_DIR" not in Jax().environment(None, CACHE)
+    assert "JAX_COMPILATION_CACHE_DIR" not in Jax().environment(ON_CPU, CACHE)
 
 
 @pytest.mark.parametrize(("fraction", "expected"), [(None, 60), ("0.5", 40), ("0.99", 78), ("a half", None)])
@@ -105,3 +106,14 @@ def test_a_backend_that_is_not_there_is_said_with_what_to_do(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"torch is not installed here: pip install 'keras-autofit\[torch\]'"):
         backends.named("torch")
+
+
+def test_several_gpus_are_given_together_and_a_cpu_is_made_several_devices():
+    both = Placement.on(GPU, replace(GPU, uuid="GPU-2"))
+    for backend in (Jax(), TensorFlow()):
+        assert backend.environment(both, CACHE)["CUDA_VISIBLE_DEVICES"] == "GPU-1,GPU-2"
+        assert backend.environment(Placement(count=2), CACHE)["CUDA_VISIBLE_DEVICES"] == "-1"
+    variables = Jax().environment(Placement(count=2), CACHE)
+    assert variables["JAX_NUM_CPU_DEVICES"] == "2"
+    assert int(variables["PJRT_NPROC"]) > 2 * Jax.steps_ahead
+    assert "JAX_NUM_CPU_DEVICES" not in Jax().environment(ON_CPU, CACHE)

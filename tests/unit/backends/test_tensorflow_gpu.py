@@ -3,7 +3,7 @@
 import pytest
 
 from autofit.backends.tensorflow import backend, compile_cache, gpu_limit
-from autofit.records.machine import Device
+from autofit.records.machine import ON_CPU, Device, Placement
 
 GIB = 2**30
 SMALL = Device(0, "RTX 4060", "GPU-1", 8 * GIB, round(7.6 * GIB), compute_capability=(8, 9))
@@ -33,10 +33,10 @@ def test_the_users_own_caches_stay(tmp_path):
 
 
 def test_a_trial_on_the_cpu_sees_no_gpu_of_any_make(tmp_path):
-    variables = backend.TensorFlow().environment(None, tmp_path)
+    variables = backend.TensorFlow().environment(ON_CPU, tmp_path)
     assert (variables["CUDA_VISIBLE_DEVICES"], variables["HIP_VISIBLE_DEVICES"]) == ("-1", "-1")
     assert "XLA_FLAGS" not in variables
-    assert backend.TensorFlow().environment(SMALL, tmp_path)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+    assert backend.TensorFlow().environment(Placement.on(SMALL), tmp_path)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
 
 
 def test_a_limit_above_tensorflows_own_pool_is_said_with_the_lines_that_set_it():

@@ -12,7 +12,7 @@ import pytest
 
 from autofit.errors import CancelledError, DeviceBusyError, TrialProcessError, UsageError
 from autofit.machine import gpus, limits, nvml
-from autofit.records.machine import Device
+from autofit.records.machine import Device, Placement
 from autofit.trial import gpu_room
 from autofit.trial.launcher import ProcessLauncher
 from autofit.trial.watcher import Watcher
@@ -179,7 +179,7 @@ def test_use_that_the_driver_does_not_tell_is_unknown(driver, monkeypatch, code)
     refuse(monkeypatch, code, "nvmlDeviceGetMemoryInfo")
     assert gpus.used_bytes(GPU, {10}) == (None, 2 * GIB)
     assert gpus.used_bytes(GPU, {11}) == (None, None)
-    watcher = Watcher(os.getpid(), 1024 * GIB, 9.0, GPU)
+    watcher = Watcher(os.getpid(), 1024 * GIB, 9.0, (GPU,))
     assert watcher.poll() is None
     assert watcher.driver_peak_bytes is None
     refuse(monkeypatch, code, "nvmlDeviceGetHandleByUUID", handles=("GPU-1",))
@@ -324,7 +324,7 @@ def test_the_driver_stays_open_while_trials_run(driver, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: opened.append(1))
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: opened.append(-1))
     workload = Workload(len, ([1], [1]))
-    with ProcessLauncher(workload, GPU):
+    with ProcessLauncher(workload, Placement.on(GPU)):
         least = sum(opened)
         gpus.used_bytes(GPU, ())
         assert least == sum(opened) == 1
@@ -369,3 +369,12 @@ def test_what_others_held_from_the_start_is_not_waited_for(driver):
     driver[1] = 5 * GIB
     (gpu,) = gpus.nvidia_devices()
     assert waited(10.9 * GIB, gpu) == []
+
+
+def test_of_several_gpus_the_drivers_count_is_that_of_the_fullest(monkeypatch):
+    other = replace(GPU, uuid="GPU-2", index=1)
+    used = {GPU.uuid: (9 * GIB, 2 * GIB), other.uuid: (9 * GIB, 3 * GIB)}
+    monkeypatch.setattr(gpus, "used_bytes", lambda gpu, pids: used[gpu.uuid])
+    watcher = Watcher(os.getpid(), 1024 * GIB, 9.0, (GPU, other))
+    watcher.poll()
+    assert watcher.driver_peak_bytes == 3 * GIB

@@ -171,3 +171,49 @@ def test_a_hang_rules_out_as_many_workers_of_its_kind():
 def test_a_gpu_has_larger_batches_by_default(on_gpu, sample_count, largest):
     space = build_space(None, ["batch_size"], cores=2, sample_count=sample_count, on_gpu=on_gpu)
     assert space.batch_size[-1] == largest
+
+
+@given(st.integers(1, 8), st.integers(1, 3000), st.integers(1, 300), st.one_of(st.none(), st.integers(8, 3000)))
+def test_devices_share_every_batch_evenly(replicas, count, present, most):
+    try:
+        space = build_space(
+            None,
+            KNOBS,
+            cores=4,
+            sample_count=count,
+            baseline={"batch_size": present * replicas},
+            max_batch_size=most,
+            min_updates=10,
+            replicas=replicas,
+        )
+    except UsageError:
+        assert count < replicas or most < min(replicas, present * replicas)
+        return
+    assert all(batch % replicas == 0 for batch in space.batch_size)
+    assert max(space.batch_size) <= (most or 3000)
+
+
+def test_on_several_devices_the_sizes_on_each_are_those_of_one():
+    alone, shared = (build_space(None, KNOBS, cores=4, sample_count=None, replicas=n).batch_size for n in (1, 4))
+    assert shared == tuple(4 * batch for batch in alone)
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "problem"),
+    [
+        ({"batch_size": [8, 9, 15]}, {}, "batches of 9, 15 cannot be shared evenly by 2 devices: batch_size is global"),
+        ({"batch_size": (3, 3)}, {}, r"the range \(3, 3\) has no multiple of 2"),
+        ({}, {"max_batch_size": 1}, "no batch size is left"),
+        ({}, {"effective_batch_size": 15}, "divides the effective batch size 15 and can be shared by 2 devices"),
+        ({}, {"sample_count": 1}, "1 samples are fewer than the 2 devices"),
+    ],
+)
+def test_batches_that_devices_cannot_share_are_refused(asked, more, problem):
+    with pytest.raises(UsageError, match=problem):
+        build_space(asked, KNOBS, cores=4, **{"sample_count": 100, **more}, replicas=2)
+
+
+def test_a_range_and_an_effective_batch_give_multiples_alone():
+    assert build_space({"batch_size": (3, 33)}, KNOBS, cores=4, sample_count=None, replicas=2).batch_size[0] == 4
+    space = build_space({}, KNOBS, cores=4, sample_count=None, effective_batch_size=24, replicas=4)
+    assert space.batch_size == (4, 8, 12, 24)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from autofit.records.machine import Device
+from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import Phase
 from autofit.trial.worker import job
 from autofit.trial.worker.job import DevicePeaks
 
-GPU = Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34)
+GPU = Placement.on(Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34))
 
 
 class Allocator:
@@ -16,26 +16,26 @@ class Allocator:
     def __init__(self):
         self.peak = 0
 
-    def peak_bytes(self, device):
+    def peak_bytes(self, placement):
         return self.peak
 
-    def reset_peak(self, device):
+    def reset_peak(self, placement):
         self.peak = 0
 
 
-def peaks_of(device, phases):
+def peaks_of(placement, phases):
     allocator = Allocator()
-    peaks = DevicePeaks(allocator, device)
+    peaks = DevicePeaks(allocator, placement)
     for phase, peak in phases:
         peaks.enter(phase)
         allocator.peak = peak
     return peaks
 
 
-@pytest.mark.parametrize(("device", "highest"), [(GPU, 30), (None, 500)])
-def test_what_a_gpu_tries_in_its_first_step_does_not_count_for_training(device, highest):
+@pytest.mark.parametrize(("placement", "highest"), [(GPU, 30), (ON_CPU, 500)])
+def test_what_a_gpu_tries_in_its_first_step_does_not_count_for_training(placement, highest):
     phases = [(Phase.BUILDING, 10), (Phase.FIRST_STEP, 500), (Phase.COMPUTE_ALONE, 30), (Phase.TRAINING, 20)]
-    peaks = peaks_of(device, phases)
+    peaks = peaks_of(placement, phases)
     assert peaks.highest() == highest
     assert peaks.by_phase[Phase.FIRST_STEP] == 500
 

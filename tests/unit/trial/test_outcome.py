@@ -6,14 +6,16 @@ from dataclasses import replace
 import pytest
 
 from autofit import backends
+from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Limits
-from autofit.trial import outcome
+from autofit.trial import launcher, outcome
 from autofit.trial.outcome import TrialEnd, classify
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure, Readings
 
 GIB = 2**30
+GPU = Device(0, "a GPU", "GPU-1", 16 * GIB, 16 * GIB)
 LIMITS = Limits(device_bytes=GIB, host_bytes=4 * GIB)
 TF_OOM = "W0000 op_kernel.cc:1858] RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[96,31,31,8]\n"
 SLOW_ZONE = "W tensorflow] ran out of memory trying to allocate 2GiB. The caller indicates that this is not a failure\n"
@@ -43,6 +45,8 @@ def ending(**evidence):
         ({"readings": RAN}, Outcome.OK, "finished"),
         ({"readings": RAN, "exit_code": -11}, Outcome.OK, "finished"),
         ({"readings": replace(RAN, device_peak_bytes=2 * GIB)}, Outcome.DEVICE_OOM, "over the device limit"),
+        ({"readings": RAN, "beside_pool_bytes": GIB // 2}, Outcome.OK, "finished"),
+        ({"readings": RAN, "beside_pool_bytes": GIB}, Outcome.DEVICE_OOM, "which the GPU's libraries take 1.00 GiB, is"),
         (
             {"exit_code": 1, "failure": Failure(FailureKind.DEVICE_OOM, "ResourceExhaustedError: OOM")},
             Outcome.DEVICE_OOM,
@@ -163,3 +167,12 @@ def test_a_worker_that_met_a_full_shared_memory_is_out_of_memory():
     measurement = classify(ending(exit_code=1, failure=failure), LIMITS, backends.current(), on_cpu=True)
     assert measurement.outcome is Outcome.HOST_OOM
     assert "with /dev/shm full; give the container more" in measurement.evidence.reason
+
+
+def test_on_several_gpus_what_the_driver_counts_beside_the_pool_is_part_of_the_peak():
+    one, two = Placement.on(GPU), Placement.on(GPU, replace(GPU, uuid="GPU-2"))
+    assert launcher._beside_pool(two, LIMITS, 3 * GIB) == 2 * GIB
+    assert launcher._beside_pool(two, LIMITS, GIB // 2) == 0
+    assert launcher._beside_pool(two, LIMITS, None) == launcher._beside_pool(one, LIMITS, 3 * GIB) == 0
+    measured = classify(ending(readings=RAN, beside_pool_bytes=GIB // 4), LIMITS, backends.current(), on_cpu=False)
+    assert measured.device_peak_bytes == GIB // 2 + GIB // 4

@@ -6,6 +6,7 @@ import pytest
 
 from autofit.errors import TrialProcessError
 from autofit.records.description import Footprint
+from autofit.records.machine import ON_CPU
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.server_connection import Received, TrialPipe
@@ -31,7 +32,7 @@ def test_a_message_comes_out_as_it_went_in(message):
 
 
 def test_a_task_comes_out_as_it_went_in():
-    task = Task(TrialSpec(Role.CONFIRM, FitConfig(8, 1), Limits(None, 2**30), 60.0, batch_sizes=(1, 8)), None)
+    task = Task(TrialSpec(Role.CONFIRM, FitConfig(8, 1), Limits(None, 2**30), 60.0, batch_sizes=(1, 8)), ON_CPU)
     assert TASKS.validate_json(TASKS.dump_json(task)) == task
 
 

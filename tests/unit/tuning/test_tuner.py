@@ -13,7 +13,7 @@ from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, U
 from autofit.records.conditions import Conditions
 from autofit.records.description import Description, Footprint
 from autofit.records.events import Activity, Described, Notice, TrialEnded
-from autofit.records.machine import Device
+from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.result import DataForm, Usage
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
@@ -389,14 +389,18 @@ GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
         {"environment": {"tensorflow": "2.21", "keras": "3.15", "XLA_FLAGS": "--xla_cpu"}},
         {"machine": replace(MACHINE, cores=8)},
         {"machine": replace(MACHINE, memory_bytes=2**40)},
-        {"device": None},
-        {"device": replace(GPU, name="another GPU")},
-        {"device": replace(GPU, total_bytes=2**40)},
-        {"device": replace(GPU, driver="560.1")},
+        {"placement": ON_CPU},
+        {"placement": Placement.on(replace(GPU, name="another GPU"))},
+        {"placement": Placement.on(replace(GPU, total_bytes=2**40))},
+        {"placement": Placement.on(replace(GPU, driver="560.1"))},
     ],
 )
 def test_what_changes_the_answer_changes_the_fingerprint(tmp_path, changes):
-    asked = {"device": GPU, "limits_asked": ("90%", "80%"), "environment": {"tensorflow": "2.21", "keras": "3.15"}}
+    asked = {
+        "placement": Placement.on(GPU),
+        "limits_asked": ("90%", "80%"),
+        "environment": {"tensorflow": "2.21", "keras": "3.15"},
+    }
     assert make_request(tmp_path, **asked | changes).fingerprint() != make_request(tmp_path, **asked).fingerprint()
 
 
@@ -404,7 +408,7 @@ def test_what_changes_the_answer_changes_the_fingerprint(tmp_path, changes):
     "changes",
     [
         {"machine": replace(MACHINE, available_bytes=2**30, host="another")},
-        {"device": replace(GPU, free_bytes=2**30, index=1, uuid="GPU-1", held_by=("python holds 1 GiB",))},
+        {"placement": Placement.on(replace(GPU, free_bytes=2**30, index=1, uuid="GPU-1", held_by=("python holds 1 GiB",)))},
         {"fresh": True},
         {"storage": "elsewhere.db"},
         {"device_bytes": 100 * MIB},
@@ -412,7 +416,7 @@ def test_what_changes_the_answer_changes_the_fingerprint(tmp_path, changes):
     ],
 )
 def test_nothing_else_changes_the_fingerprint(tmp_path, changes):
-    asked = {"device": GPU, "limits_asked": ("90%", "80%")}
+    asked = {"placement": Placement.on(GPU), "limits_asked": ("90%", "80%")}
     assert make_request(tmp_path, **asked | changes).fingerprint() == make_request(tmp_path, **asked).fingerprint()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.errors import UsageError
-from autofit.records.machine import Device
+from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.workload.fingerprint.fingerprint import identify, version_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -652,9 +652,9 @@ def test_pythons_version_is_among_the_settings(keras_home):
     assert TensorFlow().settings()["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-@pytest.mark.parametrize("device", [None, Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB)])
-def test_the_processor_counts_and_a_few_kib_of_memory_do_not(tmp_path, device):
-    asked = make_request(tmp_path, device=device)
+@pytest.mark.parametrize("placement", [ON_CPU, Placement.on(Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB))])
+def test_the_processor_counts_and_a_few_kib_of_memory_do_not(tmp_path, placement):
+    asked = make_request(tmp_path, placement=placement)
     another = replace(asked, machine=replace(MACHINE, processor="another CPU"))
     assert another.fingerprint() != asked.fingerprint()
     assert another.warm_start_key() != asked.warm_start_key()

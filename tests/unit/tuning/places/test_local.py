@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -89,3 +90,16 @@ def test_an_error_in_a_lane_tells_the_others_to_stop(record):
 def test_labels_of_hosts_have_no_sense_on_one():
     with pytest.raises(UsageError, match=r"^host_labels: .* the place is this machine"):
         list(sweep.sweep("s", [cell({"n": 0}, host_labels={"region": "eu"})], LocalPlace(len)))
+
+
+def test_a_cell_on_several_gpus_has_the_machine_to_itself(record):
+    lanes, seen = (Lane("gpu:0", tuple(os.sched_getaffinity(0))), Lane("gpu:1", tuple(os.sched_getaffinity(0)))), []
+
+    def tune_cell(cell, tell, cancelled):
+        seen.append((cell.settings.device, cell.settings.devices))
+        return record
+
+    cells = [replace(cell({"n": n}), settings=TuneSettings(devices=count)) for n, count in enumerate((2, 1, [0, 1]))]
+    list(sweep.sweep("s", cells, LocalPlace(tune_cell, lanes)))
+    assert seen[0] in (("gpu:0", 1), ("gpu:1", 1))
+    assert seen[1:] == [("auto", 2), ("auto", [0, 1])]

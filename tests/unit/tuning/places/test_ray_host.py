@@ -155,3 +155,16 @@ def test_an_excluded_host_is_refused_and_news_are_read_once():
 )
 def test_a_host_has_the_name_that_ray_was_given_or_else_its_own(nodes, name):
     assert ray_host._host_name(nodes, "a") == name
+
+
+def test_a_cell_on_several_gpus_has_the_cores_and_the_memory_of_all_of_them(monkeypatch):
+    four = [Device(n, f"GPU {n}", f"GPU-{n}", 2**34, 2**34) for n in range(4)]
+    pinned = []
+    monkeypatch.setattr(ray_host.gpus, "nvidia_devices", lambda: tuple(four[1:3]))
+    monkeypatch.setattr(ray_host.gpus, "survey", lambda hidden: tuple(four))
+    monkeypatch.setattr(ray_host.gpus, "nearby_cores", lambda gpu: ())
+    monkeypatch.setattr(ray_host, "usable_core_numbers", lambda: range(8))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
+    shared = ray_host._shared_out(cell(host_memory="80%", devices=2))
+    assert pinned == [(2, 3, 4, 5)]
+    assert (shared.settings.device, shared.settings.devices, shared.settings.host_memory) == ("auto", 2, "40%")

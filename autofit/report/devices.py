@@ -1,0 +1,89 @@
+"""Several devices in words and in code: the share of a batch on each, and the lines that build a model for all of them."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+from autofit.backends.jax import host_devices
+from autofit.records.machine import Placement
+from autofit.records.result import TuneRecord
+from autofit.records.trial import FitConfig
+from autofit.records.units import format_rate
+
+IMPORT_TENSORFLOW = "import tensorflow as tf"
+
+
+def on_each(config: FitConfig, placement: Placement) -> str:
+    """What the batch size of a config means on several devices; empty on one."""
+    if placement.count == 1 or config.batch_size is None:
+        return ""
+    share = config.batch_size // placement.count
+    return f"batch {config.batch_size} is global: {share} on each of {placement.count} devices"
+
+
+def shares(record: TuneRecord) -> str:
+    """What batch size and rate of a result are for each of several devices; empty for one."""
+    if record.placement.count == 1:
+        return ""
+    rate = f"{format_rate(record.rate_on_each)} samples/s of each"
+    return "; ".join(part for part in (on_each(record.config, record.placement), rate) if part)
+
+
+def environment_lines(record: TuneRecord) -> list[str]:
+    """Lines that come before every import: JAX makes devices of a CPU when it is loaded."""
+    placement = record.placement
+    if not _is_jax(record) or placement.gpus or placement.count == 1:
+        return []
+    variables = host_devices.variables(placement.count)
+    return ["import os", *(f'os.environ["{name}"] = "{value}"' for name, value in variables.items())]
+
+
+def imports(record: TuneRecord) -> list[str]:
+    """The imports that `model_lines` need."""
+    if record.placement.count == 1:
+        return []
+    if _is_jax(record):
+        return ["import keras"] if record.usage.distribution else []
+    return [IMPORT_TENSORFLOW] if record.usage.distribution or not record.placement.gpus else []
+
+
+def model_lines(record: TuneRecord, assignment: str) -> list[str]:
+    """Lines that build the model, for all devices where there are several.
+
+    Args:
+        record: the result.
+        assignment: builds the model for one device, or for several where `build_model` sees to that.
+    """
+    placement = record.placement
+    if placement.count == 1:
+        return [assignment]
+    lines = []
+    if not _is_jax(record) and not placement.gpus:
+        lines += [
+            'cpu = tf.config.list_physical_devices("CPU")[0]',
+            f"parts = [tf.config.LogicalDeviceConfiguration()] * {placement.count}",
+            "tf.config.set_logical_device_configuration(cpu, parts)",
+        ]
+    if not record.usage.distribution:
+        return [*lines, assignment]
+    names = _names(record)
+    if _is_jax(record):
+        given = f"devices={names}" if names else ""
+        lines.append(f"distribution = keras.distribution.DataParallel({given})")
+        return [*lines, "keras.distribution.set_distribution(distribution)", assignment]
+    lines.append(f"strategy = tf.distribute.MirroredStrategy({names})")
+    return [*lines, "with strategy.scope():", textwrap.indent(assignment, "    ")]
+
+
+def _is_jax(record: TuneRecord) -> bool:
+    return record.description.versions.get("backend") == "jax"
+
+
+def _names(record: TuneRecord) -> str:
+    """The framework's names of the GPUs, as a list in code; empty where it takes all that there are by itself."""
+    gpus, seen = record.placement.gpus, [device.uuid for device in record.machine.devices]
+    if len(seen) <= len(gpus) or not gpus:
+        return ""
+    kind = "gpu" if _is_jax(record) else "GPU"
+    return json.dumps([f"{kind}:{seen.index(gpu.uuid)}" for gpu in gpus])

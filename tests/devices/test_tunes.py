@@ -1,0 +1,152 @@
+"""Whole tunes of models that several devices train together: logical devices of this CPU, by real strategies of Keras."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import autofit
+from autofit.errors import UsageError
+from autofit.records.machine import Placement
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
+from tests.devices import jobs
+from tests.installed import needs
+
+ROOT = Path(__file__).resolve().parents[2]
+TWO = {"device": "cpu", "devices": 2, "progress": False}
+
+
+@pytest.mark.parametrize(
+    ("backend", "build_model", "distribution"),
+    [("tensorflow", jobs.build_mirrored, None), ("jax", jobs.build, "data_parallel")],
+)
+def test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both(
+    tmp_path, backend, build_model, distribution
+):
+    needs(backend)
+    record = autofit.tune(
+        build_model,
+        jobs.Table,
+        fit_kwargs={"callbacks": jobs.witnesses},
+        backend=backend,
+        distribution=distribution,
+        space={"batch_size": (16, 101), "workers": [1], "use_multiprocessing": [False], "max_queue_size": [4]},
+        max_trials=2,
+        storage=str(tmp_path / "trials.db"),
+        **TWO,
+    )
+    assert record.placement == Placement(count=2)
+    assert record.device == "CPU as 2 devices"
+    ran = {trial.config.batch_size for trial in (*record.trials, *record.runs)}
+    assert len(ran) > 1
+    assert all(batch % 2 == 0 for batch in ran)
+    batch = record.config.batch_size
+    assert f"# batch {batch} is global: {batch // 2} on each of 2 devices" in record.snippet()
+    witness = tmp_path / "witness"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{record.snippet()}"
+    environment = {**os.environ, "WITNESS": str(witness), "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert witness.read_text() == f"2 {math.ceil(jobs.MOST / batch)}"
+
+
+@pytest.mark.parametrize(
+    ("backend", "build_model", "distribution"),
+    [("tensorflow", jobs.build, "data_parallel"), ("jax", jobs.build_parallel, None)],
+)
+def test_batch_sizes_are_said_to_be_global(turn_two, play, backend, build_model, distribution):
+    launcher = turn_two(build_model, backend=backend, distribution=distribution)
+    described = play(launcher, FitConfig(), role="describe")
+    (sizes, parts) = (text for text in described.notices if "2 devices" in text)
+    assert sizes == "each batch is shared by 2 devices: batch sizes are global, of all together, and multiples of 2"
+    assert parts.startswith("the 2 devices are parts of one CPU")
+    measured = play(launcher, FitConfig(64, 1, 10, False))
+    assert measured.samples_per_second * measured.step_seconds == pytest.approx(64)
+
+
+@pytest.mark.parametrize(
+    ("backend", "workload", "error"),
+    [
+        (
+            "tensorflow",
+            {},
+            "devices: 2 devices are given, but the model .* trains on one: build it under a MirroredStrategy",
+        ),
+        ("jax", {}, "devices: 2 devices are given, but the model .* trains on one: build it under a DataParallel"),
+        (
+            "tensorflow",
+            {"build_model": jobs.build_mirrored, "model_kwargs": {"names": ("CPU:0",)}},
+            "MirroredStrategy over 1 of 2 devices: write devices: 1, or let it take all",
+        ),
+        ("jax", {"build_model": jobs.build_by_model}, "distributed by ModelParallel, which is not supported"),
+        (
+            "jax",
+            {"build_model": jobs.build_parallel, "data_kwargs": {"count": 97}},
+            "data: the data ends in a batch of 1 samples, which 2 devices cannot share evenly",
+        ),
+        (
+            "jax",
+            {"build_model": jobs.build_parallel, "data": jobs.rows, "data_kwargs": {"count": 97}},
+            "data: the data ends in a batch of 1 samples.* leave out the last 1,",
+        ),
+        (
+            "jax",
+            {"build_model": jobs.build_parallel, "validation": jobs.Table, "validation_kwargs": {"count": 35}},
+            "validation: the validation ends in a batch of 3 samples",
+        ),
+        (
+            "tensorflow",
+            {"build_model": jobs.build_mirrored, "data": jobs.fives},
+            "data: the data makes batches of 5, which 2 devices cannot share evenly",
+        ),
+    ],
+)
+def test_what_two_devices_cannot_train_on_is_refused_with_a_remedy(turn_two, play, backend, workload, error):
+    launcher = turn_two(backend=backend, **workload)
+    with pytest.raises(UsageError, match=error):
+        play(launcher, FitConfig(), role="describe")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"backend": "torch"}, "devices: training on several devices is not supported with Keras on torch"),
+        ({"devices": (0, 1)}, r"devices: \[0, 1\] names GPUs, and device is cpu"),
+        ({"devices": "two"}, "devices: 'two' is not allowed; write how many devices"),
+        ({"devices": 0}, "devices: 0 is not allowed; write how many devices"),
+        ({"devices": 3, "baseline": {"batch_size": 32}}, "baseline.batch_size: a batch of 32 cannot be shared evenly by 3"),
+    ],
+)
+def test_arguments_that_do_not_suit_are_refused_before_anything_runs(arguments, error):
+    with pytest.raises(UsageError, match=error):
+        autofit.tune(jobs.build, jobs.Table, **{**TWO, **arguments})
+
+
+def test_an_uneven_last_batch_is_warned_of_where_it_does_not_end_the_training(turn_two, play):
+    launcher = turn_two(jobs.build_mirrored, jobs.Table, data_kwargs={"count": 97})
+    described = play(launcher, FitConfig(), role="describe")
+    (notice,) = (text for text in described.notices if "ends in a batch" in text)
+    assert notice.startswith("the data ends in a batch of 1 samples, which 2 devices cannot share evenly")
+    measured = play(launcher, FitConfig(48, 1, 10, False))
+    assert measured.samples_per_second * measured.step_seconds == pytest.approx(48)
+
+
+def test_the_devices_of_a_cpu_share_its_limit(turn_two, play):
+    launcher = turn_two(jobs.build_mirrored, jobs.Table)
+    measured = play(launcher, FitConfig(32, 1, 10, False), device_bytes=64 * 2**20)
+    assert 0 < measured.device_peak_bytes < 64 * 2**20
+
+
+def test_a_model_with_a_strategy_and_no_number_of_devices_is_told_of(turn, play):
+    launcher = turn(jobs.build_mirrored, jobs.Table)
+    described = play(launcher, role="describe")
+    (notice,) = (text for text in described.notices if "MirroredStrategy" in text)
+    assert "this tune is of one device" in notice
+    assert "write devices: N" in notice
+    assert play(launcher, FitConfig(32, 1, 10, False)).outcome is Outcome.OK

@@ -1,0 +1,102 @@
+"""Several devices in one training: which are chosen, what they are called, and their locks and limits."""
+
+import tempfile
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autofit.errors import UsageError
+from autofit.machine import gpus
+from autofit.machine.device_lock import DeviceLock, PlacementLock
+from autofit.records.machine import ON_CPU, Device, Placement
+from tests.unit.machine.test_limits import HERE
+
+T4, FAST, SAME, SLOW = (
+    Device(index, name, f"GPU-{index}", total * 2**30, total * 2**30, compute_capability=(capability, 0))
+    for index, name, total, capability in ((0, "T4", 16, 7), (1, "A100", 80, 8), (2, "A100", 80, 8), (3, "T4", 16, 7))
+)
+MACHINE = replace(HERE, devices=(T4, FAST, SAME, SLOW))
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "chosen"),
+    [
+        ("auto", None, [FAST]),
+        ("auto", 1, [FAST]),
+        ("gpu:3", 1, [SLOW]),
+        ("auto", 2, [FAST, SAME]),
+        ("gpu", 3, [FAST, SAME, T4]),
+        ("auto", [3, 0], [SLOW, T4]),
+        ("gpu", [2], [SAME]),
+    ],
+)
+def test_gpus_of_one_model_come_first_and_named_ones_as_they_are_named(device, devices, chosen):
+    assert gpus.choose_placement(MACHINE, device, devices) == Placement.on(*chosen)
+
+
+def test_a_cpu_is_one_device_or_several():
+    assert gpus.choose_placement(MACHINE, "cpu", None) == ON_CPU
+    assert gpus.choose_placement(HERE, "cpu", 4) == Placement(count=4)
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "error"),
+    [
+        ("gpu:1", 2, "devices: 2 is given beside device: gpu:1; write one of both"),
+        ("cpu", [0, 1], r"devices: \[0, 1\] names GPUs, and device is cpu"),
+        ("auto", [1, 1], r"devices: \[1, 1\] has a duplicate"),
+        ("auto", [0, 9], "device: 'gpu:9' is not on this machine"),
+        ("auto", 5, r"devices: 5 GPUs are asked for; on this machine are: gpu:0 \(T4\), .* write device: cpu"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(device, devices, error):
+    with pytest.raises(UsageError, match=error):
+        gpus.choose_placement(MACHINE, device, devices)
+
+
+@pytest.mark.parametrize(
+    ("placement", "name"),
+    [
+        (ON_CPU, "CPU"),
+        (Placement(count=2), "CPU as 2 devices"),
+        (Placement.on(T4), "T4"),
+        (Placement.on(FAST, SAME), "2 x A100"),
+        (Placement.on(FAST, T4), "A100 + T4"),
+    ],
+)
+def test_a_placement_has_a_name(placement, name):
+    assert placement.name == name
+
+
+@given(st.integers(1, 10_000), st.integers(1, 64))
+def test_a_shared_batch_is_the_next_multiple(batch, count):
+    shared = Placement(count=count).shared(batch)
+    assert shared % count == 0
+    assert batch <= shared < batch + count
+
+
+def test_all_devices_are_locked_or_none():
+    with DeviceLock(SAME, "another") as taken, PlacementLock(Placement.on(SAME, FAST), "mine") as lock:
+        assert taken.acquire()
+        assert not lock.acquire()
+        assert "another" in lock.holder()
+        with DeviceLock(FAST, "a third") as free:
+            assert free.acquire()  # it is not kept meanwhile
+        taken.release()
+        assert lock.acquire()
+        assert not DeviceLock(FAST, "late").acquire()
+    assert DeviceLock(FAST, "later").acquire()
+
+
+def test_the_devices_of_one_cpu_share_its_lock():
+    with PlacementLock(Placement(count=2), "a") as lock, DeviceLock(None, "b") as other:
+        assert lock.acquire()
+        assert not other.acquire()
