@@ -11,6 +11,8 @@ from autofit.records.machine import Machine
 from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
 from autofit.records.states import Text
 
+_DEVICES = "devices"  # the argument of `tune`
+
 
 class CellOutcome(Text):
     """How a cell of a sweep ended."""
@@ -46,6 +48,16 @@ class Cell:
         return CellOutcome.DOES_NOT_FIT if self.found.memory else CellOutcome.FAILED
 
     @property
+    def device_count(self) -> int | None:
+        """The devices that shared each batch; None without a result."""
+        return self.found.placement.count if isinstance(self.found, TuneRecord) else None
+
+    @property
+    def rate_on_each(self) -> float | None:
+        """Samples per second of each device; None without a result."""
+        return self.found.rate_on_each if isinstance(self.found, TuneRecord) else None
+
+    @property
     def problem_line(self) -> str:
         """The problem in one line, without its traceback: the first line and the last."""
         lines = self.problem.strip().splitlines()
@@ -70,6 +82,27 @@ class SweepRecord:
         return hosts if len(hosts) > 1 else ()
 
     @property
+    def compares_devices(self) -> bool:
+        """Whether cells differ in the number of devices."""
+        return len({cell.device_count for cell in self.cells} - {None}) > 1
+
+    def scaling_efficiency(self, cell: Cell) -> float | None:
+        """The rate of each device, relative to that on the fewest devices of the cells that differ in them alone.
+
+        It is 1 where N devices train N times as many samples a second as one. None without a result.
+        """
+        alike = [other for other in self.cells if _beside_devices(other) == _beside_devices(cell) and other.device_count]
+        fewest = min(alike, key=lambda other: other.device_count or 0, default=None)
+        if fewest is None or not cell.rate_on_each or not fewest.rate_on_each:
+            return None
+        return cell.rate_on_each / fewest.rate_on_each
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """The axes of all cells, in the order in which cells name them."""
         return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
+
+
+def _beside_devices(cell: Cell) -> dict[str, Any]:
+    """The values of a cell on the axes that do not set the number of devices."""
+    return {axis: value for axis, value in cell.values.items() if _DEVICES not in map(str.strip, axis.split(","))}

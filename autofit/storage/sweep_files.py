@@ -27,13 +27,15 @@ def as_csv(record: SweepRecord) -> str:
     columns = (
         "outcome", *KNOBS, "samples_per_second", "speedup", "speedup_low", "speedup_high", "speedup_is_shown",
         "device_peak_bytes", "host_peak_bytes", "bottleneck", "compute_samples_per_second", "input_samples_per_second",
+        "device_count", "samples_per_second_per_device", "scaling_efficiency",
         "trials", "seconds", "host", "note", "problem",
     )  # fmt: skip  # one item a line would be longer, not clearer
     text = io.StringIO()
     writer = csv.DictWriter(text, [*record.axes, *columns], lineterminator="\n", restval="")
     writer.writeheader()
     for cell in record.cells:
-        writer.writerow({**cell.values, **{key: value for key, value in _row(cell).items() if value is not None}})
+        row = {**_row(cell), "scaling_efficiency": record.scaling_efficiency(cell)}
+        writer.writerow({**cell.values, **{key: value for key, value in row.items() if value is not None}})
     return text.getvalue()
 
 
@@ -47,6 +49,7 @@ def _row(cell: Cell) -> dict[str, Any]:
         row |= {knob: getattr(tune.config, knob) for knob in KNOBS}
         row |= {"speedup": speedup.ratio, "speedup_low": speedup.low, "speedup_high": speedup.high}
         row["speedup_is_shown"] = speedup.is_shown
+        row |= {"device_count": cell.device_count, "samples_per_second_per_device": cell.rate_on_each}
         names = ("device_peak_bytes", "host_peak_bytes", "bottleneck")
         rates = ("samples_per_second", "compute_samples_per_second", "input_samples_per_second")
         row |= {name: getattr(tune, name) for name in (*names, *rates)}

@@ -15,7 +15,7 @@ from autofit.report.choice import gain_figure
 from autofit.report.console.summary import labelled
 from autofit.report.wording import cell_label, short_names
 
-_RESULT_COLUMNS = 5
+_OTHER_COLUMNS = 4  # of a result, beside its rates
 _MOST_ROWS = 500  # rich lays out ten thousand in a minute, and nobody reads them
 _STYLES = {"ok": "green", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
 
@@ -27,14 +27,15 @@ def sweep_table(record: SweepRecord) -> Group:
     for axis in record.axes:
         table.add_column(names[axis], overflow="fold")
     table.add_column("fastest that fits", overflow="fold")
-    for name in ("samples/s", "gain", "memory"):
+    rates = ("samples/s", "per device", "scaling") if record.compares_devices else ("samples/s",)
+    for name in (*rates, "gain", "memory"):
         table.add_column(name, justify="right")
     table.add_column("bottleneck")
     if record.hosts:
         table.add_column("host", overflow="fold")
     for cell in record.cells[:_MOST_ROWS]:
-        result = _result(cell)
-        result += [""] * (_RESULT_COLUMNS - len(result)) + ([cell.host] if record.hosts else [])
+        result = _result(cell, record)
+        result += [""] * (len(rates) + _OTHER_COLUMNS - len(result)) + ([cell.host] if record.hosts else [])
         table.add_row(*(str(cell.values.get(axis, "-")) for axis in record.axes), *result)
     texts = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
     texts += [(cell, cell.note) for cell in record.cells if cell.note]
@@ -57,14 +58,17 @@ def print_checked(checks: Mapping[str, str], console: Console) -> None:
     console.print(labelled(checks.items()))
 
 
-def _result(cell: Cell) -> list[RenderableType]:
+def _result(cell: Cell, sweep: SweepRecord) -> list[RenderableType]:
     record = cell.found
     if not isinstance(record, TuneRecord):
         return [Text(cell.outcome, style=_STYLES[cell.outcome])]
+    efficiency = sweep.scaling_efficiency(cell) if sweep.compares_devices else None
+    scaling = [] if efficiency is None else [format_rate(record.rate_on_each), f"{efficiency:.0%}"]
     peak = record.host_peak_bytes if record.device_peak_bytes is None else record.device_peak_bytes
     return [
         str(record.config),
         format_rate(record.samples_per_second),
+        *scaling,
         gain_figure(record) or "-",
         "-" if peak is None else format_bytes(peak),
         record.bottleneck,
