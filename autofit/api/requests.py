@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from autofit import backends
+from autofit.backends.keras_config import TENSORFLOW
 from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
 from autofit.records.machine import Machine, Placement
@@ -64,6 +65,12 @@ def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = F
             f"training on several devices is not supported with Keras on {backend.name}, where each has a process of its "
             "own; on tensorflow and jax one `fit` trains on all",
             key="devices",
+        )
+    if placement.count > 1 and settings.effective_batch_size is not None and backend.name == TENSORFLOW:
+        raise UsageError(
+            f"Keras cannot accumulate gradients under a {backend.distribution}, where its optimizer fails; leave it out, "
+            "or use jax",
+            key="effective_batch_size",
         )
     present = settings.baseline.batch_size
     if present is not None and placement.shared(present) != present:

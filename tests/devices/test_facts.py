@@ -14,10 +14,10 @@ PROGRAM = """
 import json, sys
 import keras, numpy as np
 
-def ending(samples, batch_size, normalized=False):
+def ending(samples, batch_size, normalized=False, steps=None):
     layers = [keras.Input((4,)), *([keras.layers.BatchNormalization()] if normalized else []), keras.layers.Dense(1)]
     model = keras.Sequential(layers)
-    model.compile("sgd", "mse")
+    model.compile(keras.optimizers.SGD(gradient_accumulation_steps=steps), "mse")
     x = np.random.default_rng(0).random((samples, 4), dtype="float32")
     try:
         model.fit(x, x[:, :1], batch_size=batch_size, verbose=0, shuffle=False)
@@ -37,6 +37,7 @@ if keras.backend.backend() == "tensorflow":
 else:
     keras.distribution.set_distribution(keras.distribution.DataParallel())
 cases = {"even": (16, 8), "last": (17, 8), "first": (14, 7), "last, normalized": (17, 8, True)}
+cases["accumulated"] = (16, 8, False, 2)
 print(json.dumps({name: ending(*case) for name, case in cases.items()}))
 """
 
@@ -46,7 +47,13 @@ print(json.dumps({name: ending(*case) for name, case in cases.items()}))
     [
         (
             "tensorflow",
-            {"even": "trained", "last": "trained", "first": "InvalidArgumentError", "last, normalized": "nan"},
+            {
+                "even": "trained",
+                "last": "trained",
+                "first": "InvalidArgumentError",
+                "last, normalized": "nan",
+                "accumulated": "RuntimeError",
+            },
         ),
         (
             "jax",
@@ -55,6 +62,7 @@ print(json.dumps({name: ending(*case) for name, case in cases.items()}))
                 "last": "IndivisibleError",
                 "first": "IndivisibleError",
                 "last, normalized": "IndivisibleError",
+                "accumulated": "trained",
             },
         ),
     ],

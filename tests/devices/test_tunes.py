@@ -120,6 +120,7 @@ def test_what_two_devices_cannot_train_on_is_refused_with_a_remedy(turn_two, pla
         ({"devices": (0, 1)}, r"devices: \[0, 1\] names GPUs, and device is cpu"),
         ({"devices": "two"}, "devices: 'two' is not allowed; write how many devices"),
         ({"devices": 0}, "devices: 0 is not allowed; write how many devices"),
+        ({"effective_batch_size": 64}, "effective_batch_size: Keras cannot accumulate gradients under a MirroredStrategy"),
         ({"devices": 3, "baseline": {"batch_size": 32}}, "baseline.batch_size: a batch of 32 cannot be shared evenly by 3"),
     ],
 )

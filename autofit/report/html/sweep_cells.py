@@ -12,7 +12,7 @@ from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.choice import gain_figure
 from autofit.report.html import style
-from autofit.report.html.style import BAR_LOOKS, VERMILION, Plot
+from autofit.report.html.style import BAR_LOOKS, BLACK, VERMILION, Plot
 from autofit.report.html.trial_table import NONE, Field
 from autofit.report.wording import cell_label, short_names
 
@@ -74,7 +74,7 @@ def _group_bars(group: str, bars: Sequence[Bar], look: tuple[str, str]) -> dict[
         lines = [f"{format_rate(rate)} samples/s{style.spread_in_words(spread)}", f"limited by: {bar.result.bottleneck}"]
         hover.append(style.hover(cell_label(bar.values), [str(bar.result.config), *lines]))
     trace = style.bars(html.escape(group), rates, [bar.label for bar in bars], hover, look)
-    return trace | {"orientation": "h", "error_x": {"type": "data", "array": spreads, "thickness": 1}}
+    return trace | {"orientation": "h", "error_x": {"type": "data", "array": spreads, "color": BLACK, "thickness": 1.2}}
 
 
 def rows(record: SweepRecord) -> list[dict[str, Field]]:
@@ -119,7 +119,7 @@ def _result_fields(cell: Cell, sweep: SweepRecord) -> dict[str, Field]:
     if efficiency is not None and cell.rate_on_each is not None:
         fields["per device"] = Field(format_rate(cell.rate_on_each), cell.rate_on_each)
         fields["scaling"] = Field(f"{efficiency:.0%}", efficiency)
-    return {"outcome": Field(cell.outcome), **fields, **({"tuned on": Field(cell.host)} if sweep.hosts else {})}
+    return {"outcome": Field(cell.outcome), **({"tuned on": Field(cell.host)} if sweep.hosts else {}), **fields}
 
 
 def _bytes(size: int | None) -> Field:
