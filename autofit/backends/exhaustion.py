@@ -8,14 +8,17 @@ the allocator asks the driver for less, and autotuning takes another algorithm.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from autofit.records.machine import Placement
+
+_NCCL = r"Cuda failure (?:\d+ )?'out of memory'"  # the buffers with which GPUs exchange gradients; NCCL's own log
 _INFORMATION = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # a line is not of that severity
 FAILED_ALLOCATION = re.compile(
     r"OOM when allocating tensor|failed to allocate memory|out of memory while trying to allocate"
     r"|out of memory trying to (?:allocate|instantiate command buffer)|out of memory allocating"
     r"|Dst tensor is not initialized|failed to allocate the scratch space|CUDA_ERROR_OUT_OF_MEMORY"
-    r"|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED",
+    rf"|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|{_NCCL}",
     re.IGNORECASE,
 )
 """Matches the text of an error that reports a failed allocation on a device."""
@@ -29,7 +32,7 @@ OOM_LINES = re.compile(
 """See `Backend.oom_lines`: of failed operations and fatal errors, not of autotuning and the driver, which go on."""
 
 SHORTAGE_LINES = re.compile(
-    r"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY)"
+    rf"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY|NCCL WARN {_NCCL})"
 )
 """See `Backend.shortage_lines`."""
 
@@ -40,7 +43,7 @@ SUSPECTS = re.compile(
     r"No algorithm worked|failed to create cublas handle|could not create cudnn handle|without BLAS support"
     r"|cuDNN launch failure|Failed to get convolution algorithm|Blas x?GEMM launch failed"
     r"|CUDNN_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)|CUBLAS_STATUS_NOT_INITIALIZED"
-    r"|DNN library (?:is not found|initialization failed)",
+    r"|DNN library (?:is not found|initialization failed)|Error invoking NCCL|NCCL operation \S+ failed",
     re.IGNORECASE,
 )
 """See `Backend.suspects`."""
@@ -48,10 +51,16 @@ SUSPECTS = re.compile(
 OUTSIDE_POOL = re.compile(
     r"create cublas handle|create cudnn handle|without BLAS support|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
     r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer"
-    r"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY",  # of the driver, before the pool takes less
+    rf"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY"  # of the driver, before the pool takes less
+    rf"|{_NCCL}",
     re.IGNORECASE,
 )
 """See `Backend.outside_pool`."""
+
+
+def logged_collectives(placement: Placement, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variable with which NCCL says why it fails, as its errors do not; none for one device, or where it is set."""
+    return {"NCCL_DEBUG": "WARN"} if len(placement.gpus) > 1 and "NCCL_DEBUG" not in environment else {}
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

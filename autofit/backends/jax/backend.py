@@ -55,6 +55,7 @@ class Jax:
             "KERAS_BACKEND": self.name,
             "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus) or "-1",
             "TF_CPP_MIN_LOG_LEVEL": "0",
+            **exhaustion.logged_collectives(placement, os.environ),
         }
         if not placement.gpus:
             variables["JAX_PLATFORMS"] = "cpu"

@@ -70,6 +70,7 @@ class TensorFlow:
             "KERAS_BACKEND": self.name,
             "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus) or "-1",
             "TF_CPP_MIN_LOG_LEVEL": "0",
+            **exhaustion.logged_collectives(placement, os.environ),
         }
         if not placement.gpus:
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # of a build for AMD's GPUs

@@ -112,6 +112,8 @@ def test_several_gpus_are_given_together_and_a_cpu_is_made_several_devices():
     both = Placement.on(GPU, replace(GPU, uuid="GPU-2"))
     for backend in (Jax(), TensorFlow()):
         assert backend.environment(both, CACHE)["CUDA_VISIBLE_DEVICES"] == "GPU-1,GPU-2"
+        assert backend.environment(both, CACHE)["NCCL_DEBUG"] == "WARN"
+        assert "NCCL_DEBUG" not in backend.environment(Placement.on(GPU), CACHE)
         assert backend.environment(Placement(count=2), CACHE)["CUDA_VISIBLE_DEVICES"] == "-1"
     variables = Jax().environment(Placement(count=2), CACHE)
     assert variables["JAX_NUM_CPU_DEVICES"] == "2"

@@ -21,6 +21,7 @@ TEXTS = yaml.safe_load(pathlib.Path(__file__).with_name("oom_texts.yaml").read_t
 RAISED = {entry["source"]: entry for entry in TEXTS["raised"]}
 LOGS = {entry["source"]: entry for entry in TEXTS["logs"]}
 SUSPECTS = [source for source, entry in RAISED.items() if entry["means"] == "suspect"]
+NCCL = LOGS["tensorflow 36510"]["text"]
 RETRY, FAILED = LOGS["tf-pose-estimation 225"]["text"], LOGS["tensorflow 4735"]["text"]
 BACKPEDAL, OPERATION = LOGS["the pool gets less than it asked for"]["text"], LOGS["keras 13376"]["text"]
 
@@ -75,7 +76,8 @@ def test_a_line_of_the_log_makes_a_trial_that_its_deadline_ended(source):
 
 
 @pytest.mark.parametrize(
-    ("log", "outcome"), [("", Outcome.ERROR), (RETRY, Outcome.DEVICE_OOM), (BACKPEDAL, Outcome.DEVICE_OOM)]
+    ("log", "outcome"),
+    [("", Outcome.ERROR), (RETRY, Outcome.DEVICE_OOM), (BACKPEDAL, Outcome.DEVICE_OOM), (NCCL, Outcome.DEVICE_OOM)],
 )
 @pytest.mark.parametrize("source", SUSPECTS)
 def test_an_error_that_has_other_causes_too_is_decided_by_the_log(source, log, outcome):
@@ -103,6 +105,12 @@ def test_a_library_that_finds_no_memory_beside_the_pool_is_told_apart(message, i
 def test_an_oom_in_a_pool_that_got_less_than_its_limit_is_told_apart():
     assert ended(exit_code=-signal.SIGABRT, log=f"{BACKPEDAL}\n{OPERATION}").evidence.outside_pool
     assert not ended(exit_code=-signal.SIGABRT, log=OPERATION).evidence.outside_pool
+
+
+def test_buffers_of_several_gpus_are_outside_the_pool():
+    said = RAISED["tensorflow 59890"]["text"]
+    failure = Failure(FailureKind.ERROR, f"UnknownError: {said}", f"Traceback\n{said}")
+    assert ended(failure=failure, log=NCCL).evidence.outside_pool
 
 
 def test_an_error_of_the_users_stays_his_whatever_the_log_says():
