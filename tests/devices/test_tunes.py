@@ -82,7 +82,7 @@ def test_batch_sizes_are_said_to_be_global(turn_two, play, backend, build_model,
         (
             "tensorflow",
             {"build_model": jobs.build_mirrored, "model_kwargs": {"names": ("CPU:0",)}},
-            "MirroredStrategy over 1 of 2 devices: write devices: 1, or let it take all",
+            "MirroredStrategy over 1 device, and this tune is of 2: write devices: 1, or let it take as many",
         ),
         ("jax", {"build_model": jobs.build_by_model}, "distributed by ModelParallel, which is not supported"),
         (

@@ -68,10 +68,10 @@ class Machine:
             raise NotApplicableError("needs a GPU")
 
     @contextlib.contextmanager
-    def trials(self, build_model, data, **kwargs):
+    def trials(self, build_model, data, placement=None, **kwargs):
         """A function that runs trials of a job: `run(batch, role="measure", **fields of TrialSpec)`."""
         job = Workload(job_of(build_model), job_of(data), **kwargs)
-        with ProcessLauncher(job, self.placement) as launcher:
+        with ProcessLauncher(job, placement or self.placement) as launcher:
             launcher.warm()
 
             def run(batch, role="measure", limit=None, seconds=120.0, **fields):
@@ -205,6 +205,26 @@ CONFIGURATIONS = {
     ),
     "hidden": ("tf.config.set_visible_devices([], 'GPU')", "UsageError"),
 }
+
+
+def check_several(machine):
+    """two devices share a batch: rates, peaks and the driver's count of both, the limit on each; one too large is an OOM"""
+    both = Placement.on(*gpus.nvidia_devices()[:2]) if machine.is_gpu else Placement(count=2)
+    if both.count < 2:
+        raise NotApplicableError("needs two GPUs")
+    limit, large = (4 * GIB, 2**17) if machine.is_gpu else (96 * MIB, 2**14)
+    got = {"devices": both.name}
+    with machine.trials("dense", "vectors", data_kwargs={"count": large}) as run:
+        got["one alone"] = run(256, limit=limit).samples_per_second
+    with machine.trials("dense", "vectors", both, distribution="data_parallel", data_kwargs={"count": large}) as run:
+        described = run(256, role="describe", limit=limit)
+        small, again, oom = run(256, limit=limit), run(512, limit=limit), run(large, limit=limit)
+    got["notices"] = described.notices if isinstance(described, Description) else summary(described)
+    for name, ended in (("256", small), ("512", again)):
+        got[name] = [ended.samples_per_second, ended.device_peak_bytes, ended.driver_peak_bytes, summary(ended)]
+    got["too large"] = summary(oom)
+    ran = all(ended.outcome is Outcome.OK for ended in (small, again))
+    return got, ran and isinstance(described, Description) and oom.outcome is Outcome.DEVICE_OOM
 
 
 def check_configured(machine):
@@ -574,6 +594,7 @@ CHECKS = {  # in the order of their value, with the seconds that each may take
     "fork": (check_fork, 150),
     "context": (check_context, 120),
     "oom": (check_oom, 300),
+    "several": (check_several, 300),
     "configured": (check_configured, 200),
     "nvml": (check_nvml, 90),
     "busy": (check_busy, 120),

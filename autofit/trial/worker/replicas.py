@@ -8,6 +8,7 @@ from typing import Any
 from autofit import backends
 from autofit.errors import UsageError
 from autofit.records.machine import Placement
+from autofit.records.units import counted
 from autofit.trial.worker.keras_versions import distribution_of
 from autofit.workload.inputs.fit_input import FitInput
 
@@ -33,8 +34,8 @@ def require_all_devices(model: Any, placement: Placement) -> None:
         )
     if distribution is not None and count != placement.count:
         raise UsageError(
-            f"the model is distributed by {distribution.name} over {count} of {placement.count} devices: write "
-            f"devices: {count}, or let it take all",
+            f"the model is distributed by {distribution.name} over {counted(count, 'device')}, and this tune is of "
+            f"{placement.count}: write devices: {count}, or let it take as many",
             key="devices",
         )
 
