@@ -76,9 +76,8 @@ def run(
 
     with PlacementLock(placement, _purpose(workload)) as lock:
         if not lock.acquire():
-            with contextlib.suppress(
-                *([UsageError] if placement.gpus else [])
-            ):  # while others have its memory, no limit is right
+            expected = [UsageError] if placement.gpus else []  # while others have a GPU's memory, no limit is right
+            with contextlib.suppress(*expected):
                 if (stored := look_up()[1]) is not None:
                     return stored
             if not wait:

@@ -137,14 +137,16 @@ def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
 def _space(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
     """The search space, under another `min_updates` if given; without worker processes if they would hang."""
     settings, kind = request.settings, KINDS[description.input_kind]
+    count = _sample_count(request, description)
     present = {**description.defaults, **settings.baseline.values()}
-    if "batch_size" in present:
-        present["batch_size"] = request.placement.shared(present["batch_size"])
+    batch_size = request.baseline(description).batch_size or 1
+    if "batch_size" in present or (request.placement.count > 1 and (count is None or batch_size <= count)):
+        present["batch_size"] = batch_size  # several devices need not share Keras's default evenly
     space = build_space(
         settings.space.values(),
         description.knobs,
         cores=request.machine.cores,
-        sample_count=_sample_count(request, description),
+        sample_count=count,
         baseline=present,
         effective_batch_size=settings.effective_batch_size,
         max_batch_size=settings.max_batch_size,

@@ -965,3 +965,14 @@ def test_a_library_that_finds_no_memory_beside_the_limit_gets_some_before_the_ba
     assert not any(trial.measurement.outcome.is_oom for trial in record.trials)
     said = [event.text for event in events if isinstance(event, Notice)]
     assert any("no memory beside a limit of 4.00 GiB; with 3.50 GiB it ran" in text for text in said)
+
+
+@pytest.mark.parametrize(("count", "baseline"), [(1, 32), (2, 32), (3, 33), (5, 35)])
+def test_several_devices_share_the_baseline_and_whatever_is_tried(tmp_path, count, baseline):
+    request = make_request(tmp_path, placement=Placement(count=count))
+    _, record = collect(tune, request, FakeLauncher())
+    tried = {trial.config.batch_size for trial in (*record.trials, *record.runs)}
+    assert all(batch % count == 0 for batch in tried)
+    assert record.speedup.baseline.batch_size == baseline
+    assert record.placement == Placement(count=count)
+    assert record.device == ("CPU" if count == 1 else f"CPU as {count} devices")
