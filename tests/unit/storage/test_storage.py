@@ -212,6 +212,7 @@ def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
     with connection.opened(str(file)):
         pass
     monkeypatch.setattr(connection, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "_OPEN_TRIES", 2)
     holder = sqlite3.connect(file)
     holder.execute("BEGIN EXCLUSIVE")
     with pytest.raises(StorageError, match="database is locked; another program writes to it"):
