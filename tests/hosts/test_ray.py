@@ -3,6 +3,7 @@
 import random
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,25 @@ def test_the_table_is_that_of_one_machine_and_each_cell_is_answered_once(hosts, 
     again = on_ray(cells(tmp_path / "there", 12))
     assert table(again) == table(there)
     assert noted(tmp_path / "there", "tuned") == {f"cell{n}": 1 for n in range(12)}
+
+
+def test_a_cell_that_needs_more_gpus_than_any_host_has_waits_and_says_so(hosts, tmp_path):
+    from autofit.tuning.places.on_ray import RayPlace
+
+    notices, noticed = [], threading.Event()
+
+    def notify(text):
+        notices.append(text)
+        noticed.set()
+
+    (request,) = cells(tmp_path, 1)
+    place = RayPlace(tunes.tune, "ray", None, notify)
+    place.start([replace(request, settings=TuneSettings(device="gpu", devices=2))], lambda *told: None)
+    try:
+        assert noticed.wait(timeout=60)
+    finally:
+        place.close()
+    assert notices == ["no host has 2 GPUs: cells that need them wait until one joins the cluster"]
 
 
 def test_a_cell_on_a_host_that_dies_goes_on_elsewhere_with_its_trials(mortal, tmp_path):

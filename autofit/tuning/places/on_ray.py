@@ -23,8 +23,9 @@ from typing import Any
 
 import cloudpickle
 
-from autofit.errors import CancelledError, PlaceError, UsageError
-from autofit.tuning.places import ray_cluster, ray_host
+from autofit.errors import PlaceError, UsageError
+from autofit.records.units import counted
+from autofit.tuning.places import ray_cluster, ray_endings, ray_host
 from autofit.tuning.places.place import CellRequest, CellResult, Report, Tell, Tune
 from autofit.tuning.places.ray_cluster import first_line
 from autofit.tuning.places.ray_host import HostFault, Parcel
@@ -158,14 +159,14 @@ class RayPlace:
 
     def _submit(self, job: _Job) -> None:
         """Give a cell to Ray, for a host with its labels that is not at fault."""
-        on_gpu = job.cell.settings.device == "gpu" or (job.cell.settings.device == "auto" and self._has_gpus)
+        gpus = self._gpus_of(job)
         labels = dict(job.cell.host_labels)
         if self._at_fault:
             labels[_NODE_LABEL] = f"!in({','.join(self._at_fault)})"
         options = {
             "num_cpus": 0,  # the tune uses all cores of its share, whatever Ray counts
-            "num_gpus": job.cell.settings.device_count if on_gpu else 0,
-            "resources": {MEASURING: _GPU_SHARE if on_gpu else 1},
+            "num_gpus": gpus,
+            "resources": {MEASURING: _GPU_SHARE if gpus else 1},
             "max_retries": 0,  # a loss is counted here
             "name": f"cell {job.index + 1}",
             "label_selector": labels,
@@ -173,6 +174,12 @@ class RayPlace:
         job.host, goes_on = "", bool(job.lost)
         job.task = self._task.options(**options).remote(self._board, self._tune, job.index, job.parcel, goes_on)
         job.task.future().add_done_callback(partial(self._enqueue, job))
+
+    def _gpus_of(self, job: _Job) -> int:
+        """How many GPUs a cell holds; 0 for one on a CPU."""
+        settings = job.cell.settings
+        on_gpu = settings.device == "gpu" or (settings.device == "auto" and self._has_gpus)
+        return settings.device_count if on_gpu else 0
 
     def _enqueue(self, job: _Job, done: Future[Any]) -> None:
         self._ended.put((job, done))
@@ -199,7 +206,9 @@ class RayPlace:
         except BaseException as error:
             for job in self._jobs:
                 if not job.future.done():
-                    job.future.set_exception(error if isinstance(error, PlaceError) else PlaceError(_lost_cluster(error)))
+                    job.future.set_exception(
+                        error if isinstance(error, PlaceError) else PlaceError(ray_endings.lost_cluster(error))
+                    )
 
     def _look_at_board(self, report: Report) -> None:
         latest: dict[int, tuple[str, str]] = {}
@@ -229,10 +238,10 @@ class RayPlace:
                 found = result.found  # whose usage names the folder of a host
                 found = None if found is None else replace(found, usage=usage_of(job.cell.workload))
                 self._finish(job, replace(result, found=found, note=_history(job, result.note)))
-        elif _is_loss(self._ray, error):
+        elif ray_endings.is_loss(self._ray, error):
             self._lose(job, error)
         else:
-            self._finish(job, CellResult(None, _problem(error, job.host), job.host))
+            self._finish(job, CellResult(None, ray_endings.problem(error, job.host), job.host))
 
     def _finish(self, job: _Job, result: CellResult) -> None:
         self._open -= 1
@@ -263,38 +272,19 @@ class RayPlace:
         Raises:
             PlaceError: all are at fault.
         """
-        able = [node["NodeID"] for node in self._ray.nodes() if node["Alive"] and MEASURING in node["Resources"]]
+        nodes = [node for node in self._ray.nodes() if node["Alive"] and MEASURING in node["Resources"]]
+        able = [node["NodeID"] for node in nodes]
+        needed = max((self._gpus_of(job) for job in self._jobs if not job.future.done()), default=0)
+        if able and needed > max(node["Resources"].get("GPU", 0) for node in nodes):
+            self._notify_once(
+                f"no host has {counted(needed, 'GPU')}: cells that need them wait until one joins the cluster"
+            )
         if not able:
             self._notify_once("no host is left that may measure; cells wait until one joins the cluster")
         elif all(node in self._at_fault for node in able):
             raise PlaceError("no host can tune:\n" + "\n".join(self._at_fault.values()))
 
 
-def _is_loss(ray: Any, error: BaseException) -> bool:
-    """Whether a task ended with its process or its host, rather than by itself."""
-    errors = ray.exceptions
-    kinds = (errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError, errors.OutOfMemoryError)
-    return isinstance(error, (*kinds, errors.LocalRayletDiedError, errors.OwnerDiedError))
-
-
-def _problem(error: BaseException, host: str) -> str:
-    """Why a task could not tune, where autofit itself gives no reason."""
-    cause = getattr(error, "cause", None) or error
-    where = f" on {host}" if host else ""
-    if isinstance(cause, ModuleNotFoundError) or "No module named" in str(error):
-        return (
-            f"{first_line(cause)}{where}: each host needs the same packages; your own code comes with --ship FOLDER, or "
-            "is in a folder that all hosts share"
-        )
-    return f"the task failed{where}: {first_line(cause)}"
-
-
 def _history(job: _Job, continuation: str) -> str:
     """What the reader of a cell must know of its way: which host was lost, and how it went on."""
     return f"{job.lost[0]} was lost while it tuned this cell; {continuation}" if job.lost else ""
-
-
-def _lost_cluster(error: BaseException) -> str:
-    if isinstance(error, CancelledError):
-        return str(error)
-    return f"the Ray cluster does not answer any more: {first_line(error)}. What has been measured is kept; run it again"

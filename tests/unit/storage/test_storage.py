@@ -211,8 +211,8 @@ def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
     file = tmp_path / "trials.db"
     with connection.opened(str(file)):
         pass
-    monkeypatch.setattr(connection, "_BUSY_SECONDS", 0.1)
-    monkeypatch.setattr(connection, "_OPEN_TRIES", 2)
+    monkeypatch.setattr(connection, "_BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "_RETRY_SECONDS", 0.01)
     holder = sqlite3.connect(file)
     holder.execute("BEGIN EXCLUSIVE")
     with pytest.raises(StorageError, match="database is locked; another program writes to it"):
