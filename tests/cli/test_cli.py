@@ -217,6 +217,8 @@ def test_a_tune_that_is_ended_leaves_no_process_and_resumes(autofit, tmp_path, s
         assert process.returncode == 128 + signal_number
         assert re.search(r"\b1 finished trial\b", told)
     wait_for(lambda: not [one.name for one in (tmp_path / "tmp").iterdir() if one.suffix != ".lock"], seconds=2)
+    if signal_number == signal.SIGTERM:
+        return  # it leaves what Ctrl-C leaves
     write(tmp_path, WORKLOAD + "Cases\n" + SMALL.replace("max_trials: 3", "max_trials: 1"))
     resumed = autofit("tune", "tune.yaml", "--output", "result.json")
     assert resumed.returncode == 0
