@@ -40,7 +40,7 @@ def choose_placement(machine: Machine, device: str, devices: int | Sequence[int]
         devices: how many, or the numbers of the GPUs; None for one.
 
     Raises:
-        UsageError: as `choose_device`; there are not so many GPUs, or both arguments name some.
+        UsageError: as `choose_device`; there are fewer GPUs than asked for, or both arguments name some.
     """
     if devices is None or devices == 1:
         chosen = choose_device(machine, device)

@@ -31,10 +31,17 @@ class Placement:
     """The devices that one training uses: GPUs, or the CPU as one device or as several logical ones.
 
     `count` is their number. Without `gpus` it is the CPU.
+
+    Raises:
+        ValueError: `count` is not the number of `gpus`, in a damaged file.
     """
 
     gpus: tuple[Device, ...] = ()
     count: Positive = 1
+
+    def __post_init__(self) -> None:
+        if self.gpus and self.count != len(self.gpus):
+            raise ValueError("count is not the number of GPUs")
 
     @classmethod
     def on(cls, *gpus: Device) -> Placement:

@@ -86,16 +86,20 @@ class SweepRecord:
         """Whether cells differ in the number of devices."""
         return len({cell.device_count for cell in self.cells} - {None}) > 1
 
-    def scaling_efficiency(self, cell: Cell) -> float | None:
-        """The rate of each device, relative to that on the fewest devices of the cells that differ in them alone.
+    def scaling_efficiencies(self) -> tuple[float | None, ...]:
+        """For each cell the rate of a device, relative to that on the fewest devices of cells that differ in them alone.
 
-        It is 1 where N devices train N times as many samples a second as one. None without a result.
+        It is 1 where N devices train N times as many samples a second as one; None without a result, and for all where no
+        cells differ in their number of devices.
         """
-        alike = [other for other in self.cells if _beside_devices(other) == _beside_devices(cell) and other.device_count]
-        fewest = min(alike, key=lambda other: other.device_count or 0, default=None)
-        if fewest is None or not cell.rate_on_each or not fewest.rate_on_each:
-            return None
-        return cell.rate_on_each / fewest.rate_on_each
+        if not self.compares_devices:
+            return (None,) * len(self.cells)
+        groups = [_beside_devices(cell) for cell in self.cells]
+        fewest: dict[str, Cell] = {}
+        with_result = [(group, cell) for group, cell in zip(groups, self.cells, strict=True) if cell.device_count]
+        for group, cell in sorted(with_result, key=lambda pair: pair[1].device_count or 0):
+            fewest.setdefault(group, cell)
+        return tuple(_ratio(cell, fewest.get(group)) for group, cell in zip(groups, self.cells, strict=True))
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -103,6 +107,13 @@ class SweepRecord:
         return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
 
 
-def _beside_devices(cell: Cell) -> dict[str, Any]:
-    """The values of a cell on the axes that do not set the number of devices."""
-    return {axis: value for axis, value in cell.values.items() if _DEVICES not in map(str.strip, axis.split(","))}
+def _beside_devices(cell: Cell) -> str:
+    """The values of a cell on the axes that do not set the number of devices, which need not be hashable, as text."""
+    others = [(axis, value) for axis, value in cell.values.items() if _DEVICES not in map(str.strip, axis.split(","))]
+    return repr(sorted(others, key=lambda item: item[0]))
+
+
+def _ratio(cell: Cell, fewest: Cell | None) -> float | None:
+    if fewest is None or not cell.rate_on_each or not fewest.rate_on_each:
+        return None
+    return cell.rate_on_each / fewest.rate_on_each

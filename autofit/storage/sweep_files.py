@@ -33,8 +33,8 @@ def as_csv(record: SweepRecord) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, [*record.axes, *columns], lineterminator="\n", restval="")
     writer.writeheader()
-    for cell in record.cells:
-        row = {**_row(cell), "scaling_efficiency": record.scaling_efficiency(cell)}
+    for cell, efficiency in zip(record.cells, record.scaling_efficiencies(), strict=True):
+        row = {**_row(cell), "scaling_efficiency": efficiency}
         writer.writerow({**cell.values, **{key: value for key, value in row.items() if value is not None}})
     return text.getvalue()
 

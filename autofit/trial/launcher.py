@@ -19,7 +19,7 @@ from autofit import backends
 from autofit.errors import CancelledError, TrialProcessError, UsageError
 from autofit.machine import host, nvml
 from autofit.records.description import Description
-from autofit.records.machine import Placement
+from autofit.records.machine import ON_CPU, Placement
 from autofit.records.states import FailureKind
 from autofit.records.trial import Limits, Measurement, TrialSpec
 from autofit.trial.folder import TuneFolder
@@ -76,11 +76,8 @@ class ProcessLauncher:
         if launch not in LAUNCH_MODES:
             raise UsageError(f"{launch!r} is not one of {', '.join(LAUNCH_MODES)}", key="launch")
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
-        self._placement, self._backend, self._workload = (
-            placement or Placement(),
-            backends.named(workload.backend),
-            workload,
-        )
+        self._placement = placement or ON_CPU
+        self._backend, self._workload = backends.named(workload.backend), workload
         self._cancelled = cancelled or threading.Event()
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()

@@ -5,7 +5,7 @@ from __future__ import annotations
 STEPS_AHEAD = 32
 """The most steps that JAX's client for the CPU begins before they are over (measured: tests/backends/test_facts.py)."""
 
-_SPARE_THREADS = 4
+_SPARE_THREADS = 4  # of each device, for what else the client does meanwhile (assumed)
 
 
 def variables(count: int) -> dict[str, str]:

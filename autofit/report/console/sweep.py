@@ -33,8 +33,8 @@ def sweep_table(record: SweepRecord) -> Group:
     table.add_column("bottleneck")
     if record.hosts:
         table.add_column("host", overflow="fold")
-    for cell in record.cells[:_MOST_ROWS]:
-        result = _result(cell, record)
+    for cell, efficiency in list(zip(record.cells, record.scaling_efficiencies(), strict=True))[:_MOST_ROWS]:
+        result = _result(cell, efficiency)
         result += [""] * (len(rates) + _OTHER_COLUMNS - len(result)) + ([cell.host] if record.hosts else [])
         table.add_row(*(str(cell.values.get(axis, "-")) for axis in record.axes), *result)
     texts = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
@@ -58,11 +58,10 @@ def print_checked(checks: Mapping[str, str], console: Console) -> None:
     console.print(labelled(checks.items()))
 
 
-def _result(cell: Cell, sweep: SweepRecord) -> list[RenderableType]:
+def _result(cell: Cell, efficiency: float | None) -> list[RenderableType]:
     record = cell.found
     if not isinstance(record, TuneRecord):
         return [Text(cell.outcome, style=_STYLES[cell.outcome])]
-    efficiency = sweep.scaling_efficiency(cell) if sweep.compares_devices else None
     scaling = [] if efficiency is None else [format_rate(record.rate_on_each), f"{efficiency:.0%}"]
     peak = record.host_peak_bytes if record.device_peak_bytes is None else record.device_peak_bytes
     return [

@@ -79,7 +79,12 @@ def _group_bars(group: str, bars: Sequence[Bar], look: tuple[str, str]) -> dict[
 
 def rows(record: SweepRecord) -> list[dict[str, Field]]:
     """The cells as rows of a table."""
-    results = [_result_fields(cell, record) for cell in record.cells]
+    rates = ("samples/s", "per device", "scaling") if record.compares_devices else ("samples/s",)
+    efficiencies = record.scaling_efficiencies()
+    results = [
+        _result_fields(cell, rates, efficiency, with_host=bool(record.hosts))
+        for cell, efficiency in zip(record.cells, efficiencies, strict=True)
+    ]
     names = {axis: axis if name in results[0] else name for axis, name in short_names(record.axes).items()}
     return [
         {**{name: _value(cell.values.get(axis)) for axis, name in names.items()}, **fields}
@@ -99,8 +104,7 @@ def _row_label(cell: Cell, number: int) -> str:
     return html.escape(text if len(text) <= _LABEL_CHARACTERS else cut)
 
 
-def _result_fields(cell: Cell, sweep: SweepRecord) -> dict[str, Field]:
-    rates = ("samples/s", "per device", "scaling") if sweep.compares_devices else ("samples/s",)
+def _result_fields(cell: Cell, rates: Sequence[str], efficiency: float | None, *, with_host: bool) -> dict[str, Field]:
     fields = dict.fromkeys(("config", *rates, "gain", "device", "host", "limited by", "seconds"), Field(NONE))
     result = cell.found
     if result is not None:
@@ -115,11 +119,10 @@ def _result_fields(cell: Cell, sweep: SweepRecord) -> dict[str, Field]:
             "host": _bytes(result.host_peak_bytes),
             "limited by": Field(result.bottleneck),
         }
-    efficiency = sweep.scaling_efficiency(cell) if sweep.compares_devices else None
     if efficiency is not None and cell.rate_on_each is not None:
         fields["per device"] = Field(format_rate(cell.rate_on_each), cell.rate_on_each)
         fields["scaling"] = Field(f"{efficiency:.0%}", efficiency)
-    return {"outcome": Field(cell.outcome), **({"tuned on": Field(cell.host)} if sweep.hosts else {}), **fields}
+    return {"outcome": Field(cell.outcome), **({"tuned on": Field(cell.host)} if with_host else {}), **fields}
 
 
 def _bytes(size: int | None) -> Field:

@@ -105,8 +105,7 @@ def scaled(record, sweep):
 
 
 def test_scaling_is_relative_to_the_fewest_devices_with_a_result(scaled):
-    efficiencies = [scaled.scaling_efficiency(cell) for cell in scaled.cells]
-    assert efficiencies == [1.0, 0.9, 0.75, None, 1.0, 0.5]
+    assert scaled.scaling_efficiencies() == (1.0, 0.9, 0.75, None, 1.0, 0.5)
     assert scaled.compares_devices
 
 
@@ -120,10 +119,11 @@ def test_a_sweep_over_devices_has_the_rate_of_each_and_the_scaling(scaled, sweep
     assert "device_count,samples_per_second_per_device,scaling_efficiency" in lines[0]
     assert ",2,90.0,0.9," in lines[2]
     assert "scaling" not in plain_text(sweep_table(sweep))
+    assert sweep.scaling_efficiencies() == (None,) * len(sweep.cells)
     assert "scaling" not in sweep_cells.rows(sweep)[0]
 
 
 def test_an_axis_that_sets_devices_with_something_else_is_one_of_devices(scaled):
     joined = [replace(cell, values={"devices, data_kwargs.n": cell.values["devices"]}) for cell in scaled.cells[:3]]
     sweep = replace(scaled, cells=tuple(joined))
-    assert [sweep.scaling_efficiency(cell) for cell in sweep.cells] == [1.0, 0.9, 0.75]
+    assert sweep.scaling_efficiencies() == (1.0, 0.9, 0.75)
