@@ -126,6 +126,7 @@ def test_what_two_devices_cannot_train_on_is_refused_with_a_remedy(turn_two, pla
     ],
 )
 def test_arguments_that_do_not_suit_are_refused_before_anything_runs(arguments, error):
+    needs(arguments.get("backend", "tensorflow"))
     with pytest.raises(UsageError, match=error):
         autofit.tune(jobs.build, jobs.Table, **{**TWO, **arguments})
 
