@@ -231,6 +231,7 @@ class TuneRecord(TuneLog):
     PyDataset object), `fit_kwargs` for `Model.fit`; `optimizer_kwargs` are set when gradients are accumulated to keep the
     `effective_batch_size`. The compute and the input rate are ceilings from one run of the chosen config, in which the
     whole `fit` reached `ceilings_run_samples_per_second`; a ceiling that read less than the `fit` reaches is None.
+    `untuned` gives the reason for each knob that the data takes but that could not be tuned.
     """
 
     choice: Recommendation
@@ -245,6 +246,7 @@ class TuneRecord(TuneLog):
     frontier: tuple[FrontierPoint, ...]
     effective_batch_size: Positive | None = None
     ceilings_run_samples_per_second: Rate | None = None
+    untuned: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def config(self) -> FitConfig:

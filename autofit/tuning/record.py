@@ -40,6 +40,7 @@ def record(
     fit_kwargs = {**tuned_kwargs, **users}
     if choice.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
         fit_kwargs["validation_batch_size"] = choice.validation_batch_size
+    is_fixed = description.fixed_batch_size is not None
     ceilings = ceilings_of(choice, [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config])
     return TuneRecord(
         **{**_fields(log), "description": description},
@@ -54,6 +55,7 @@ def record(
         stop_reason=stop_reason,
         frontier=frontier.frontier(log.trials, request.limits),
         effective_batch_size=settings.effective_batch_size,
+        untuned={"batch_size": description.fixed_batch_size_reason} if is_fixed else {},
     )
 
 

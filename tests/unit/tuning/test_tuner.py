@@ -861,9 +861,9 @@ def test_code_that_runs_with_its_own_batch_size_only_is_tuned_with_that_size(tmp
     assert {trial.config.batch_size for trial in (*record.trials, *record.runs)} == {32}
     assert record.config.workers > 1
     assert record.description.fixed_batch_size == 32
-    said = [event.text for event in events if isinstance(event, Notice) and "batch_size is not tuned" in event.text]
-    assert len(said) == 1
-    assert "runs with 32 (ValueError: incompatible shapes)" in said[0]
+    assert "runs with 32 (ValueError: incompatible shapes)" in record.untuned["batch_size"]
+    assert result_files.encode(record)["untuned"] == record.untuned
+    assert sum(record.untuned["batch_size"] in event.text for event in events if isinstance(event, Notice)) == 1
 
 
 def test_code_that_fails_with_its_own_batch_size_is_the_users_error(tmp_path):
