@@ -12,7 +12,7 @@ AutofitError                     exit code 1 unless noted otherwise
 ├── DeviceBusyError              the calling process holds the GPU itself
 ├── DeviceLockedError            another autofit measures on the device, and waiting was declined
 ├── TrialProcessError            a process for trials could not be started
-├── PlaceError                   no host of a cluster can tune, or the cluster is gone
+├── ExecutorError                no host of a cluster can tune, or the cluster is gone
 └── CancelledError               the program that runs the tune cancelled it
 """
 
@@ -36,7 +36,7 @@ class CancelledError(AutofitError):
     """The tune was cancelled by the program that runs it."""
 
 
-class PlaceError(AutofitError):
+class ExecutorError(AutofitError):
     """No host of a cluster can tune, or the cluster does not answer any more."""
 
 

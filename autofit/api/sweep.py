@@ -9,7 +9,7 @@ from typing import Any
 
 from autofit.api.config import load
 from autofit.api.config import matrix as matrices
-from autofit.api.places import LOCAL, MakePlace, choose_place
+from autofit.api.executors import LOCAL, MakeExecutor, choose_executor
 from autofit.api.requests import parse
 from autofit.api.result import SweepResult
 from autofit.api.session import progress_of
@@ -19,7 +19,7 @@ from autofit.report import wording
 from autofit.report.console.cells import CellsProgress
 from autofit.report.console.progress import Progress
 from autofit.tuning import sweep as sweeping
-from autofit.tuning.places.place import CellRequest, Place, Tune
+from autofit.tuning.executors.executor import CellRequest, Executor, Tune
 from autofit.workload.reference import Reference
 
 _SAVING_SHARE = 0.05  # of the time of a sweep, for saving it: a file of thousands of cells takes seconds to write
@@ -30,7 +30,7 @@ def sweep(
     data: Any,
     matrix: Mapping[str, Any],
     *,
-    place: str | Callable[[Tune], Place] = LOCAL,
+    executor: str | Callable[[Tune], Executor] = LOCAL,
     ship: str | os.PathLike[str] | None = None,
     host_labels: Mapping[str, str] | None = None,
     jobs: int | None = None,
@@ -51,8 +51,8 @@ def sweep(
         matrix: values to combine: for each dotted argument of `tune` a list, as in
             `{"model_kwargs.width": [8, 16], "device_memory": ["2GiB", "4GiB"]}`; arguments joined by commas take the same
             value. `exclude` lists cells to leave out, `include` cells to add.
-        place: where to tune: "local", this machine; "ray", the hosts of the Ray cluster that runs here or that RAY_ADDRESS
-            names, or "ray://HOST:PORT"; or a function that makes a place of your own (see CONTRIBUTING.md).
+        executor: "local" tunes on this machine; "ray" on the hosts of the Ray cluster that runs here or that RAY_ADDRESS
+            names, "ray://HOST:PORT" on another; or a function that returns your own executor (see CONTRIBUTING.md).
         ship: folder with your code, for Ray to copy to each host; None where all hosts share it.
         host_labels: labels that the host of a cell must have in Ray, as `{"ray.io/accelerator-type": "A100"}`; may be an
             axis of the matrix.
@@ -72,7 +72,7 @@ def sweep(
         DeviceLockedError: another autofit measures on the device, and `wait` is off.
         StorageError: the trials cannot be stored.
         TrialProcessError: no process for trials could be started.
-        PlaceError: no host of the cluster can tune, or the cluster is gone.
+        ExecutorError: no host of the cluster can tune, or the cluster is gone.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
     """
     arguments = {"build_model": build_model, "data": data, **arguments}
@@ -82,13 +82,15 @@ def sweep(
         cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
     except matrices.MatrixError as error:
         raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
-    return _sweep("sweep", cells, choose_place(place, ship, jobs), fresh=fresh, wait=wait, progress=progress, save=save)
+    return _sweep(
+        "sweep", cells, choose_executor(executor, ship, jobs), fresh=fresh, wait=wait, progress=progress, save=save
+    )
 
 
 def sweep_file(
     path: str | os.PathLike[str],
     *,
-    place: str | Callable[[Tune], Place] = LOCAL,
+    executor: str | Callable[[Tune], Executor] = LOCAL,
     ship: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     fresh: bool = False,
@@ -101,7 +103,7 @@ def sweep_file(
 
     Args:
         path: path of the file.
-        place: as for `sweep`.
+        executor: as for `sweep`.
         ship: as for `sweep`.
         jobs: as for `sweep`.
         fresh: as for `sweep`.
@@ -119,7 +121,7 @@ def sweep_file(
     """
     cells = [(values, {**cell, **overrides}) for values, cell in load.load_sweep(path)]
     return _sweep(
-        os.fspath(path), cells, choose_place(place, ship, jobs), fresh=fresh, wait=wait, progress=progress, save=save
+        os.fspath(path), cells, choose_executor(executor, ship, jobs), fresh=fresh, wait=wait, progress=progress, save=save
     )
 
 
@@ -161,7 +163,7 @@ class _Saver:
 def _sweep(
     title: str,
     cells: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
-    make_place: MakePlace,
+    make_executor: MakeExecutor,
     *,
     fresh: bool,
     wait: bool,
@@ -171,11 +173,11 @@ def _sweep(
     """Tune the cells: values by axis, and arguments of `tune`."""
     requests = [_request(values, arguments, fresh=fresh) for values, arguments in cells]
     shown, saver = progress_of(progress), _Saver(save)
-    place, is_parallel = make_place(shown, wait)
+    executor, is_parallel = make_executor(shown, wait)
     result: SweepResult | None = None
     try:
         with CellsProgress(shown, len(requests)) as side_by_side:
-            for event in sweeping.sweep(title, requests, place):
+            for event in sweeping.sweep(title, requests, executor):
                 label = f"cell {event.index + 1} of {len(requests)}: {wording.cell_label(event.cell.values)}"
                 if isinstance(event, sweeping.CellReport):
                     if is_parallel:

@@ -20,7 +20,7 @@ from autofit.report.console.sweep import print_sweep
 from autofit.report.console.terminal import Terminal
 from autofit.storage import sweep_files
 
-_OPTIONS = {"place": "--on", "ship": "--ship", "jobs": "--jobs"}
+_OPTIONS = {"executor": "--on", "ship": "--ship", "jobs": "--jobs"}
 
 
 def sweep(
@@ -68,7 +68,7 @@ def sweep(
         with _naming_options():
             swept = api.sweep_file(
                 file,
-                place=on,
+                executor=on,
                 ship=ship,
                 jobs=_jobs(jobs),
                 fresh=fresh,

@@ -1,4 +1,4 @@
-"""Tune each cell of a matrix in a place, and collect the results: cells ─> `Place` ─> Cell by Cell ─> SweepRecord.
+"""Tune each cell of a matrix in an executor, and collect the results: cells ─> `Executor` ─> Cell by Cell ─> SweepRecord.
 
 Each tune stores its result: when a killed sweep runs again, the finished cells return theirs at once.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from autofit.machine.host import detect
 from autofit.records.sweep import Cell, SweepRecord
-from autofit.tuning.places.place import CellRequest, CellResult, Place
+from autofit.tuning.executors.executor import CellRequest, CellResult, Executor
 
 _POLL_SECONDS = 0.2  # how soon Ctrl-C is noticed while cells run
 
@@ -39,21 +39,21 @@ class CellEnded:
     record: SweepRecord
 
 
-def sweep(title: str, cells: Sequence[CellRequest], place: Place) -> Iterator[CellReport | CellEnded]:
+def sweep(title: str, cells: Sequence[CellRequest], executor: Executor) -> Iterator[CellReport | CellEnded]:
     """Tune every cell; a cell that fails or does not fit does not stop the sweep.
 
     Args:
         title: title of the sweep.
         cells: the cells to tune.
-        place: where; closed at the end.
+        executor: where; closed at the end.
 
     Raises:
-        AutofitError: nothing can be tuned in that place.
+        AutofitError: nothing can be tuned there.
         KeyboardInterrupt: passed on, after all processes are ended.
     """
     running, handover = _Sweep(title, [cell.values for cell in cells]), _Handover()
     try:
-        for index, future in enumerate(place.start(cells, handover.report)):
+        for index, future in enumerate(executor.start(cells, handover.report)):
             handover.await_end(index, future)
         ended = 0
         while ended < len(cells):
@@ -66,12 +66,12 @@ def sweep(title: str, cells: Sequence[CellRequest], place: Place) -> Iterator[Ce
                     yield running.ended(*item)
     finally:
         handover.is_closed = True
-        place.close()
+        executor.close()
 
 
 @dataclass(frozen=True)
 class _Reported:
-    """What a place reports; `shown` is set when the sweep's caller has had it."""
+    """What an executor reports; `shown` is set when the sweep's caller has had it."""
 
     index: int
     where: str
@@ -80,7 +80,7 @@ class _Reported:
 
 
 class _Handover:
-    """Takes what the threads of a place report to the thread of the sweep, in the order in which it happens."""
+    """Takes what the threads of an executor report to the thread of the sweep, in the order in which it happens."""
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[_Reported | tuple[int, Future[CellResult]]] = queue.SimpleQueue()

@@ -11,8 +11,8 @@ time each. Parts:
              answer, cells tuned twice to the end, trials run twice (by the storage that the hosts share).
     rates    a config measured on this machine and on a host of the cluster in turn, six pairs; the ratio is the geometric
              mean of the pairs' with its 95 % interval (t). TensorFlow, its default threads.
-    scale    10,000 cells answered at once by a made-up place of 1,000 hosts: seconds of the sweep's own thread, the file,
-             the table and the page; and 2,000 cells that do nothing on the three hosts of Ray.
+    scale    10,000 cells answered at once by a made-up executor of 1,000 hosts: seconds of the sweep's own thread, the
+             file, the table and the page; and 2,000 cells that do nothing on the three hosts of Ray.
     storage  what tunes of made-up trials take of PostgreSQL, where its server is installed.
 """
 
@@ -41,8 +41,8 @@ from autofit.api.result import SweepResult  # noqa: E402
 from autofit.records.sweep import SweepRecord  # noqa: E402
 from autofit.report.console.sweep import print_sweep  # noqa: E402
 from autofit.tuning import sweep  # noqa: E402
-from autofit.tuning.places.local import LocalPlace  # noqa: E402
-from autofit.tuning.places.place import CellRequest, CellResult  # noqa: E402
+from autofit.tuning.executors.executor import CellRequest, CellResult  # noqa: E402
+from autofit.tuning.executors.local import LocalExecutor  # noqa: E402
 from autofit.tuning.settings import TuneSettings  # noqa: E402
 from autofit.workload.workload import Workload  # noqa: E402
 from tests.faults.postgres import POSTGRES, Postgres  # noqa: E402
@@ -66,11 +66,11 @@ def cells(folder, count, storage=None, **kwargs):
 
 def on_ray(requests, tune):
     """Sweep on the cluster; returns the record and the seconds it took."""
-    from autofit.tuning.places.on_ray import RayPlace
+    from autofit.tuning.executors.on_ray import RayExecutor
 
-    place = RayPlace(tune, "ray", None, lambda text: None)
+    executor = RayExecutor(tune, "ray", None, lambda text: None)
     began = time.perf_counter()
-    record = list(sweep.sweep("s", requests, place))[-1].record
+    record = list(sweep.sweep("s", requests, executor))[-1].record
     return record, time.perf_counter() - began
 
 
@@ -94,7 +94,7 @@ def made_up_record():
     """The record of a made-up tune."""
     with tempfile.TemporaryDirectory() as folder:
         request = cells(folder, 1)
-        return list(sweep.sweep("s", request, LocalPlace(tunes.tune)))[-1].record.cells[0].found
+        return list(sweep.sweep("s", request, LocalExecutor(tunes.tune)))[-1].record.cells[0].found
 
 
 def engine():
@@ -138,14 +138,14 @@ def rates(pairs=6):
     with Cluster():
         for number in range(pairs):
             both = {}
-            for place in ("local", "ray") if number % 2 else ("ray", "local"):
+            for executor in ("local", "ray") if number % 2 else ("ray", "local"):
                 with tempfile.TemporaryDirectory() as folder:
-                    both[place] = rate_in(place, folder)
+                    both[executor] = rate_in(executor, folder)
             rows.append([both["ray"], both["local"]])
     return rows
 
 
-def rate_in(place, folder):
+def rate_in(executor, folder):
     """The confirmed rate of the baseline in a sweep of one cell."""
     import autofit
     from tests.benchmarks import backend_rates
@@ -156,7 +156,7 @@ def rate_in(place, folder):
         {"max_trials": [1]},
         model_kwargs={"job": "cnn"},
         data_kwargs={"job": "cnn"},
-        place=place,
+        executor=executor,
         baseline={"batch_size": 64},
         space={"batch_size": [64], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]},
         storage=f"sqlite:///{folder}/trials.db",
@@ -166,7 +166,7 @@ def rate_in(place, folder):
 
 
 class MadeUp:
-    """A place of a thousand hosts, whose cells end at once."""
+    """An executor with a thousand hosts, whose cells end at once."""
 
     def __init__(self, record):
         self.record, self.pool = record, ThreadPoolExecutor(4)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.errors import PlaceError, UsageError
+from autofit.errors import ExecutorError, UsageError
 from autofit.tuning import sweep
-from autofit.tuning.places.local import LocalPlace
-from autofit.tuning.places.place import CellRequest
+from autofit.tuning.executors.executor import CellRequest
+from autofit.tuning.executors.local import LocalExecutor
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 from tests.hosts import tunes
@@ -33,10 +33,10 @@ def cells(folder, count=6, storage=None, labels=None, **kwargs):
 
 def on_ray(requests, tune=tunes.tune, notices=None):
     """Sweep on the cluster that RAY_ADDRESS names."""
-    from autofit.tuning.places.on_ray import RayPlace
+    from autofit.tuning.executors.on_ray import RayExecutor
 
-    place = RayPlace(tune, "ray", None, [].append if notices is None else notices.append)
-    return list(sweep.sweep("s", requests, place))
+    executor = RayExecutor(tune, "ray", None, [].append if notices is None else notices.append)
+    return list(sweep.sweep("s", requests, executor))
 
 
 def table(events):
@@ -53,7 +53,7 @@ def noted(folder, kind):
 def test_the_table_is_that_of_one_machine_and_each_cell_is_answered_once(hosts, tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-    here = list(sweep.sweep("s", cells(tmp_path / "here", 12), LocalPlace(tunes.tune)))
+    here = list(sweep.sweep("s", cells(tmp_path / "here", 12), LocalExecutor(tunes.tune)))
     there = on_ray(cells(tmp_path / "there", 12))
     assert table(there) == table(here)
     assert noted(tmp_path / "there", "ends") == {f"cell{n}": 1 for n in range(12)}
@@ -67,7 +67,7 @@ def test_the_table_is_that_of_one_machine_and_each_cell_is_answered_once(hosts, 
 
 
 def test_a_cell_that_needs_more_gpus_than_any_host_has_waits_and_says_so(hosts, tmp_path):
-    from autofit.tuning.places.on_ray import RayPlace
+    from autofit.tuning.executors.on_ray import RayExecutor
 
     notices, noticed = [], threading.Event()
 
@@ -76,12 +76,12 @@ def test_a_cell_that_needs_more_gpus_than_any_host_has_waits_and_says_so(hosts, 
         noticed.set()
 
     (request,) = cells(tmp_path, 1)
-    place = RayPlace(tunes.tune, "ray", None, notify)
-    place.start([replace(request, settings=TuneSettings(device="gpu", devices=2))], lambda *told: None)
+    executor = RayExecutor(tunes.tune, "ray", None, notify)
+    executor.start([replace(request, settings=TuneSettings(device="gpu", devices=2))], lambda *told: None)
     try:
         assert noticed.wait(timeout=60)
     finally:
-        place.close()
+        executor.close()
     assert notices == ["no host has 2 GPUs: cells that need them wait until one joins the cluster"]
 
 
@@ -92,7 +92,7 @@ def test_a_cell_on_a_host_that_dies_goes_on_elsewhere_with_its_trials(mortal, tm
     killer.start()
     events = on_ray(requests, notices=notices)
     killer.join()
-    assert table(events) == table(list(sweep.sweep("s", requests, LocalPlace(tunes.tune))))
+    assert table(events) == table(list(sweep.sweep("s", requests, LocalExecutor(tunes.tune))))
     assert max(noted(tmp_path, "tuned").values()) == 1
     lost = [cell for cell in events[-1].record.cells if cell.note]
     assert len(lost) == len(notices) <= 1
@@ -113,7 +113,7 @@ def test_a_host_at_fault_gets_no_more_cells(hosts, tmp_path):
     found = on_ray(cells(tmp_path, 5, unable=["small"]), tunes.at_fault, notices)[-1].record.cells
     assert [(cell.outcome, cell.host) for cell in found] == [("ok", "host0")] * 5
     assert sorted(notices) == [f"host{n} gets no more cells: no room in /dev/shm" for n in (1, 2)]
-    with pytest.raises(PlaceError, match=r"no host can tune:(\nhost\d: no room in /dev/shm){3}"):
+    with pytest.raises(ExecutorError, match=r"no host can tune:(\nhost\d: no room in /dev/shm){3}"):
         on_ray(cells(tmp_path, 5, unable=["small", "big"]), tunes.at_fault)
 
 
@@ -125,16 +125,16 @@ def test_cells_choose_the_class_of_their_host(hosts, tmp_path):
 def test_an_array_that_all_cells_share_crosses_once_and_unchanged(hosts, tmp_path):
     import numpy as np
 
-    from autofit.tuning.places.on_ray import RayPlace
+    from autofit.tuning.executors.on_ray import RayExecutor
 
     requests = cells(tmp_path, 3)
     data = np.arange(300_000.0)
     shared = [CellRequest(cell.values, Workload(len, data), cell.settings) for cell in requests]
-    place = RayPlace(tunes.tune, "ray", None, print)
-    parcels = [place._packed(cell) for cell in shared]
-    assert len({parcel.data for parcel in parcels}) == 1
-    assert (parcels[0].opened().workload.data == data).all()
-    place.close()
+    executor = RayExecutor(tunes.tune, "ray", None, print)
+    pickled_cells = [executor._packed(cell) for cell in shared]
+    assert len({pickled.data for pickled in pickled_cells}) == 1
+    assert (pickled_cells[0].opened().workload.data == data).all()
+    executor.close()
 
 
 def test_the_tune_has_the_environment_and_the_cores_of_its_host(hosts, tmp_path, monkeypatch):
@@ -149,12 +149,14 @@ def test_the_tune_has_the_environment_and_the_cores_of_its_host(hosts, tmp_path,
 
 
 def test_without_a_cluster_or_a_host_that_may_measure_there_is_one_clear_error(mortal, monkeypatch):
-    from autofit.tuning.places.on_ray import RayPlace
+    from autofit.tuning.executors.on_ray import RayExecutor
 
     for name in list(mortal.nodes):
         mortal.cluster.remove_node(mortal.nodes.pop(name))  # as ray stop does, which the cluster learns at once
-    with pytest.raises(UsageError, match=r"place: no host of the cluster may measure: .* --resources='{\"measuring\": 1}'"):
-        RayPlace(tunes.tune, "ray", None, print)
+    with pytest.raises(
+        UsageError, match=r"executor: no host of the cluster may measure: .* --resources='{\"measuring\": 1}'"
+    ):
+        RayExecutor(tunes.tune, "ray", None, print)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(UsageError, match=r"place: no Ray cluster answers at 'ray'"):
-        RayPlace(tunes.tune, "ray", None, print)
+    with pytest.raises(UsageError, match=r"executor: no Ray cluster answers at 'ray'"):
+        RayExecutor(tunes.tune, "ray", None, print)

@@ -1,4 +1,4 @@
-"""The cells of a sweep, in whatever place, and what is made of them."""
+"""The cells of a sweep, in whatever executor, and what is made of them."""
 
 import csv
 import io
@@ -16,8 +16,8 @@ from autofit.report import wording
 from autofit.report.console.sweep import print_sweep
 from autofit.storage import result_files, sweep_files
 from autofit.tuning import sweep
-from autofit.tuning.places.local import LocalPlace
-from autofit.tuning.places.place import CellRequest, tuned
+from autofit.tuning.executors.executor import CellRequest, tuned
+from autofit.tuning.executors.local import LocalExecutor
 from autofit.tuning.settings import TuneSettings
 from autofit.tuning.tuner import tune
 from autofit.workload.workload import Workload
@@ -46,7 +46,7 @@ def swept(record, tmp_path_factory):
         return record
 
     cells = [cell({"model_kwargs.width": width}, width=width) for width in (8, 16, 32)]
-    return list(sweep.sweep("sweep.yaml", cells, LocalPlace(tune_cell)))
+    return list(sweep.sweep("sweep.yaml", cells, LocalExecutor(tune_cell)))
 
 
 def test_a_cell_that_fails_or_does_not_fit_is_a_row(swept, record):
@@ -64,11 +64,11 @@ def test_what_no_cell_can_help_ends_the_sweep():
         raise StorageError("the disk is full")
 
     with pytest.raises(StorageError):
-        list(sweep.sweep("s", [cell({"a": 1}), cell({"a": 2})], LocalPlace(tune_cell)))
+        list(sweep.sweep("s", [cell({"a": 1}), cell({"a": 2})], LocalExecutor(tune_cell)))
 
 
 class Elsewhere:
-    """A place as somebody else would write it, for whatever runs functions and returns futures."""
+    """An executor as somebody else would write it, for whatever runs functions and returns futures."""
 
     def __init__(self, tune_cell):
         self.tune_cell, self.pool, self.is_closed = tune_cell, ThreadPoolExecutor(3), False
@@ -86,17 +86,17 @@ class Elsewhere:
         self.is_closed = True
 
 
-def test_a_place_of_ones_own_gives_the_same_table(swept, record):
+def test_an_executor_of_ones_own_gives_the_same_table(swept, record):
     def tune_cell(cell, tell, cancelled):
         tell("tuning it")
         if cell.workload.model_kwargs["width"] == 16:
             raise UserCodeError("while building the model", "Traceback\nValueError: too wide")
         return record
 
-    place = Elsewhere(tune_cell)
+    executor = Elsewhere(tune_cell)
     cells = [cell({"model_kwargs.width": width}, width=width) for width in (8, 16, 32)]
-    events = list(sweep.sweep("sweep.yaml", cells, place))
-    assert place.is_closed
+    events = list(sweep.sweep("sweep.yaml", cells, executor))
+    assert executor.is_closed
     ended = [event for event in events if isinstance(event, sweep.CellEnded)]
     assert sorted(event.index for event in ended) == [0, 1, 2]
     assert [cell.outcome for cell in ended[-1].record.cells] == ["ok", "failed", "ok"]

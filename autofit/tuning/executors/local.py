@@ -1,7 +1,7 @@
 """Tune cells on this machine: one after the other, or in parallel if each has its own device and cores.
 
-cells ─┬─> lane (gpu:0, half of the cores) ─> tune, tune, …  ─┐
-       └─> lane (gpu:1, the other half)    ─> tune, tune, …  ─┴─> then those for the CPU, or for GPUs of their own choice
+cells ─┬─> slot (gpu:0, half of the cores) ─> tune, tune, …  ─┐
+       └─> slot (gpu:1, the other half)    ─> tune, tune, …  ─┴─> then those for the CPU, or for GPUs of their own choice
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from functools import partial
 
 from autofit.errors import CancelledError, UsageError
 from autofit.records.machine import Device
-from autofit.tuning.places.place import CellRequest, CellResult, Report, Tune, tuned
+from autofit.tuning.executors.executor import CellRequest, CellResult, Report, Tune, tuned
 from autofit.tuning.settings import TuneSettings
 
 _ANY_GPU = ("auto", "gpu")
 
 
 @dataclass(frozen=True)
-class Lane:
+class Slot:
     """A device and the CPU cores for one cell at a time."""
 
     device: str
     cores: tuple[int, ...]
 
 
-def lanes_of(
+def slots_of(
     jobs: int | None,
     gpus: Sequence[Device],
     cores: Sequence[int],
     nearby: Callable[[Device], Sequence[int]] = lambda device: (),
-) -> tuple[Lane, ...]:
-    """The lanes of a sweep: one per GPU, each with its own cores, up to `jobs`; none if there would be only one.
+) -> tuple[Slot, ...]:
+    """The slots of a sweep: one per GPU, each with its own cores, up to `jobs`; none if there would be only one.
 
     Args:
         jobs: largest number of cells at the same time; None for one per GPU.
@@ -59,45 +59,45 @@ def lanes_of(
     if count < 2:
         return ()
     share, free = len(cores) // count, list(cores)
-    lanes = []
+    slots = []
     for gpu in gpus[:count]:
         near = set(nearby(gpu))
         taken = sorted(free, key=lambda core: core not in near)[:share]  # stable: in order, the near ones first
         free = [core for core in free if core not in taken]
-        lanes.append(Lane(f"gpu:{gpu.index}", tuple(sorted(taken))))
-    return tuple(lanes)
+        slots.append(Slot(f"gpu:{gpu.index}", tuple(sorted(taken))))
+    return tuple(slots)
 
 
-def in_lane(settings: TuneSettings, lane: Lane, count: float) -> TuneSettings:
-    """The settings of a cell that shares the host: the device of its lane, and its share of the host's memory."""
+def in_slot(settings: TuneSettings, slot: Slot, count: float) -> TuneSettings:
+    """The settings of a cell that shares the host: the device of its slot, and its share of the host's memory."""
     limit = str(settings.host_memory).strip()
     share = {"host_memory": f"{float(limit[:-1]) / count:g}%"} if limit.endswith("%") else {}
-    return settings.model_copy(update={**share, "device": lane.device})
+    return settings.model_copy(update={**share, "device": slot.device})
 
 
-class LocalPlace:
-    """This machine; see `Place`.
+class LocalExecutor:
+    """This machine; see `Executor`.
 
     Args:
         tune: tunes one cell.
-        lanes: devices for cells at the same time; cells that name the CPU or GPUs follow one by one.
+        slots: devices for cells at the same time; cells that name the CPU or GPUs follow one by one.
     """
 
-    def __init__(self, tune: Tune, lanes: Sequence[Lane] = ()) -> None:
-        self._tune, self._lanes, self._cancelled = tune, lanes, threading.Event()
-        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
-        for lane in lanes:
-            self._free.put(lane)
-        self._parallel = ThreadPoolExecutor(max(1, len(lanes)))
+    def __init__(self, tune: Tune, slots: Sequence[Slot] = ()) -> None:
+        self._tune, self._slots, self._cancelled = tune, slots, threading.Event()
+        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
+        for slot in slots:
+            self._free.put(slot)
+        self._parallel = ThreadPoolExecutor(max(1, len(slots)))
         self._alone = ThreadPoolExecutor(1)
 
     def start(self, cells: Sequence[CellRequest], report: Report) -> Sequence[Future[CellResult]]:
         if any(cell.host_labels for cell in cells):
-            raise UsageError("choose among the hosts of a cluster, and the place is this machine", key="host_labels")
+            raise UsageError("choose among the hosts of a cluster; the executor is this machine", key="host_labels")
         futures: dict[int, Future[CellResult]] = {}
         for index, cell in enumerate(cells):
-            if self._lanes and cell.settings.device in _ANY_GPU and cell.settings.device_count == 1:
-                futures[index] = self._parallel.submit(self._in_lane, index, cell, report)
+            if self._slots and cell.settings.device in _ANY_GPU and cell.settings.device_count == 1:
+                futures[index] = self._parallel.submit(self._in_slot, index, cell, report)
         before = tuple(futures.values())
         for index, cell in enumerate(cells):
             if index not in futures:
@@ -109,14 +109,14 @@ class LocalPlace:
         for pool in (self._parallel, self._alone):
             pool.shutdown(cancel_futures=True)
 
-    def _in_lane(self, index: int, cell: CellRequest, report: Report) -> CellResult:
-        lane = self._free.get()
+    def _in_slot(self, index: int, cell: CellRequest, report: Report) -> CellResult:
+        slot = self._free.get()
         try:
-            os.sched_setaffinity(0, lane.cores)  # of this thread: processes inherit it from the thread that starts them
-            shared = replace(cell, settings=in_lane(cell.settings, lane, len(self._lanes)))
-            return self._tuned(index, shared, report, lane.device)
+            os.sched_setaffinity(0, slot.cores)  # of this thread: processes inherit it from the thread that starts them
+            shared = replace(cell, settings=in_slot(cell.settings, slot, len(self._slots)))
+            return self._tuned(index, shared, report, slot.device)
         finally:
-            self._free.put(lane)
+            self._free.put(slot)
 
     def _by_itself(self, index: int, cell: CellRequest, report: Report, before: Sequence[Future[CellResult]]) -> CellResult:
         concurrent.futures.wait(before)

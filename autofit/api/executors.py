@@ -1,4 +1,4 @@
-"""The places in which a sweep can tune its cells, by name."""
+"""The executors in which a sweep can tune its cells, by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from autofit.records.events import Activity, Event, Notice, TrialEnded
 from autofit.records.result import TuneRecord
 from autofit.records.units import counted
 from autofit.report.console.progress import Progress
-from autofit.tuning.places.local import LocalPlace, lanes_of
-from autofit.tuning.places.place import CellRequest, Place, Tell, Tune
+from autofit.tuning.executors.executor import CellRequest, Executor, Tell, Tune
+from autofit.tuning.executors.local import LocalExecutor, slots_of
 
 LOCAL, RAY = "local", "ray"
 _SHARED = (
@@ -23,39 +23,41 @@ _SHARED = (
     "rates may be a little lower than alone. jobs: 1 measures one after the other"
 )
 
-MakePlace = Callable[[Progress, bool], tuple[Place, bool]]
-"""Makes a place from where progress is shown and whether to wait; returns whether cells run at the same time, too."""
+MakeExecutor = Callable[[Progress, bool], tuple[Executor, bool]]
+"""Makes an executor from where progress is shown and whether to wait; returns whether cells run at the same time, too."""
 
 
-def choose_place(place: str | Callable[[Tune], Place], ship: str | os.PathLike[str] | None, jobs: int | None) -> MakePlace:
-    """The place that the arguments of a sweep name.
+def choose_executor(
+    executor: str | Callable[[Tune], Executor], ship: str | os.PathLike[str] | None, jobs: int | None
+) -> MakeExecutor:
+    """The executor that the arguments of a sweep name.
 
     Raises:
-        UsageError: there is no such place.
+        UsageError: there is no such executor.
     """
-    if callable(place):
-        return lambda shown, wait: (place(partial(_tune_beside, wait=wait)), True)
-    if place == RAY or place.startswith(f"{RAY}://"):
-        return partial(_ray_place, place, ship)
-    if place != LOCAL:
-        raise UsageError(f"{place!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="place")
+    if callable(executor):
+        return lambda shown, wait: (executor(partial(_tune_beside, wait=wait)), True)
+    if executor == RAY or executor.startswith(f"{RAY}://"):
+        return partial(_ray_executor, executor, ship)
+    if executor != LOCAL:
+        raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")
     if ship is not None:
-        raise UsageError(f"is for the hosts of a cluster, and place is {LOCAL}", key="ship")
-    return partial(_local_place, jobs)
+        raise UsageError(f"is for the hosts of a cluster, and executor is {LOCAL}", key="ship")
+    return partial(_local_executor, jobs)
 
 
-def _local_place(jobs: int | None, shown: Progress, wait: bool) -> tuple[Place, bool]:
-    lanes = lanes_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers(), gpus.nearby_cores)
-    if not lanes:
-        return LocalPlace(partial(_tune_shown, shown, wait=wait)), False
+def _local_executor(jobs: int | None, shown: Progress, wait: bool) -> tuple[Executor, bool]:
+    slots = slots_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers(), gpus.nearby_cores)
+    if not slots:
+        return LocalExecutor(partial(_tune_shown, shown, wait=wait)), False
     shown.show(Notice(_SHARED))
-    return LocalPlace(partial(_tune_beside, wait=wait), lanes), True
+    return LocalExecutor(partial(_tune_beside, wait=wait), slots), True
 
 
-def _ray_place(address: str, ship: str | os.PathLike[str] | None, shown: Progress, wait: bool) -> tuple[Place, bool]:
-    from autofit.tuning.places.on_ray import RayPlace  # needed on a cluster only
+def _ray_executor(address: str, ship: str | os.PathLike[str] | None, shown: Progress, wait: bool) -> tuple[Executor, bool]:
+    from autofit.tuning.executors.on_ray import RayExecutor  # needed on a cluster only
 
-    return RayPlace(partial(_tune_beside, wait=wait), address, ship, lambda text: shown.show(Notice(text))), True
+    return RayExecutor(partial(_tune_beside, wait=wait), address, ship, lambda text: shown.show(Notice(text))), True
 
 
 def _tune_shown(shown: Progress, cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:

@@ -9,9 +9,9 @@ import pytest
 
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.machine import Device
-from autofit.tuning.places import ray_host
-from autofit.tuning.places.place import CellRequest, CellResult
-from autofit.tuning.places.ray_host import Board, News, Parcel
+from autofit.tuning.executors import ray_host
+from autofit.tuning.executors.executor import CellRequest, CellResult
+from autofit.tuning.executors.ray_host import PickledCell, ProgressActor, ProgressLine
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -95,7 +95,7 @@ def test_code_that_was_shipped_is_found_where_it_is_on_the_host(tmp_path, monkey
     named = Reference("../jobs/job.py:build_model", str(ship / "configs"))
     module = Reference("package.module:data", str(ship))
     bare = cell(Workload(named, None, fit_kwargs={"callbacks": named, "epochs": 2}))
-    opened = Parcel(cloudpickle.dumps(bare), module, None, ship, ship).opened()
+    opened = PickledCell(cloudpickle.dumps(bare), module, None, ship, ship).opened()
     assert opened.workload.build_model.path == root / "jobs" / "job.py"
     assert opened.workload.fit_kwargs["callbacks"].path == root / "jobs" / "job.py"
     assert opened.workload.fit_kwargs["epochs"] == 2
@@ -108,13 +108,13 @@ def test_without_shipping_a_cell_works_in_the_sweeps_own_folder(tmp_path, monkey
     monkeypatch.setattr(sys, "path", list(sys.path))
     shared = tmp_path / "shared"
     shared.mkdir()
-    Parcel(cloudpickle.dumps(cell()), None, None, shared, None).opened()
+    PickledCell(cloudpickle.dumps(cell()), None, None, shared, None).opened()
     assert Path.cwd() == shared
-    Parcel(cloudpickle.dumps(cell()), None, None, tmp_path / "elsewhere", None).opened()
+    PickledCell(cloudpickle.dumps(cell()), None, None, tmp_path / "elsewhere", None).opened()
     assert Path.cwd() == shared
     missing = Workload(Reference("job.py:build_model", str(tmp_path)), None)
     with pytest.raises(UsageError, match=r"there is no file .*job\.py on this host: ship its folder"):
-        Parcel(cloudpickle.dumps(cell(missing)), None, None, shared, None).opened()
+        PickledCell(cloudpickle.dumps(cell(missing)), None, None, shared, None).opened()
 
 
 def test_what_ray_lowers_and_sets_is_undone_or_said(monkeypatch):
@@ -136,13 +136,13 @@ def test_what_ray_lowers_and_sets_is_undone_or_said(monkeypatch):
 
 
 def test_an_excluded_host_is_refused_and_news_are_read_once():
-    board = Board()
-    assert board.begin(3, "node", "host1")
-    board.tell(News(3, "host1", "searching"))
-    board.exclude("node")
-    assert not board.begin(4, "node", "host1")
-    assert board.news() == [News(3, "host1", ""), News(3, "host1", "searching")]
-    assert board.news() == []
+    progress = ProgressActor()
+    assert progress.begin(3, "node", "host1")
+    progress.tell(ProgressLine(3, "host1", "searching"))
+    progress.exclude("node")
+    assert not progress.begin(4, "node", "host1")
+    assert progress.lines() == [ProgressLine(3, "host1", ""), ProgressLine(3, "host1", "searching")]
+    assert progress.lines() == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The part of a sweep on Ray that runs on its hosts: the task of a cell, and the board on which tasks say what they do."""
+"""The part of a sweep on Ray that runs on its hosts: the task of a cell, and the actor to which tasks say what they do."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from autofit.machine import gpus
 from autofit.machine.host import usable_core_numbers
 from autofit.records.units import counted
 from autofit.storage import urls
-from autofit.tuning.places.local import Lane, in_lane, lanes_of
-from autofit.tuning.places.place import HOST_ERRORS, CellRequest, CellResult, Tell, Tune, tuned
+from autofit.tuning.executors.executor import HOST_ERRORS, CellRequest, CellResult, Tell, Tune, tuned
+from autofit.tuning.executors.local import Slot, in_slot, slots_of
 from autofit.workload.reference import Reference
 
 _SET_BY_RAY = ("OMP_NUM_THREADS", "SPT_NOENV", "PYTHONBREAKPOINT")  # the first to 1 where a task counts no CPUs
@@ -34,7 +34,7 @@ _STORAGE_WAITS_SECONDS = (5.0, 15.0, 40.0, 60.0)  # while a database server is a
 
 
 @dataclass(frozen=True)
-class Parcel:
+class PickledCell:
     """A cell on its way to a host.
 
     `cell` is pickled, without its data; data and validation are references of Ray's to objects, or names of functions.
@@ -83,7 +83,7 @@ class HostFault:
 
 
 @dataclass(frozen=True)
-class News:
+class ProgressLine:
     """What a task says: what the tune of a cell is doing on a host; without an index, what the user must know."""
 
     index: int | None
@@ -91,42 +91,42 @@ class News:
     text: str
 
 
-class Board:
+class ProgressActor:
     """An actor on which the tasks of a sweep say what they do; the sweep looks at it."""
 
     def __init__(self) -> None:
-        self._news: list[News] = []
+        self._lines: list[ProgressLine] = []
         self._excluded: set[str] = set()
 
     def begin(self, index: int, node: str, host: str) -> bool:
         """The tune of a cell begins; returns whether that host may tune."""
         if node in self._excluded:
             return False
-        self._news.append(News(index, host, ""))
+        self._lines.append(ProgressLine(index, host, ""))
         return True
 
-    def tell(self, news: News) -> None:
-        """Take news."""
-        self._news.append(news)
+    def tell(self, line: ProgressLine) -> None:
+        """Take a line."""
+        self._lines.append(line)
 
     def exclude(self, node: str) -> None:
         """Let that host tune no more cells."""
         self._excluded.add(node)
 
-    def news(self) -> list[News]:
+    def lines(self) -> list[ProgressLine]:
         """What has been said since the last time."""
-        news, self._news = self._news, []
-        return news
+        lines, self._lines = self._lines, []
+        return lines
 
 
-def tune_on_host(board: Any, tune: Tune, index: int, parcel: Parcel, goes_on: bool) -> CellResult | HostFault:
+def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell, goes_on: bool) -> CellResult | HostFault:
     """Tune a cell on this host: the body of a Ray task.
 
     Args:
-        board: the `Board`.
+        progress: the `ProgressActor`.
         tune: tunes one cell.
         index: of the cell.
-        parcel: the cell.
+        pickled: the cell.
         goes_on: whether another host has begun with it, so that its trials are not deleted.
     """
     import ray  # nothing else but `ray_cluster` needs it
@@ -137,18 +137,18 @@ def tune_on_host(board: Any, tune: Tune, index: int, parcel: Parcel, goes_on: bo
     sys.path[:] = [entry for entry in sys.path if not entry.startswith(bundled)]
     node = ray.get_runtime_context().get_node_id()
     host = _host_name(ray.nodes(), node)
-    if not ray.get(board.begin.remote(index, node, host)):
+    if not ray.get(progress.begin.remote(index, node, host)):
         return HostFault(node, host, "")
     for text in restore_process(ray.get_runtime_context().runtime_env, host):
-        board.tell.remote(News(None, host, text))
+        progress.tell.remote(ProgressLine(None, host, text))
     try:
-        cell = _shared_out(parcel.opened())
+        cell = _shared_out(pickled.opened())
     except UsageError as error:
         return CellResult(None, str(error), host)
     cell = replace(cell, fresh=cell.fresh and not goes_on)
 
     def tell(text: str) -> None:
-        board.tell.remote(News(index, host, text))
+        progress.tell.remote(ProgressLine(index, host, text))
 
     began = time.time()
     try:
@@ -223,15 +223,15 @@ def _shared_out(cell: CellRequest) -> CellRequest:
         return cell
     seen = gpus.nvidia_devices()
     everything = [device for device in gpus.survey(hidden=True) if not isinstance(device, gpus.UnreadDevice)]
-    lanes = lanes_of(None, everything, usable_core_numbers(), gpus.nearby_cores)
+    slots = slots_of(None, everything, usable_core_numbers(), gpus.nearby_cores)
     given = {f"gpu:{gpu.index}" for gpu in seen[: cell.settings.device_count]}
-    own = [lane for lane in lanes if lane.device in given]
+    own = [slot for slot in slots if slot.device in given]
     if not own:
         return cell
-    cores = tuple(sorted(core for lane in own for core in lane.cores))
+    cores = tuple(sorted(core for slot in own for core in slot.cores))
     os.sched_setaffinity(0, cores)
     device = own[0].device if cell.settings.device_count == 1 else cell.settings.device
-    return replace(cell, settings=in_lane(cell.settings, Lane(device, cores), len(lanes) / len(own)))
+    return replace(cell, settings=in_slot(cell.settings, Slot(device, cores), len(slots) / len(own)))
 
 
 def _host_name(nodes: list[dict[str, Any]], node: str) -> str:
@@ -242,7 +242,7 @@ def _host_name(nodes: list[dict[str, Any]], node: str) -> str:
 
 
 def _fetched(part: Any) -> Any:
-    """Data out of a parcel."""
+    """Data out of a pickled cell."""
     if part is None or isinstance(part, Reference):
         return part
     import ray  # nothing else but `ray_cluster` needs it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autofit.errors import CancelledError
-from autofit.tuning.places.ray_cluster import first_line
+from autofit.tuning.executors.ray_cluster import first_line
 
 
 def is_loss(ray: Any, error: BaseException) -> bool:

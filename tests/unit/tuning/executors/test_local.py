@@ -9,8 +9,8 @@ import pytest
 from autofit.errors import StorageError, UsageError
 from autofit.records.machine import Device
 from autofit.tuning import sweep
-from autofit.tuning.places.local import Lane, LocalPlace, in_lane, lanes_of
-from autofit.tuning.places.place import CellRequest
+from autofit.tuning.executors.executor import CellRequest
+from autofit.tuning.executors.local import LocalExecutor, Slot, in_slot, slots_of
 from autofit.tuning.settings import TuneSettings
 from autofit.tuning.tuner import tune
 from autofit.workload.workload import Workload
@@ -29,34 +29,34 @@ def record(tmp_path_factory):
 
 
 def test_cells_have_lanes_where_each_has_a_gpu_and_cores():
-    assert lanes_of(None, GPUS, range(8)) == (
-        Lane("gpu:0", (0, 1, 2, 3)),
-        Lane("gpu:1", (4, 5, 6, 7)),
+    assert slots_of(None, GPUS, range(8)) == (
+        Slot("gpu:0", (0, 1, 2, 3)),
+        Slot("gpu:1", (4, 5, 6, 7)),
     )
     near = {GPUS[0].uuid: (4, 5, 6, 7), GPUS[1].uuid: (0, 1, 2, 3)}
-    crossed = lanes_of(None, GPUS[:2], range(8), lambda gpu: near[gpu.uuid])
-    assert [lane.cores for lane in crossed] == [(4, 5, 6, 7), (0, 1, 2, 3)]
-    half_known = lanes_of(None, GPUS[:2], range(8), lambda gpu: (6, 7) if gpu is GPUS[0] else ())
-    assert [lane.cores for lane in half_known] == [(0, 1, 6, 7), (2, 3, 4, 5)]
-    assert lanes_of(1, GPUS, range(8)) == ()
-    assert lanes_of(None, GPUS, range(1)) == ()
-    assert lanes_of(None, (), range(8)) == ()
+    crossed = slots_of(None, GPUS[:2], range(8), lambda gpu: near[gpu.uuid])
+    assert [slot.cores for slot in crossed] == [(4, 5, 6, 7), (0, 1, 2, 3)]
+    half_known = slots_of(None, GPUS[:2], range(8), lambda gpu: (6, 7) if gpu is GPUS[0] else ())
+    assert [slot.cores for slot in half_known] == [(0, 1, 6, 7), (2, 3, 4, 5)]
+    assert slots_of(1, GPUS, range(8)) == ()
+    assert slots_of(None, GPUS, range(1)) == ()
+    assert slots_of(None, (), range(8)) == ()
     with pytest.raises(UsageError, match=r"2 cells .* on one device.* 1 or less"):
-        lanes_of(2, (), range(8))
+        slots_of(2, (), range(8))
 
 
 def test_lanes_share_the_hosts_memory_and_have_their_own_device():
-    lane = Lane("gpu:1", (1,))
+    slot = Slot("gpu:1", (1,))
     for host_memory, share in (("80%", "40%"), ("6GiB", "6GiB")):
         settings = TuneSettings(host_memory=host_memory)
-        assert in_lane(settings, lane, 2) == TuneSettings(host_memory=share, device="gpu:1")
+        assert in_slot(settings, slot, 2) == TuneSettings(host_memory=share, device="gpu:1")
 
 
 def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(record):
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        pytest.skip("one core: no two lanes can have cores of their own")
-    lanes = (Lane("gpu:0", (cores[0],)), Lane("gpu:1", (cores[1],)))
+        pytest.skip("one core: no two slots can have cores of their own")
+    slots = (Slot("gpu:0", (cores[0],)), Slot("gpu:1", (cores[1],)))
     both, seen = threading.Barrier(2, timeout=10), []
 
     def tune_cell(cell, tell, cancelled):
@@ -66,7 +66,7 @@ def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(r
         return record
 
     cells = [cell({"n": 0}), cell({"n": 1}), cell({"n": 2}, device="cpu")]
-    events = list(sweep.sweep("s", cells, LocalPlace(tune_cell, lanes)))
+    events = list(sweep.sweep("s", cells, LocalExecutor(tune_cell, slots)))
     assert sorted(seen[:2]) == [("gpu:0", (cores[0],)), ("gpu:1", (cores[1],))]
     assert seen[2] == ("cpu", tuple(cores))
     assert [cell.outcome for cell in events[-1].record.cells] == ["ok"] * 3
@@ -81,25 +81,25 @@ def test_an_error_in_a_lane_tells_the_others_to_stop(record):
         stopped.append(cancelled.wait(timeout=10))
         return record
 
-    lanes = tuple(Lane(f"gpu:{n}", tuple(os.sched_getaffinity(0))) for n in range(2))
+    slots = tuple(Slot(f"gpu:{n}", tuple(os.sched_getaffinity(0))) for n in range(2))
     with pytest.raises(StorageError):
-        list(sweep.sweep("s", [cell({"n": 0}), cell({"n": 1})], LocalPlace(tune_cell, lanes)))
+        list(sweep.sweep("s", [cell({"n": 0}), cell({"n": 1})], LocalExecutor(tune_cell, slots)))
     assert stopped == [True]
 
 
 def test_labels_of_hosts_have_no_sense_on_one():
-    with pytest.raises(UsageError, match=r"^host_labels: .* the place is this machine"):
-        list(sweep.sweep("s", [cell({"n": 0}, host_labels={"region": "eu"})], LocalPlace(len)))
+    with pytest.raises(UsageError, match=r"^host_labels: .* the executor is this machine"):
+        list(sweep.sweep("s", [cell({"n": 0}, host_labels={"region": "eu"})], LocalExecutor(len)))
 
 
 def test_a_cell_on_several_gpus_has_the_machine_to_itself(record):
-    lanes, seen = (Lane("gpu:0", tuple(os.sched_getaffinity(0))), Lane("gpu:1", tuple(os.sched_getaffinity(0)))), []
+    slots, seen = (Slot("gpu:0", tuple(os.sched_getaffinity(0))), Slot("gpu:1", tuple(os.sched_getaffinity(0)))), []
 
     def tune_cell(cell, tell, cancelled):
         seen.append((cell.settings.device, cell.settings.devices))
         return record
 
     cells = [replace(cell({"n": n}), settings=TuneSettings(devices=count)) for n, count in enumerate((2, 1, [0, 1]))]
-    list(sweep.sweep("s", cells, LocalPlace(tune_cell, lanes)))
+    list(sweep.sweep("s", cells, LocalExecutor(tune_cell, slots)))
     assert seen[0] in (("gpu:0", 1), ("gpu:1", 1))
     assert seen[1:] == [("auto", 2), ("auto", [0, 1])]

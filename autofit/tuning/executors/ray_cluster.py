@@ -31,7 +31,7 @@ def imported() -> Any:
     try:
         import ray  # nothing else but `ray_host` needs it
     except ImportError:
-        raise UsageError(f"Ray is not installed: {install_command('ray')}", key="place") from None
+        raise UsageError(f"Ray is not installed: {install_command('ray')}", key="executor") from None
     finally:
         if is_ours:
             del os.environ[_UNPRINTED]
@@ -61,7 +61,7 @@ def connect(ray: Any, address: str, ship: Path | None) -> bool:
             )
     except (ConnectionError, OSError, ValueError, RuntimeError) as error:
         hint = "start one with ray start --head, or name one as ray://HOST:10001" if address == "ray" else "is it running?"
-        raise UsageError(f"no Ray cluster answers at {address!r} ({first_line(error)}); {hint}", key="place") from None
+        raise UsageError(f"no Ray cluster answers at {address!r} ({first_line(error)}); {hint}", key="executor") from None
     return True
 
 

@@ -1,4 +1,4 @@
-"""What a place must do in which the cells of a sweep are tuned, and what crosses to it and back."""
+"""What an executor must do in which the cells of a sweep are tuned, and what crosses to it and back."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ Tune = Callable[[CellRequest, Tell, threading.Event], TuneRecord]
 """Tunes one cell; stops when the event is set."""
 
 Report = Callable[[int, str, str], None]
-"""Takes the index of a cell, the place where it is tuned, and what its tune is doing; returns when that is shown."""
+"""Takes the index of a cell, where it is tuned, and what its tune is doing; returns when that is shown."""
 
 
-class Place(Protocol):
+class Executor(Protocol):
     """Where the cells of a sweep are tuned."""
 
     def start(self, cells: Sequence[CellRequest], report: Report) -> Sequence[Future[CellResult]]:

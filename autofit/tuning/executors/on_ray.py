@@ -1,8 +1,8 @@
 """Tune cells on the hosts of a Ray cluster: a task for each, which runs the same tune there as on one host.
 
 A task holds its GPU and a share of its host's resource `measuring`: a cell on the CPU holds all of it, since nothing may
-run beside it; cells on different GPUs of a host may run at the same time. Ray queues and places the tasks. What it does to
-a process that would falsify a measurement is undone there (`ray_host`).
+run beside it; cells on different GPUs of a host may run at the same time. Ray queues and schedules the tasks.
+What it does to a process that would falsify a measurement is undone there (`ray_host`).
 
 Faults: a cell whose host is lost is tuned again, where another host is; at the second loss that is its result. A host that
 cannot tune at all gets no more cells, and its cell goes to another one.
@@ -23,12 +23,12 @@ from typing import Any
 
 import cloudpickle
 
-from autofit.errors import PlaceError, UsageError
+from autofit.errors import ExecutorError, UsageError
 from autofit.records.units import counted
-from autofit.tuning.places import ray_cluster, ray_endings, ray_host
-from autofit.tuning.places.place import CellRequest, CellResult, Report, Tell, Tune
-from autofit.tuning.places.ray_cluster import first_line
-from autofit.tuning.places.ray_host import HostFault, Parcel
+from autofit.tuning.executors import ray_cluster, ray_endings, ray_host
+from autofit.tuning.executors.executor import CellRequest, CellResult, Report, Tell, Tune
+from autofit.tuning.executors.ray_cluster import first_line
+from autofit.tuning.executors.ray_host import HostFault, PickledCell
 from autofit.workload.reference import Reference
 from autofit.workload.usage import usage_of
 from autofit.workload.workload import explained_pickling_errors
@@ -50,15 +50,15 @@ class _Job:
 
     index: int
     cell: CellRequest
-    parcel: Any
+    pickled: Any
     future: Future[CellResult] = field(default_factory=Future)
     task: Any = None
     host: str = ""
     lost: list[str] = field(default_factory=list)
 
 
-class RayPlace:
-    """The hosts of a Ray cluster; see `Place`.
+class RayExecutor:
+    """The hosts of a Ray cluster; see `Executor`.
 
     Args:
         tune: tunes one cell; a function of a module.
@@ -85,8 +85,8 @@ class RayPlace:
         self._jobs: list[_Job] = []
         self._open = 0  # cells without a result
         self._thread: threading.Thread | None = None
-        own_node = {_NODE_LABEL: self._ray.get_runtime_context().get_node_id()}  # the board must not be lost with a host
-        self._board = self._ray.remote(ray_host.Board).options(num_cpus=0, label_selector=own_node).remote()
+        own_node = {_NODE_LABEL: self._ray.get_runtime_context().get_node_id()}  # it must not be lost with a host
+        self._progress = self._ray.remote(ray_host.ProgressActor).options(num_cpus=0, label_selector=own_node).remote()
         self._task = self._ray.remote(ray_host.tune_on_host)
 
     def _checked(self) -> bool:
@@ -101,12 +101,12 @@ class RayPlace:
             raise UsageError(
                 f"no host of the cluster may measure: start Ray on each with --resources='{{\"{MEASURING}\": 1}}', of "
                 "which each measurement on a CPU takes all: no two share a host",
-                key="place",
+                key="executor",
             )
         return "GPU" in resources
 
     def start(self, cells: Sequence[CellRequest], report: Report) -> Sequence[Future[CellResult]]:
-        """See `Place.start`.
+        """See `Executor.start`.
 
         Raises:
             UsageError: a cell cannot be handed over, or names a GPU by its number.
@@ -128,14 +128,14 @@ class RayPlace:
             self._ray.cancel(task, force=False)  # as Ctrl-C in that process, which ends its trial
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=_ENDING_SECONDS, fetch_local=False)
-        self._ray.kill(self._board)
+        self._ray.kill(self._progress)
         self._disconnect()
 
     def _disconnect(self) -> None:
         if self._connected:
             self._ray.shutdown()
 
-    def _packed(self, cell: CellRequest) -> Parcel:
+    def _packed(self, cell: CellRequest) -> PickledCell:
         """A cell as it crosses; data that several cells have in common crosses once."""
         if cell.settings.device.startswith("gpu:"):
             raise UsageError("on a cluster Ray chooses the GPU: write gpu", key="device")
@@ -146,10 +146,10 @@ class RayPlace:
         bare = replace(cell, workload=replace(workload, data=None, validation=None))
         with explained_pickling_errors():
             pickled = cloudpickle.dumps(bare)
-        return Parcel(pickled, data, validation, self._folder, self._ship)
+        return PickledCell(pickled, data, validation, self._folder, self._ship)
 
     def _handle(self, part: Any) -> Any:
-        """What stands for data in a parcel: a reference to Ray's object, made once for each object."""
+        """What stands for data in a pickled cell: a reference to Ray's object, made once for each object."""
         if part is None or isinstance(part, Reference):
             return part
         if id(part) not in self._shared:
@@ -172,7 +172,7 @@ class RayPlace:
             "label_selector": labels,
         }
         job.host, goes_on = "", bool(job.lost)
-        job.task = self._task.options(**options).remote(self._board, self._tune, job.index, job.parcel, goes_on)
+        job.task = self._task.options(**options).remote(self._progress, self._tune, job.index, job.pickled, goes_on)
         job.task.future().add_done_callback(partial(self._enqueue, job))
 
     def _gpus_of(self, job: _Job) -> int:
@@ -196,7 +196,7 @@ class RayPlace:
                 while not self._ended.empty():
                     ended.append(self._ended.get())
                 if ended or time.monotonic() - looked_at > _POLL_SECONDS:
-                    self._look_at_board(report)
+                    self._look_at_progress(report)
                     looked_at = time.monotonic()
                 if time.monotonic() - looked_at_hosts > _HOSTS_SECONDS:
                     self._look_at_hosts()
@@ -207,16 +207,16 @@ class RayPlace:
             for job in self._jobs:
                 if not job.future.done():
                     job.future.set_exception(
-                        error if isinstance(error, PlaceError) else PlaceError(ray_endings.lost_cluster(error))
+                        error if isinstance(error, ExecutorError) else ExecutorError(ray_endings.lost_cluster(error))
                     )
 
-    def _look_at_board(self, report: Report) -> None:
+    def _look_at_progress(self, report: Report) -> None:
         latest: dict[int, tuple[str, str]] = {}
-        for news in self._ray.get(self._board.news.remote()):
-            if news.index is None:
-                self._notify_once(news.text)
+        for line in self._ray.get(self._progress.lines.remote()):
+            if line.index is None:
+                self._notify_once(line.text)
             else:
-                latest[news.index] = news.host, news.text
+                latest[line.index] = line.host, line.text
         for index, (host, text) in latest.items():
             self._jobs[index].host = host
             if not self._jobs[index].future.done():
@@ -261,7 +261,7 @@ class RayPlace:
         """A host cannot tune: it gets no more cells, and this one goes elsewhere."""
         if fault.node not in self._at_fault:
             self._at_fault[fault.node] = f"{fault.host}: {fault.problem}"
-            self._ray.get(self._board.exclude.remote(fault.node))
+            self._ray.get(self._progress.exclude.remote(fault.node))
             self._notify_once(f"{fault.host} gets no more cells: {fault.problem}")
             self._look_at_hosts()
         self._submit(job)
@@ -270,7 +270,7 @@ class RayPlace:
         """Look whether a host is left that may tune.
 
         Raises:
-            PlaceError: all are at fault.
+            ExecutorError: all are at fault.
         """
         nodes = [node for node in self._ray.nodes() if node["Alive"] and MEASURING in node["Resources"]]
         able = [node["NodeID"] for node in nodes]
@@ -282,7 +282,7 @@ class RayPlace:
         if not able:
             self._notify_once("no host is left that may measure; cells wait until one joins the cluster")
         elif all(node in self._at_fault for node in able):
-            raise PlaceError("no host can tune:\n" + "\n".join(self._at_fault.values()))
+            raise ExecutorError("no host can tune:\n" + "\n".join(self._at_fault.values()))
 
 
 def _history(job: _Job, continuation: str) -> str:

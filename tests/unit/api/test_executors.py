@@ -8,17 +8,17 @@ import pytest
 from typer.testing import CliRunner
 
 import autofit
-from autofit.api import places
+from autofit.api import executors
 from autofit.api.sweep import _Saver
 from autofit.cli import app
 from autofit.errors import UsageError
-from autofit.tuning.places.place import tuned
+from autofit.tuning.executors.executor import tuned
 from autofit.tuning.tuner import tune
 from tests.fakes import FakeLauncher, collect, make_request
 
 
 class Mine:
-    """A place of one's own, which tunes at once."""
+    """An executor of one's own, which tunes at once."""
 
     def __init__(self, tune_cell):
         self.tune_cell = tune_cell
@@ -44,7 +44,7 @@ def make_data(batch_size):
     """Not called."""
 
 
-def test_a_place_of_ones_own_is_given_to_a_sweep(tmp_path, monkeypatch):
+def test_an_executor_of_ones_own_is_given_to_a_sweep(tmp_path, monkeypatch):
     record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
     asked = []
 
@@ -52,10 +52,16 @@ def test_a_place_of_ones_own_is_given_to_a_sweep(tmp_path, monkeypatch):
         asked.append((workload.model_kwargs["width"], fresh, wait))
         return record
 
-    monkeypatch.setattr(places, "run_tune", run_tune)
+    monkeypatch.setattr(executors, "run_tune", run_tune)
     saved = []
     result = autofit.sweep(
-        build_model, make_data, {"model_kwargs.width": [8, 16]}, place=Mine, fresh=True, progress=False, save=saved.append
+        build_model,
+        make_data,
+        {"model_kwargs.width": [8, 16]},
+        executor=Mine,
+        fresh=True,
+        progress=False,
+        save=saved.append,
     )
     assert asked == [(8, True, True), (16, True, True)]
     assert [cell.found for cell in result.cells] == [record, record]
@@ -65,13 +71,13 @@ def test_a_place_of_ones_own_is_given_to_a_sweep(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"place": "rays"}, "place: 'rays' is not allowed; write local, ray or ray://HOST:PORT"),
-        ({"ship": "."}, "ship: is for the hosts of a cluster, and place is local"),
+        ({"executor": "rays"}, "executor: 'rays' is not allowed; write local, ray or ray://HOST:PORT"),
+        ({"ship": "."}, "ship: is for the hosts of a cluster, and executor is local"),
         ({"host_labels": {"region": 3}}, "host_labels: {'region': 3} is not allowed; map labels to values"),
         ({"host_labels": {"region": "eu"}}, "host_labels: choose among the hosts of a cluster"),
     ],
 )
-def test_what_is_wrong_with_a_place_is_one_clear_error(arguments, error):
+def test_what_is_wrong_with_an_executor_is_one_clear_error(arguments, error):
     with pytest.raises(UsageError) as raised:
         autofit.sweep(build_model, make_data, {"model_kwargs.width": [8]}, progress=False, **arguments)
     assert str(raised.value).startswith(error)
