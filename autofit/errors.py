@@ -3,8 +3,8 @@
 AutofitError                     exit code 1 unless noted otherwise
 ├── UsageError                   2: the call, the file or a place named there is wrong
 │   ├── ConfigError              names file, line, column and key
-│   ├── UnsupportedInputError    the data is of a kind that is not supported
-│   └── StorageError             trials cannot be stored or read there
+│   └── UnsupportedInputError    the data is of a kind that is not supported
+├── StorageError                 2: the storage cannot be opened, read or written
 ├── TuneError                    a tune ended without a result; carries what it ran
 │   ├── UserCodeError            the user's own code raised; carries its traceback
 │   ├── NothingFitsError         the smallest batch needs more than the limit
@@ -171,5 +171,7 @@ class TrialProcessError(AutofitError):
     """A process for trials could not be started, or is gone."""
 
 
-class StorageError(UsageError):
+class StorageError(AutofitError):
     """The storage of the trials cannot be opened, read or written."""
+
+    exit_code: ClassVar[int] = 2

@@ -48,15 +48,23 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     return Workload(**parts), settings
 
 
-def build_request(workload: Workload, settings: TuneSettings, *, fresh: bool = False) -> TuneRequest:
-    """Build the request: detect the machine, choose the devices, resolve the limits, fingerprint the workload.
+def build_request(
+    workload: Workload, settings: TuneSettings, *, fresh: bool = False, on: tuple[Machine, Placement] | None = None
+) -> TuneRequest:
+    """Build the request: resolve the limits and fingerprint the workload.
+
+    Args:
+        workload: the user's model and data.
+        settings: of the tune.
+        fresh: whether to delete stored trials of the same request first.
+        on: what `detected` has just returned; None to detect the machine now.
 
     Raises:
         UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
     """
     refuse_unsupported(workload)
-    machine, placement = detected(settings)
+    machine, placement = on or detected(settings)
     for gpu in placement.gpus:
         gpus.require_free(gpu)
     identity, backend = fingerprint.identify(workload), backends.named(settings.backend)

@@ -67,11 +67,11 @@ def run(
         AutofitError: what the engine raises.
     """
     refuse_unsupported(workload)
-    placement, shown = detected(settings)[1], progress_of(progress)
-    cancelled = cancelled or threading.Event()
+    machine, placement = detected(settings)
+    shown, cancelled = progress_of(progress), cancelled or threading.Event()
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
-        request = build_request(workload, settings, fresh=fresh)
+        request = build_request(workload, settings, fresh=fresh, on=(machine, placement))
         return request, None if known is None else _announced(known, request, shown)
 
     with PlacementLock(placement, _purpose(workload)) as lock:
@@ -84,6 +84,7 @@ def run(
                 raise DeviceLockedError(placement.name, lock.holder())
             with shown:
                 _wait_for(lock, placement.name, shown.show, cancelled)
+            machine, placement = detected(settings)  # other memory is free now
         request, stored = look_up()
         if stored is not None:
             return stored

@@ -1,0 +1,71 @@
+"""The device lock, the stored result and the machine of one call; nothing is trained."""
+
+import tempfile
+
+import pytest
+
+from autofit.api import requests, session
+from autofit.errors import DeviceLockedError, StorageError, UsageError
+from autofit.machine import host
+from autofit.machine.device_lock import DeviceLock
+from autofit.records.machine import Device, Placement
+from autofit.tuning.settings import TuneSettings
+from autofit.workload.workload import Workload
+
+GPU = Device(0, "some GPU", "GPU-1", 2**33, 2**33)
+WORKLOAD = Workload(len, ([1], [1]))
+
+
+@pytest.fixture(autouse=True)
+def detections(tmp_path, monkeypatch):
+    """A machine with one GPU; counts how often it is detected."""
+    counted = []
+
+    def detected(settings):
+        counted.append(settings)
+        return host.detect((GPU,)), Placement.on(GPU)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(session, "detected", detected)
+    monkeypatch.setattr(requests, "detected", detected)
+    return counted
+
+
+def run(known, *, wait=True):
+    def engine(request, launcher, emit):
+        raise AssertionError("nothing is measured here")
+
+    return session.run(engine, WORKLOAD, TuneSettings(), progress=False, wait=wait, known=known)
+
+
+def test_the_machine_is_detected_once(detections):
+    assert run(lambda request, emit: request.machine.devices) == (GPU,)
+    assert len(detections) == 1
+
+
+def test_a_stored_result_does_not_wait_for_the_device(detections):
+    with DeviceLock(GPU, "another") as lock:
+        assert lock.acquire()
+        assert run(lambda request, emit: "stored") == "stored"
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(StorageError("database is locked"), StorageError), (UsageError("no room"), DeviceLockedError)]
+)
+def test_beside_another_autofit_a_limit_may_be_wrong_but_a_failed_storage_is_reported(error, raised):
+    def known(request, emit):
+        raise error
+
+    with DeviceLock(GPU, "another") as lock:
+        assert lock.acquire()
+        with pytest.raises(raised):
+            run(known, wait=False)
+
+
+def test_the_machine_is_detected_again_after_waiting(detections, monkeypatch):
+    answers = iter([None, "stored meanwhile"])
+    with DeviceLock(GPU, "another") as lock:
+        assert lock.acquire()
+        monkeypatch.setattr(session, "_wait_for", lambda *_: lock.release())
+        assert run(lambda request, emit: next(answers)) == "stored meanwhile"
+    assert len(detections) == 2
