@@ -150,9 +150,8 @@ class Measurement:
     input pipeline alone, the total peaks do not. `driver_peak_bytes` is the highest use that the driver counted for the
     trial's processes, context and libraries included; `allocator_fallbacks` counts the algorithms that the backend gave up
     because their workspace did not fit, and how often torch's allocator gave back what it kept to find room.
-    `queued_batches` is the number of batches ready or in the making when the queue was full. `storage_bytes_per_second`
-    was read from storage during the timed run: near 0 when the page cache held the data. `started_at` is in seconds since
-    1970 (UTC); `phase_seconds` is the time spent in each phase; `conditions` are those in which the rate was timed.
+    `queued_batches` is the number of batches ready or in the making when the queue was full. `started_at` is in seconds
+    since 1970 (UTC); `phase_seconds` is the time spent in each phase; `conditions` are those in which the rate was timed.
     """
 
     outcome: Outcome
@@ -171,7 +170,6 @@ class Measurement:
     driver_peak_bytes: Count | None = None
     allocator_fallbacks: Count = 0
     queued_batches: int | None = None
-    storage_bytes_per_second: Rate | None = None
     started_at: Seconds | None = None
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     conditions: Conditions | None = None

@@ -13,8 +13,6 @@ from autofit.workload import accumulation
 _NOISE_RATIO = 1.25  # fastest to slowest run: on an idle machine runs differ by 2 to 10 %
 _PICKLING_RATIO = 0.6  # of the rate that its workers could reach: below, a pool with large batches is limited by pickling
 _PICKLING_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured with batches of 19 MB)
-_COLD_BYTES_PER_SECOND = 2e6  # loading code late stays below (measured: 0.8e6)
-_COLD_SHARE = 0.02  # of the bytes trained on: a JPEG file has a tenth to a fiftieth of the bytes of its pixels
 
 
 def advice(record: TuneRecord) -> dict[str, str]:
@@ -26,7 +24,6 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "learning rate": _learning_rate(record),
         "updates": updates_sentence(record),
         "epoch": _epoch(record),
-        "page cache": _page_cache(record),
     }
     return {subject: text for subject, text in sentences.items() if text}
 
@@ -196,17 +193,3 @@ def _other_work(record: TuneRecord) -> str:
     if throttles:
         sentences.append(f"the GPU lowered its clock while rates were timed ({', '.join(throttles)})")
     return ". ".join(sentences)
-
-
-def _page_cache(record: TuneRecord) -> str:
-    """Whether only some trials read their data from storage, so that rates are not comparable."""
-    readings = [(t.measurement.storage_bytes_per_second, t.measurement.samples_per_second) for t in record.trials]
-    sample_bytes = record.description.sample_bytes
-    known = [(read, read / (rate * sample_bytes)) for read, rate in readings if read is not None and rate and sample_bytes]
-    cold = sum(share > _COLD_SHARE and read > _COLD_BYTES_PER_SECOND for read, share in known)
-    if not cold or cold == len(known):
-        return ""
-    return (
-        f"{cold} of {len(known)} trials read their data from storage, the others from the page cache: their rates are not "
-        "comparable. Tune on the whole data if it is larger than memory; otherwise tune again with --fresh"
-    )

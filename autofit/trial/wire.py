@@ -32,7 +32,6 @@ class Readings:
     compute_samples_per_second: float | None = None
     input_samples_per_second: float | None = None
     queued_batches: int | None = None
-    storage_bytes_per_second: float | None = None
     device_peak_bytes: int | None = None
     device_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
     allocator_fallbacks: int = 0

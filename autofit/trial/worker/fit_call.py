@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ _NOTICE_SECONDS = 0.1  # in which the driver reads the memory of all processes
 
 @dataclass(frozen=True)
 class Run:
-    """A part of a call of `fit` that a clock times; `begin` is called when it begins.
+    """A part of a call of `fit` that a clock times.
 
     One that `is_abandoned` when its clock is done does not wait for the steps that are under way then, where there are any.
     """
@@ -46,7 +46,6 @@ class Run:
     phase: Phase
     after_first: Phase | None = None
     is_abandoned: bool = False
-    begin: Callable[[], None] = lambda: None
 
 
 class _Enough(Exception):  # noqa: N818  # not an error
@@ -123,7 +122,6 @@ class FitCall:
 
             def _next(self) -> None:
                 self._run, self._is_first = self._waiting.pop(0), True
-                self._run.begin()
 
             def step_ended(self, logs: Any = None) -> None:
                 clock = self._run.clock

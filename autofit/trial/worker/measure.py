@@ -24,7 +24,6 @@ from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, idle_model, keras_of, steps_per_execution
 from autofit.trial.worker.repeated import repeated
 from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, steps_to_drain, wait_until_full
-from autofit.trial.worker.storage_meter import StorageMeter
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
@@ -90,10 +89,10 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     )
     validates = bench.held_out is not None and bench.held_out.one_fit
     is_traced = not measured_before
-    storage_rate = _train(bench, clock, validation_steps=int(validates), short_epoch=validates, is_traced=is_traced)
+    _train(bench, clock, validation_steps=int(validates), short_epoch=validates, is_traced=is_traced)
     if input_rate is None:
         input_rate = _input_rate(bench).samples_per_second
-    _send_readings(context, clock, compute_rate, input_rate, storage_rate)
+    _send_readings(context, clock, compute_rate, input_rate)
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
@@ -104,8 +103,8 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     rates = context.spec.input_samples_per_second or 0.0, context.spec.compute_samples_per_second or math.inf
     clock = _fit_clock(bench, rates=rates, warm_up=warm_up, enough_spread=0.0)
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS, _VALIDATION_STEPS))
-    storage_rate = _train(bench, clock, validation_steps=steps if validates else 0, short_epoch=validates, is_traced=False)
-    _send_readings(context, clock, None, None, storage_rate)
+    _train(bench, clock, validation_steps=steps if validates else 0, short_epoch=validates, is_traced=False)
+    _send_readings(context, clock, None, None)
 
 
 def _phases(phase: Phase, *, is_traced: bool) -> tuple[Phase, Phase | None]:
@@ -113,8 +112,8 @@ def _phases(phase: Phase, *, is_traced: bool) -> tuple[Phase, Phase | None]:
     return (phase, None) if is_traced else (Phase.FIRST_STEP, phase)
 
 
-def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoch: bool, is_traced: bool) -> float | None:
-    """Train until the clock is done, after a short epoch and its validation if asked; returns bytes/s read from storage.
+def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoch: bool, is_traced: bool) -> None:
+    """Train until the clock is done, after a short epoch and its validation if asked.
 
     Data that each `fit` copies is trained on in one call, as the user's own run does; others end the short epoch by
     themselves, so that their workers end, too.
@@ -124,13 +123,11 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoc
         validation = bench.held_out.validation_arguments(validation_steps)
     clock_of_epoch = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     short = Run(clock_of_epoch, *_phases(Phase.FIRST_EPOCH, is_traced=is_traced))
-    storage = StorageMeter()
     runs = [
         Run(
             clock,
             *_phases(Phase.TRAINING, is_traced=is_traced or short_epoch),
             is_abandoned=not bench.data.one_fit,
-            begin=storage.start,
         )
     ]
     if short_epoch and not bench.data.one_fit:
@@ -142,7 +139,6 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoc
         once = {"validation_freq": [1]} if validation else {}  # after the first epoch only
         arguments = {**arguments, **validation, **once}
     bench.call.run(bench.context, bench.model, arguments, runs, ends_by_itself=False)
-    return storage.bytes_per_second()
 
 
 def _train_on_longest(bench: _Bench) -> None:
@@ -256,7 +252,6 @@ def _send_readings(
     clock: StepClock,
     compute_rate: float | None,
     input_rate: float | None,
-    storage_rate: float | None,
 ) -> None:
     rate = _rate_of(clock)
     context.send(
@@ -268,7 +263,6 @@ def _send_readings(
             compute_samples_per_second=compute_rate,
             input_samples_per_second=input_rate,
             queued_batches=clock.queued,
-            storage_bytes_per_second=storage_rate,
             device_peak_bytes=context.peaks.highest(),
             device_peak_bytes_by_phase={str(phase): size for phase, size in context.peaks.by_phase.items()},
             allocator_fallbacks=context.peaks.retries(),

@@ -207,15 +207,3 @@ def test_the_updates_of_endless_data_follow_from_its_steps_and_accumulation_make
     accumulated = with_fields(changed, effective_batch_size=128)
     assert numbers(advice.advice(accumulated)["updates"]) == ["32", "4"]
     assert "updates" not in advice.advice(with_fields(record, description=endless))
-
-
-def test_trials_that_read_from_storage_do_not_compare_with_those_that_did_not(record):
-    def page_cache(*reads):
-        ok = replace(record.trials[0].measurement, samples_per_second=10.0)
-        trials = tuple(Trial(FitConfig(32), replace(ok, storage_bytes_per_second=read)) for read in reads)
-        description = replace(record.description, sample_bytes=1_000_000)
-        return advice.advice(with_fields(record, trials=trials, description=description)).get("page cache", "")
-
-    assert numbers(page_cache(5e6, 0.0, 0.0)) == ["1", "3"]
-    for alike in ((0.0, 0.0), (5e6, 5e6), (None, None), (0.8e6, 0.0)):
-        assert page_cache(*alike) == ""
