@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Machine
 from autofit.records.result import Recommendation
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
 from autofit.tuning import cached, tuner
 from autofit.tuning.request import TuneRequest
@@ -47,7 +47,7 @@ class FakeLauncher:
 
     def run(self, spec):
         self.specs.append(spec)
-        yield "working"
+        yield Phase.TRAINING
         if spec.role == "describe":
             forced = self.special.get("describe")
             return forced or DESCRIPTION
@@ -57,7 +57,7 @@ class FakeLauncher:
         if self.validates and spec.role == "confirm":
             samples = spec.validation_batch_size or spec.config.batch_size
             if samples > self.validates:
-                return Measurement(Outcome.DEVICE_OOM, Evidence("device full", phase="validation"), 20.0)
+                return Measurement(Outcome.DEVICE_OOM, Evidence("device full", phase=Phase.VALIDATION), 20.0)
         return self.measure(spec)
 
     def measure(self, spec):

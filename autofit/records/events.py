@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autofit.records.description import Description
 from autofit.records.machine import Machine
-from autofit.records.states import Stage
+from autofit.records.states import Phase, Stage
 from autofit.records.trial import FitConfig, Limits, Trial
 
 
@@ -38,7 +38,7 @@ class Activity:
 
     doing: str
     config: FitConfig | None = None
-    phase: str | None = None
+    phase: Phase | None = None
     why: str = ""
     reserved_seconds: float = 0.0
 

@@ -45,25 +45,32 @@ class Stage(Text):
 
 
 class Phase(Text):
-    """What a trial's process is doing."""
+    """What a trial's process is doing; `label` is its text for people."""
 
+    STARTING_SERVER = "starting_server"
+    WAITING_FOR_GPU = "waiting_for_gpu"
     STARTING = "starting"
-    LOADING = "loading your code"
-    OPENING = "opening the data"
-    FORKING = "trying forked workers"
-    BUILDING = "building the model"
-    SCANNING = "looking at the batches"
-    ESTIMATING = "estimating memory"
-    FIRST_LONGEST = "first step on the longest batch"
-    LONGEST_BATCH = "longest batch"
-    FIRST_STEP = "first step"
-    COMPUTE_ALONE = "compute alone"
-    INPUT_ALONE = "input pipeline alone"
-    FIRST_EPOCH = "first epoch"
-    FILLING_QUEUE = "filling the queue"
-    QUEUE_FULL = "queue full"
+    LOADING = "loading"
+    OPENING = "opening"
+    FORKING = "forking"
+    BUILDING = "building"
+    SCANNING = "scanning"
+    ESTIMATING = "estimating"
+    FIRST_LONGEST = "first_longest"
+    LONGEST_BATCH = "longest_batch"
+    FIRST_STEP = "first_step"
+    COMPUTE_ALONE = "compute_alone"
+    INPUT_ALONE = "input_alone"
+    FIRST_EPOCH = "first_epoch"
+    FILLING_QUEUE = "filling_queue"
+    QUEUE_FULL = "queue_full"
     TRAINING = "training"
     VALIDATION = "validation"
+
+    @property
+    def label(self) -> str:
+        """The activity for people; it also reads well after "while"."""
+        return _LABELS[self]
 
     @property
     def counts(self) -> bool:
@@ -72,32 +79,36 @@ class Phase(Text):
 
     @property
     def is_first(self) -> bool:
-        """Whether a step of a shape runs in it for the first time, which compiles it and chooses algorithms."""
+        """Whether a step with new shapes runs in it, which compiles the step and chooses algorithms."""
         return self in (Phase.FIRST_STEP, Phase.FIRST_LONGEST)
 
     @property
     def trains(self) -> bool:
-        """Whether steps run in it that are not the first."""
+        """Whether later steps than the first run in it."""
         return self in (Phase.LONGEST_BATCH, Phase.COMPUTE_ALONE, Phase.FIRST_EPOCH, Phase.TRAINING)
 
 
-_PHRASES = {
-    Phase.STARTING: "while it was starting",
-    Phase.FIRST_LONGEST: "in the first step on the longest batch",
-    Phase.LONGEST_BATCH: "while training on the longest batch",
-    Phase.FIRST_STEP: "in the first step",
-    Phase.COMPUTE_ALONE: "while the step ran alone",
-    Phase.INPUT_ALONE: "while the input pipeline ran alone",
-    Phase.FIRST_EPOCH: "in the first epoch",
-    Phase.QUEUE_FULL: "while the queue was full",
-    Phase.VALIDATION: "in the validation",
+_LABELS = {
+    Phase.STARTING_SERVER: "starting the trial server",
+    Phase.WAITING_FOR_GPU: "waiting for GPU memory that other processes hold",
+    Phase.STARTING: "starting",
+    Phase.LOADING: "loading your code",
+    Phase.OPENING: "opening the data",
+    Phase.FORKING: "testing forked workers",
+    Phase.BUILDING: "building the model",
+    Phase.SCANNING: "scanning the batches",
+    Phase.ESTIMATING: "estimating memory",
+    Phase.FIRST_LONGEST: "running the first step on the longest batch",
+    Phase.LONGEST_BATCH: "training on the longest batch",
+    Phase.FIRST_STEP: "running the first step",
+    Phase.COMPUTE_ALONE: "timing the step alone",
+    Phase.INPUT_ALONE: "timing the input pipeline alone",
+    Phase.FIRST_EPOCH: "training the first epoch",
+    Phase.FILLING_QUEUE: "filling the queue",
+    Phase.QUEUE_FULL: "reading memory with a full queue",
+    Phase.TRAINING: "training",
+    Phase.VALIDATION: "validating",
 }
-
-
-def phrase_of(phase: str | None) -> str:
-    """Render a phase as part of a sentence: "while building the model", "in the first step"."""
-    member = next((member for member in Phase if member == phase), Phase.STARTING)
-    return _PHRASES.get(member, f"while {member}")
 
 
 class FailureKind(Text):

@@ -8,7 +8,7 @@ from typing import Any
 
 from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
 from autofit.records.conditions import Conditions
-from autofit.records.states import Outcome, Role, Stage
+from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import counted
 
 KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
@@ -123,14 +123,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a trial has its outcome; `phase` is a `Phase`, or a phase of an older version.
+    """Why a trial has its outcome, and the `phase` in which it ended.
 
     `hung` is whether a TIMEOUT was ended because its processes did nothing any more; `outside_pool` whether a DEVICE_OOM
     was that of a library, which found no memory beside the limit; `server_lost` whether it CRASHED with the trial server.
     """
 
     reason: str
-    phase: str | None = None
+    phase: Phase | None = None
     exit_code: int | None = None
     signal: str | None = None
     last_host_bytes: int | None = None
@@ -165,13 +165,13 @@ class Measurement:
     input_samples_per_second: Rate | None = None
     device_peak_bytes: Count | None = None
     host_peak_bytes: Count | None = None
-    device_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
-    host_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
+    device_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
+    host_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
     driver_peak_bytes: Count | None = None
     allocator_fallbacks: Count = 0
     queued_batches: int | None = None
     started_at: Seconds | None = None
-    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
     conditions: Conditions | None = None
     traceback: str | None = None
 

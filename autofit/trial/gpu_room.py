@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from autofit.errors import CancelledError, TrialProcessError
 from autofit.machine import gpus
 from autofit.records.machine import Device
+from autofit.records.states import Phase
 from autofit.records.units import format_bytes
 
 _SLACK_BYTES = 256 * 2**20  # that the GPU's free memory may fall without a word: displays, other contexts
@@ -16,7 +17,7 @@ _WAIT_SECONDS = 60.0  # for memory that others have just taken, or a trial has n
 _POLL_SECONDS = 0.1
 
 
-def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) -> Iterator[str]:
+def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) -> Iterator[Phase]:
     """Wait while others hold memory of the GPU that they did not hold when the limit was set; yields that it waits.
 
     Args:
@@ -42,7 +43,7 @@ def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) 
                 "End the other processes, and run this again; finished trials are kept"
             )
         if not is_announced:
-            yield "waiting for the GPU's memory, which others hold"
+            yield Phase.WAITING_FOR_GPU
         is_announced = True
         if cancelled.wait(_POLL_SECONDS):
             raise CancelledError("the tune was cancelled")

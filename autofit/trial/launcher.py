@@ -20,7 +20,7 @@ from autofit.errors import CancelledError, TrialProcessError, UsageError
 from autofit.machine import host, nvml
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Placement
-from autofit.records.states import FailureKind
+from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import Limits, Measurement, TrialSpec
 from autofit.trial.folder import TuneFolder
 from autofit.trial.gpu_room import wait_for_room
@@ -41,7 +41,7 @@ _ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is 
 class Launcher(Protocol):
     """Runs trials, as the engine needs it; tests replace the processes by a formula."""
 
-    def run(self, spec: TrialSpec) -> Generator[str, None, Measurement | Description]:
+    def run(self, spec: TrialSpec) -> Generator[Phase, None, Measurement | Description]:
         """Run one trial; yields its phases.
 
         Returns a description if the role is to describe and that succeeds, else a measurement.
@@ -139,7 +139,7 @@ class ProcessLauncher:
         environment = {**os.environ, **settings, "TMPDIR": str(self._folder.temporary)}
         return ServerConnection(self._mode, self._folder, environment)
 
-    def run(self, spec: TrialSpec) -> Generator[str, None, Measurement | Description]:
+    def run(self, spec: TrialSpec) -> Generator[Phase, None, Measurement | Description]:
         """See `Launcher.run`.
 
         Raises:
@@ -148,7 +148,7 @@ class ProcessLauncher:
             CancelledError: the trial was cancelled.
         """
         if self._server is None or not self._server.is_ready:
-            yield "starting the trial server"
+            yield Phase.STARTING_SERVER
         self._connected()
         for gpu in self._placement.gpus:
             yield from wait_for_room(gpu, spec.limits.device_bytes or 0, self._cancelled)
@@ -219,7 +219,7 @@ class ProcessLauncher:
 
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
-    ) -> Generator[str, None, tuple[int | None, StopReason | None]]:
+    ) -> Generator[Phase, None, tuple[int | None, StopReason | None]]:
         """Follow a trial until it ends, yielding its phases; returns its exit code and why the watcher ended it.
 
         After a description, the estimate has a time of its own unless `estimates_all`, which is what the trial is for.

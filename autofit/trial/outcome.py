@@ -104,7 +104,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     killed_by = end.exit_code is not None and end.exit_code < 0
     evidence = Evidence(
         reason=reason,
-        phase=None if end.phase is None else str(end.phase),
+        phase=end.phase,
         exit_code=end.exit_code,
         signal=signal_name(-end.exit_code) if killed_by and end.exit_code else None,
         last_host_bytes=end.last_host_bytes,
@@ -125,11 +125,11 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         evidence=evidence,
         seconds=end.seconds,
         host_peak_bytes=host_peak_bytes or None,
-        host_peak_bytes_by_phase={str(phase): size for phase, size in end.host_peak_bytes_by_phase.items()},
+        host_peak_bytes_by_phase=end.host_peak_bytes_by_phase,
         driver_peak_bytes=end.driver_peak_bytes,
         allocator_fallbacks=fallbacks,
         started_at=end.started_at,
-        phase_seconds={str(phase): seconds for phase, seconds in end.phase_seconds.items()},
+        phase_seconds=end.phase_seconds,
         conditions=end.conditions,
         traceback=end.failure.traceback if end.failure is not None and outcome is Outcome.ERROR else None,
         **readings,
@@ -139,7 +139,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
 def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds decides
     end: TrialEnd, limits: Limits, oom_line: str | None, host_line: str | None
 ) -> tuple[Outcome, str]:
-    last, limit = end.last_host_bytes, limits.host_bytes
+    last, limit, doing = end.last_host_bytes, limits.host_bytes, _activity(end)
     reading = f"last reading {format_bytes(last)}, {last / limit:.0%} of the host limit of {format_bytes(limit)}"
     if end.stopped is StopReason.HOST_LIMIT:
         return Outcome.HOST_OOM, (
@@ -165,18 +165,22 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
     if end.stopped is StopReason.DEADLINE:
         return (
             Outcome.TIMEOUT,
-            f"ended at its deadline after {format_seconds(end.seconds)} while: {end.phase or 'starting'}",
+            f"ended at its deadline after {format_seconds(end.seconds)}, while {doing}",
         )
     if end.stopped is StopReason.HANG:
         pause = format_seconds(end.pause_seconds)
-        return Outcome.TIMEOUT, f"hung: its processes did nothing for {pause} while: {end.phase or 'starting'}"
+        return Outcome.TIMEOUT, f"hung: its processes did nothing for {pause} while {doing}"
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"
     if end.exit_code == -signal.SIGBUS and _is_shared_memory_full(end):
         return Outcome.HOST_OOM, f"{how} {_SHARED_MEMORY_FULL}"
     if end.exit_code == -signal.SIGKILL and last >= _NEAR_LIMIT_SHARE * limit:
         return Outcome.HOST_OOM, f"{how}; {reading}"
-    return Outcome.CRASHED, f"{how} while: {end.phase or 'starting'}; {reading}"
+    return Outcome.CRASHED, f"{how} while {doing}; {reading}"
+
+
+def _activity(end: TrialEnd) -> str:
+    return (end.phase or Phase.STARTING).label
 
 
 def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, reading: str) -> tuple[Outcome, str]:
@@ -185,8 +189,8 @@ def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, reading: str) -
         return Outcome.HOST_OOM, f"{failure.reason} {_SHARED_MEMORY_FULL}"
     if failure.kind is FailureKind.WORKER_DIED:
         is_full = bool(end.kernel_oom_kills) or end.last_host_bytes >= _NEAR_LIMIT_SHARE * limits.host_bytes
-        doing = f"{failure.reason} while: {end.phase or 'starting'}"
-        return (Outcome.HOST_OOM if is_full else Outcome.CRASHED), f"{doing}; {reading}" if is_full else doing
+        reason = f"{failure.reason} while {_activity(end)}"
+        return (Outcome.HOST_OOM if is_full else Outcome.CRASHED), f"{reason}; {reading}" if is_full else reason
     has_no_space = _NO_SPACE in (failure.traceback or failure.reason)
     if failure.kind is FailureKind.ERROR and has_no_space and _is_shared_memory_full(end):
         return Outcome.HOST_OOM, f"the code failed ({_NO_SPACE}) {_SHARED_MEMORY_FULL}"

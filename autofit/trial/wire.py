@@ -33,7 +33,7 @@ class Readings:
     input_samples_per_second: float | None = None
     queued_batches: int | None = None
     device_peak_bytes: int | None = None
-    device_peak_bytes_by_phase: Mapping[str, int] = field(default_factory=dict)
+    device_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
     allocator_fallbacks: int = 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit, Notice
-from autofit.records.states import Outcome, Role, phrase_of
+from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
@@ -198,7 +198,7 @@ class TrialRunner:
 def user_error(measurement: Measurement) -> UserCodeError:
     """The error for a trial in which the user's code raised."""
     evidence = measurement.evidence
-    return UserCodeError(phrase_of(evidence.phase), measurement.traceback or evidence.reason)
+    return UserCodeError(f"while {(evidence.phase or Phase.STARTING).label}", measurement.traceback or evidence.reason)
 
 
 def require_user_code_ran(measurement: Measurement) -> Measurement:

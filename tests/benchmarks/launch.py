@@ -33,7 +33,7 @@ def first_step_seconds(launcher):
     started = time.perf_counter()
     running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(8), Limits(None, 2**33), 120))
     for phase in running:
-        if phase == "compute alone":
+        if phase == "compute_alone":
             break
     seconds = time.perf_counter() - started
     running.close()

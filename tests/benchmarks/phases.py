@@ -27,13 +27,13 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 FROZEN = HERE / "phases.json"
 PHASES = {
-    "build": ("starting", "loading your code", "building the model", "opening the data"),
-    "first step": ("first step", "first step on the longest batch"),
-    "step alone": ("compute alone",),
-    "input alone": ("input pipeline alone",),
-    "filling": ("filling the queue", "queue full"),
-    "steady": ("training", "longest batch"),
-    "validate": ("first epoch", "validation"),
+    "build": ("starting", "loading", "building", "opening"),
+    "first step": ("first_step", "first_longest"),
+    "step alone": ("compute_alone",),
+    "input alone": ("input_alone",),
+    "filling": ("filling_queue", "queue_full"),
+    "steady": ("training", "longest_batch"),
+    "validate": ("first_epoch", "validation"),
 }
 COLUMNS = ("seconds", "trials", "runs", "describe", *PHASES, "ending", "driver")
 

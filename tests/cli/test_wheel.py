@@ -98,6 +98,6 @@ def test_the_installed_commands_work(installed, tmp_path):
     assert run(installed / "autofit", "--version", folder=tmp_path) == f"autofit {VERSION}\n"
     checked = run(installed / "autofit", "check", ROOT / "configs" / "quickstart.yaml", folder=tmp_path)
     assert "batch_size, workers, max_queue_size" in checked
-    result = ROOT / "tests" / "data" / "before" / "result.json"
+    result = ROOT / "tests" / "data" / "pinned" / "result.json"
     run(installed / "autofit", "report", result, "--output", "page.html", folder=tmp_path)
     assert "</html>" in (tmp_path / "page.html").read_text()

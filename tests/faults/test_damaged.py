@@ -31,7 +31,7 @@ def test_a_damaged_file_is_shown_or_refused_in_a_sentence(tmp_path, limits, comm
 
 @pytest.mark.parametrize(("commands", "count"), [("show,kwargs", 40), ("report", 5)])
 def test_a_damaged_sweep_is_shown_or_refused_in_a_sentence(commands, count):
-    file = Path(__file__).parents[1] / "data" / "before" / "sweep.json"
+    file = Path(__file__).parents[1] / "data" / "pinned" / "sweep.json"
     command = [sys.executable, Path(__file__).with_name("damaged.py"), file, "--count", str(count), "--commands", commands]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-3000:]

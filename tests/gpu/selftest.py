@@ -362,7 +362,7 @@ def check_repeated(machine):
         with machine.trials("convolutions", "Images", model_kwargs={"jit_compile": jit_compile}) as run:
             peaks = [run(256, limit=limit) for _ in range(5 if machine.is_gpu else 3)]
         steady = [peak.device_peak_bytes or 0 for peak in peaks]
-        first = [peak.device_peak_bytes_by_phase.get("first step", 0) for peak in peaks]
+        first = [peak.device_peak_bytes_by_phase.get("first_step", 0) for peak in peaks]
         spread = (max(steady) - min(steady)) / max(1, min(steady))
         got["XLA" if jit_compile else "executor"] = {
             "steady, MiB": [round(s / MIB, 1) for s in steady],
@@ -439,7 +439,7 @@ def check_compiling(machine):
     machine.require_gpu()
     with machine.trials("residual", "Images", model_kwargs={"jit_compile": True}, data_kwargs={"pixels": 224}) as run:
         first, second = (run(16, limit=16 * GIB, seconds=300.0) for _ in range(2))
-    seconds = [round(trial.phase_seconds.get("first step", 0.0), 1) for trial in (first, second)]
+    seconds = [round(trial.phase_seconds.get("first_step", 0.0), 1) for trial in (first, second)]
     peaks = [trial.device_peak_bytes for trial in (first, second)]
     rates = [round(trial.samples_per_second or 0) for trial in (first, second)]
     got = {"first step, s": seconds, "peaks": peaks, "rates": rates, "outcomes": [first.outcome, second.outcome]}

@@ -28,7 +28,7 @@ def test_the_longest_batch_is_found_among_all(texts):
 def test_a_batch_whose_usual_texts_fit_is_out_of_memory_on_the_longest(texts, play):
     measurement = play(texts, FitConfig(256, 1, 10, False), device_bytes=LIMIT)
     assert measurement.outcome is Outcome.DEVICE_OOM
-    assert measurement.evidence.phase == "first step on the longest batch"
+    assert measurement.evidence.phase == "first_longest"
 
 
 @pytest.mark.parametrize("role", ["measure", "confirm"])
@@ -37,5 +37,5 @@ def test_the_peak_is_that_of_the_longest_and_the_rate_that_of_all(texts, play, r
     assert measurement.outcome is Outcome.OK
     by_phase = measurement.device_peak_bytes_by_phase
     # the step alone opens with the longest batch, too: its peak differs by chance overlaps
-    assert measurement.device_peak_bytes == pytest.approx(by_phase["longest batch"], rel=0.02)
-    assert by_phase["longest batch"] > 2 * by_phase["training"]
+    assert measurement.device_peak_bytes == pytest.approx(by_phase["longest_batch"], rel=0.02)
+    assert by_phase["longest_batch"] > 2 * by_phase["training"]

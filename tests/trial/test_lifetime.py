@@ -52,7 +52,7 @@ def driver(request):
         [sys.executable, "-c", DRIVER.format(root=root, launch=request.param)], stdout=subprocess.PIPE, text=True
     )
     for line in process.stdout:
-        if line.strip() == "input pipeline alone":
+        if line.strip() == "input_alone":
             break
     below = wait_for(lambda: (found := psutil.Process(process.pid).children(recursive=True)) and len(found) >= 5 and found)
     yield process, below
@@ -141,7 +141,7 @@ def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
     launcher.warm()
     running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 1, 10, False), Limits(None, 2**33), 60))
     for phase in running:
-        if phase == "input pipeline alone":
+        if phase == "input_alone":
             break
     trials = psutil.Process(launcher._server.pid).children()
     os.kill(launcher._server.pid, signal.SIGKILL)
@@ -198,7 +198,7 @@ def test_a_run_that_is_cancelled_ends_its_trial_within_a_phase():
     with ProcessLauncher(workload, None, cancelled=cancelled) as launcher:
         running = launcher.run(spec)
         for phase in running:
-            if phase == "input pipeline alone":
+            if phase == "input_alone":
                 break
         trials = psutil.Process(launcher._server.pid).children()
         threading.Timer(0.5, cancelled.set).start()
@@ -212,7 +212,7 @@ def test_a_run_that_is_broken_off_ends_its_trial(start):
     launcher.warm()
     running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 2, 4, True), Limits(None, 2**33), 60))
     for phase in running:
-        if phase == "input pipeline alone":
+        if phase == "input_alone":
             break
     below = psutil.Process(launcher._server.pid).children(recursive=True)
     assert below

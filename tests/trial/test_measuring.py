@@ -64,7 +64,7 @@ def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known
     phases, measurement = drain(slow.run(replace(spec, **told)))
     assert measurement.steps * measurement.step_seconds < 4.0
     assert measurement.compute_samples_per_second == 12345.0
-    assert "compute alone" not in phases
+    assert "compute_alone" not in phases
     assert measurement.samples_per_second == pytest.approx(16 / SLOW, rel=0.25)
 
 
@@ -107,7 +107,7 @@ def test_a_confirming_run_is_longer_and_validates(in_memory, turn, play, case):
 def test_a_confirming_run_goes_through_an_epoch_validation_and_the_next_epoch(in_memory):
     spec = TrialSpec(Role.CONFIRM, FitConfig(32), Limits(None, 2**33), 60, 0.5)
     phases, _ = drain(in_memory.run(spec))
-    assert phases[-3:] == ["first epoch", "validation", "training"]
+    assert phases[-3:] == ["first_epoch", "validation", "training"]
 
 
 def test_validation_may_have_batches_of_its_own_size(turn, play):

@@ -93,7 +93,7 @@ def test_a_device_oom_that_raises_is_one(start, play):
     assert measurement.outcome is Outcome.DEVICE_OOM
     assert measurement.evidence.reason.startswith("ResourceExhaustedError: ")
     assert "OOM when allocating tensor" in measurement.evidence.reason
-    assert measurement.evidence.phase == "building the model"
+    assert measurement.evidence.phase == "building"
 
 
 def test_a_device_oom_that_dies_by_a_signal_is_one(start, play, monkeypatch):
@@ -133,8 +133,8 @@ def test_what_autofit_does_not_take_is_said(start, play, parts, told):
 @pytest.mark.parametrize(
     ("parts", "told", "phase"),
     [
-        ({"model_kwargs": {"fail": True}}, "RuntimeError: the model cannot be built", "building the model"),
-        ({"data": w.opens_nothing}, "FileNotFoundError: there is no folder", "opening the data"),
+        ({"model_kwargs": {"fail": True}}, "RuntimeError: the model cannot be built", "building"),
+        ({"data": w.opens_nothing}, "FileNotFoundError: there is no folder", "opening"),
     ],
 )
 def test_the_users_bugs_are_the_users_own(start, play, parts, told, phase):

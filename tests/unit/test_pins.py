@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -11,10 +10,9 @@ from pathlib import Path
 import pytest
 
 import autofit
-from tests.internals import described_in, fingerprint_of, names_of, run_tune, save_result, save_sweep
+from tests.internals import fingerprint_of, names_of, run_tune, save_result, save_sweep
 
 DATA = Path(__file__).parents[1] / "data"
-BEFORE = DATA / "before"
 
 
 def shape(value):
@@ -99,34 +97,12 @@ def test_the_keys_of_a_stored_study(tmp_path):
 
 @pytest.mark.parametrize(("save", "name"), [(save_result, "result.json"), (save_sweep, "sweep.json")])
 def test_the_version_and_the_shape_of_a_saved_file(tmp_path, save, name):
-    before = json.loads((BEFORE / name).read_text())
+    before = json.loads((DATA / "pinned" / name).read_text())
     _, record = run_tune(tmp_path, max_trials=4)
     save(record, tmp_path / name)
     now = json.loads((tmp_path / name).read_text())
     assert now["version"] == before["version"] == 2
     assert extended(shape(now), shape(before))
-
-
-def test_a_study_of_an_older_version_is_answered_and_resumed(tmp_path):
-    storage = f"sqlite:///{shutil.copy(BEFORE / 'trials.sqlite3', tmp_path)}"
-    asked = {"device_bytes": None, "storage": storage}
-    before = json.loads((BEFORE / "result.json").read_text())
-    events, record = run_tune(tmp_path, max_trials=4, **asked)
-    assert len(events) == 1
-    assert record.config.batch_size == before["config"]["batch_size"]
-    events, _ = run_tune(tmp_path, max_trials=8, **asked)
-    assert len(described_in(events).kept) == len(before["trials"]) == 4
-
-
-@pytest.mark.parametrize("name", ["result.json", "sweep.json"])
-def test_a_file_of_an_older_version_is_shown_and_reported(tmp_path, name):
-    file = shutil.copy(BEFORE / name, tmp_path)
-    shown = run("show", file)
-    assert shown.returncode == 0
-    assert "448" in shown.stdout
-    reported = run("report", file, "-o", str(tmp_path / "page.html"))
-    assert reported.returncode == 0, reported.stderr
-    assert "448" in (tmp_path / "page.html").read_text()
 
 
 def test_the_public_names():

@@ -16,7 +16,7 @@ from autofit.errors import AutofitError
 from autofit.records.description import Description
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Machine
-from autofit.records.states import Outcome, Role
+from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import format_seconds
 from autofit.trial.launcher import ProcessLauncher
@@ -101,7 +101,7 @@ def _failure(measurement: Measurement, device: Device | None, *, forks: bool) ->
     return problem("trial", f"forking is not safe on this machine: a forked trial of a tiny model {how} ({reason})", _PLAIN)
 
 
-def _run_to_end(running: Generator[str, None, Measurement | Description]) -> Measurement | Description:
+def _run_to_end(running: Generator[Phase, None, Measurement | Description]) -> Measurement | Description:
     try:
         while True:
             next(running)

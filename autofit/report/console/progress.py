@@ -141,7 +141,7 @@ class Progress:
         now = self._activity
         if not now.doing:
             return []
-        details = ", ".join(part for part in (str(now.config or ""), now.phase) if part)
+        details = ", ".join(part for part in (str(now.config or ""), now.phase and now.phase.label) if part)
         left = self._time_left(now.reserved_seconds)
         lines = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{left}", style="dim")]
         return [*lines, Text(f"     why: {now.why}", style="dim")] if now.why else [*lines]

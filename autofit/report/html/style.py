@@ -195,7 +195,9 @@ def trial_hover(trial: Trial, stage: str = "") -> str:
     m = trial.measurement
     lines = [stage] if stage else []
     if m.outcome is not Outcome.OK:
-        lines.append(f"{OUTCOMES[m.outcome]}: {m.evidence.reason}" + (f" ({m.evidence.phase})" if m.evidence.phase else ""))
+        lines.append(
+            f"{OUTCOMES[m.outcome]}: {m.evidence.reason}" + (f" ({m.evidence.phase.label})" if m.evidence.phase else "")
+        )
     if m.samples_per_second is not None:
         lines.append(f"{format_rate(m.samples_per_second)} samples/s{spread_in_words(m.spread)}")
     alone = (("model alone", m.compute_samples_per_second), ("input alone", m.input_samples_per_second))

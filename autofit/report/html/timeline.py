@@ -98,7 +98,7 @@ def phases(log: TuneLog) -> dict[str, float]:
     for trial in by_start(log):
         m = trial.measurement
         for phase, seconds in m.phase_seconds.items():
-            spent[phase] += seconds
+            spent[phase.label] += seconds
         spent["ending the process"] += max(0.0, m.seconds - sum(m.phase_seconds.values())) if m.phase_seconds else 0.0
         spent["trials without phases"] += 0.0 if m.phase_seconds else m.seconds
     spent["describing model and data"] += log.describing_seconds

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofit.records.result import TuneLog, TuneRecord
-from autofit.records.states import Outcome, Stage
+from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.trial import Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate, format_seconds
 
@@ -85,7 +85,7 @@ def _facts(trial: Trial) -> dict[str, str]:
     alone = (("model alone", m.compute_samples_per_second), ("input alone", m.input_samples_per_second))
     facts = {
         "why it was tried": trial.why,
-        "how it ended": e.reason + (f", while {e.phase}" if e.phase and failed else ""),
+        "how it ended": e.reason + (f", while {e.phase.label}" if e.phase and failed else ""),
         "exit": ", ".join(exit_parts),
         "last reading": f"{format_bytes(e.last_host_bytes)} of host memory" if e.last_host_bytes and failed else "",
         "steps": f"{m.steps:,}, {_step(m.step_seconds)} each" if m.steps and m.step_seconds else "",
@@ -95,7 +95,9 @@ def _facts(trial: Trial) -> dict[str, str]:
         "peak by the driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
         "slowed down for lack of memory, times": f"{m.allocator_fallbacks:,}" if m.allocator_fallbacks else "",
         "batches queued": f"{m.queued_batches:,}" if m.queued_batches is not None else "",
-        "time": ", ".join(f"{phase} {format_seconds(s)}" for phase, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
+        "time": ", ".join(
+            f"{phase.label} {format_seconds(s)}" for phase, s in m.phase_seconds.items() if s >= _MIN_SECONDS
+        ),
     }
     return {name: text for name, text in facts.items() if text}
 
@@ -105,8 +107,8 @@ def _step(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _sizes(by_phase: Mapping[str, int]) -> str:
-    return ", ".join(f"{phase} {format_bytes(size)}" for phase, size in by_phase.items())
+def _sizes(by_phase: Mapping[Phase, int]) -> str:
+    return ", ".join(f"{phase.label} {format_bytes(size)}" for phase, size in by_phase.items())
 
 
 def _count(value: int | None) -> Field:

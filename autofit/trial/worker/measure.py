@@ -264,7 +264,7 @@ def _send_readings(
             input_samples_per_second=input_rate,
             queued_batches=clock.queued,
             device_peak_bytes=context.peaks.highest(),
-            device_peak_bytes_by_phase={str(phase): size for phase, size in context.peaks.by_phase.items()},
+            device_peak_bytes_by_phase=context.peaks.by_phase,
             allocator_fallbacks=context.peaks.retries(),
         )
     )

@@ -11,7 +11,7 @@ from autofit.api.result import Result
 from autofit.cli import app
 from autofit.errors import UsageError
 from autofit.records.result import FrontierPoint
-from autofit.records.states import Outcome, Stage
+from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.report import snippet
@@ -146,7 +146,7 @@ def test_every_trial_and_run_is_a_row_with_its_details(record):
 
 
 def test_what_the_users_code_wrote_cannot_become_part_of_the_page(record):
-    evidence = Evidence(HOSTILE, phase=HOSTILE, log_tail=(HOSTILE, "second line"))
+    evidence = Evidence(HOSTILE, log_tail=(HOSTILE, "second line"))
     broken = Trial(record.config, Measurement(Outcome.CRASHED, evidence, 1.0, traceback=HOSTILE), why=HOSTILE)
     record = with_fields(record, trials=(*record.trials, broken), machine=replace(MACHINE, host=HOSTILE))
     clean, text = Page(html.render(record)), html.render(record)
@@ -251,7 +251,15 @@ def test_no_other_trial_beats_one_of_the_pareto_set(record):
 
 
 def at(trial, begun, seconds, **phases):
-    return replace(trial, measurement=replace(trial.measurement, started_at=begun, seconds=seconds, phase_seconds=phases))
+    return replace(
+        trial,
+        measurement=replace(
+            trial.measurement,
+            started_at=begun,
+            seconds=seconds,
+            phase_seconds={Phase(name): spent for name, spent in phases.items()},
+        ),
+    )
 
 
 def test_pauses_between_runs_of_a_tune_are_cut_out_of_the_timeline(record):

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from autofit.records.events import Activity, Described, TrialEnded
+from autofit.records.states import Phase
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
 from autofit.tuning.tuner import tune
@@ -46,7 +47,7 @@ def test_the_live_table_fits_80_columns_and_names_the_activity(events):
     progress = Progress(Console(width=80, file=io.StringIO()))
     for event in events:
         progress.show(event)
-    progress.show(Activity("trial 7 of at most 9", events[-1].trial.config, "filling the queue"))
+    progress.show(Activity("trial 7 of at most 9", events[-1].trial.config, Phase.FILLING_QUEUE))
     console = Console(width=80, file=io.StringIO(), highlight=False)
     console.print(progress._draw())
     lines = console.file.getvalue().splitlines()
@@ -108,7 +109,7 @@ def test_the_live_display_fits_the_terminal_and_leaves_all_of_it_there(record, t
     drawn = Console(width=width, file=io.StringIO())
     with Progress(terminal) as progress:
         show_trials(progress, record, trials=trials, max_trials=99)
-        progress.show(Activity("trial 61 of at most 99", FitConfig(64), "training", "the largest that may fit " * 4))
+        progress.show(Activity("trial 61 of at most 99", FitConfig(64), Phase.TRAINING, "the largest that may fit " * 4))
         drawn.print(progress._draw())
     lines = [line.rstrip() for line in drawn.file.getvalue().splitlines()]
     assert len(lines) <= 24

@@ -87,7 +87,7 @@ def ending(**evidence):
             Outcome.DEVICE_OOM,
             "allocator wrote",
         ),
-        ({"exit_code": -signal.SIGSEGV, "log": SLOW_ZONE}, Outcome.CRASHED, "died by SIGSEGV while: training"),
+        ({"exit_code": -signal.SIGSEGV, "log": SLOW_ZONE}, Outcome.CRASHED, "died by SIGSEGV while training"),
         ({"exit_code": -signal.SIGSEGV}, Outcome.CRASHED, "died by SIGSEGV"),
         ({"exit_code": -signal.SIGABRT, "log": "terminate: what(): std::bad_alloc\n"}, Outcome.HOST_OOM, "std::bad_alloc"),
         (
@@ -101,16 +101,16 @@ def ending(**evidence):
         (
             {"exit_code": -signal.SIGKILL, "stopped": StopReason.DEADLINE},
             Outcome.TIMEOUT,
-            "at its deadline after 5.0 s while: training",
+            "at its deadline after 5.0 s, while training",
         ),
         (
             {"exit_code": -signal.SIGKILL, "stopped": StopReason.HANG, "pause_seconds": 15.0},
             Outcome.TIMEOUT,
-            "hung: its processes did nothing for 15 s while: training",
+            "hung: its processes did nothing for 15 s while training",
         ),
         ({"exit_code": -signal.SIGKILL, "stopped": StopReason.HANG, "log": TF_OOM}, Outcome.DEVICE_OOM, "allocator wrote"),
         ({"exit_code": 3}, Outcome.CRASHED, "exited with status 3"),
-        ({"exit_code": None, "phase": None}, Outcome.CRASHED, "lost together with the trial server while: starting"),
+        ({"exit_code": None, "phase": None}, Outcome.CRASHED, "lost together with the trial server while starting"),
     ],
 )
 def test_the_evidence_decides(evidence, outcome, reason):

@@ -15,7 +15,7 @@ from autofit.records.description import Description, Footprint
 from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.result import DataForm, Usage
-from autofit.records.states import Outcome, Role
+from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.report import choice, snippet
 from autofit.report.advice import advice
@@ -126,7 +126,7 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
         def run(self, spec):
             measurement = yield from super().run(spec)
             if spec.role == "confirm" and sum(s.role == "confirm" for s in self.specs) == 1:
-                full = Measurement(Outcome.DEVICE_OOM, Evidence("device full"), 5.0, phase_seconds={"training": 5.0})
+                full = Measurement(Outcome.DEVICE_OOM, Evidence("device full"), 5.0, phase_seconds={Phase.TRAINING: 5.0})
                 return replace(full, started_at=measurement.started_at)
             return measurement
 
@@ -475,8 +475,8 @@ def test_a_workload_that_always_hangs_is_given_up(tmp_path):
 def test_trials_that_xla_compiles_for_too_long_are_said_to_be(tmp_path, jit_compile, match):
     class Compiling(FakeLauncher):
         def measure(self, spec):
-            evidence = Evidence("ended at its deadline", phase="first step")
-            return Measurement(Outcome.TIMEOUT, evidence, 185.0, phase_seconds={"first step": 180.0})
+            evidence = Evidence("ended at its deadline", phase=Phase.FIRST_STEP)
+            return Measurement(Outcome.TIMEOUT, evidence, 185.0, phase_seconds={Phase.FIRST_STEP: 180.0})
 
     fake = Compiling({"describe": replace(DESCRIPTION, jit_compile=jit_compile)})
     with pytest.raises(NoTrialFinishedError, match=match):
