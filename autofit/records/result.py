@@ -86,8 +86,7 @@ class Challenger:
 class DecidedBy(Text):
     """What decided between the chosen config and one with a higher reading."""
 
-    ESTIMATE = "estimate"
-    RERUNS = "reruns"
+    READINGS = "readings"
     CONFIRMATION = "confirmation"
     FAILURE = "failure"
     TIME = "time"
@@ -102,20 +101,12 @@ class RateEstimate:
 
 
 @dataclass(frozen=True)
-class Grounds:
-    """Why the chosen config is not `passed_over`, whose `reading` is the highest of all runs.
+class PassedOver:
+    """The config with the highest reading of all runs, if it is not the choice, and what decided against it."""
 
-    The estimates are those of the model of the rate, from all trials of the search; with `DecidedBy.RERUNS` also from the
-    repeated runs of the finalists. They are None where no estimate decided.
-    """
-
-    passed_over: FitConfig
-    reading_samples_per_second: float
-    stage: Stage
+    config: FitConfig
+    samples_per_second: float
     decided_by: DecidedBy
-    tolerance: float
-    estimate: RateEstimate | None = None
-    chosen_estimate: RateEstimate | None = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +114,8 @@ class Recommendation:
     """The chosen config, with the figures of the runs that confirmed it.
 
     `validation_batch_size` is set when validation fits only in smaller batches than training. `challenger` is set when the
-    baseline kept its place. `grounds` are set when another config has the highest reading. Without `confirmed`, no time was
-    left for a confirming run, and the figures are those of the search.
+    baseline kept its place. `passed_over` is set when another config has the highest reading. Without `confirmed`, no time
+    was left for a confirming run, and the figures are those of the search.
     """
 
     config: FitConfig
@@ -135,7 +126,7 @@ class Recommendation:
     speedup: Speedup
     validation_batch_size: Positive | None = None
     challenger: Challenger | None = None
-    grounds: Grounds | None = None
+    passed_over: PassedOver | None = None
     confirmed: bool = True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Grounds, RateEstimate, Speedup, TuneRecord
+from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig
 from autofit.records.units import counted, format_rate
@@ -12,11 +12,11 @@ from autofit.records.units import counted, format_rate
 NO_GAIN = "no gain shown"
 """Said of every result that was not shown to be faster than the baseline."""
 
-_READ_IN = {
-    Stage.SEARCH: "in the search",
-    Stage.FINALIST: "when finalists ran again",
-    Stage.CHOSEN: "in one confirming run",
-    Stage.BASELINE: "in one run of the baseline",
+_DECIDED_BY = {
+    DecidedBy.READINGS: "all readings together do not show it to be faster by more than the tolerance",
+    DecidedBy.CONFIRMATION: "the confirming runs, which are longer and in turn with the baseline, decided against it",
+    DecidedBy.FAILURE: "another run of it failed or took too much memory",
+    DecidedBy.TIME: f"too little time was left to confirm it in {KEPT_PAIRS} pairs of runs",
 }
 
 
@@ -63,41 +63,11 @@ def gain_evidence(record: TuneRecord) -> str:
 
 def why_not_highest(record: TuneRecord) -> str:
     """Why the configuration with the highest reading is not the choice; empty if it is."""
-    grounds = record.choice.grounds
-    if grounds is None:
+    passed = record.choice.passed_over
+    if passed is None:
         return ""
-    reading = f"{grounds.passed_over} read {format_rate(grounds.reading_samples_per_second)} samples/s once, "
-    reading += _READ_IN[grounds.stage]
-    if grounds.decided_by is DecidedBy.FAILURE:
-        return f"{reading}, but another run of it failed or took too much memory"
-    if grounds.decided_by is DecidedBy.CONFIRMATION:
-        return f"{reading}; the confirming runs decide, in which each runs longer, in turn with the baseline"
-    if grounds.decided_by is DecidedBy.TIME:
-        return f"{reading}, but the time left was too short to confirm it in {KEPT_PAIRS} pairs of runs"
-    basis = "the model of the rate, fitted to all trials,"
-    if grounds.decided_by is DecidedBy.RERUNS:
-        basis = "the repeated runs, weighed with the model of the rate from all trials,"
-    if grounds.estimate is None or grounds.chosen_estimate is None:
-        return f"{reading}; {basis} decide{'s' if grounds.decided_by is DecidedBy.ESTIMATE else ''}"
-    verb = "expect" if grounds.decided_by is DecidedBy.RERUNS else "expects"
-    challenger = record.choice.challenger
-    chosen = "of the choice" if challenger is None else f"of {challenger.config}, which ran against the baseline"
-    estimates = f"{_estimate(grounds.estimate)} there and {_estimate(grounds.chosen_estimate)} {chosen}"
-    return f"{reading}; {basis} {verb} {estimates}{_tie(grounds)}"
-
-
-def _tie(grounds: Grounds) -> str:
-    """What decides where the estimate of the choice is the lower one."""
-    estimate, chosen = grounds.estimate, grounds.chosen_estimate
-    if estimate is None or chosen is None or chosen.samples_per_second >= estimate.samples_per_second:
-        return ""
-    if chosen.samples_per_second < (1 - grounds.tolerance) * estimate.samples_per_second:
-        return ""
-    return f": within the tolerance of {100 * grounds.tolerance:.3g}%, so the nearer to the baseline is taken"
-
-
-def _estimate(estimate: RateEstimate) -> str:
-    return f"{format_rate(estimate.samples_per_second)} ±{estimate.deviation:.0%}"
+    reading = f"{passed.config} read {format_rate(passed.samples_per_second)} samples/s once"
+    return f"{reading}, but {_DECIDED_BY[passed.decided_by]}"
 
 
 def _interval(speedup: Speedup) -> str:

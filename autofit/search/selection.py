@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from autofit.records.result import RateEstimate
+from autofit.records.result import DecidedBy, PassedOver, RateEstimate
+from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.improvement import expected_improvement
@@ -138,6 +139,32 @@ def overlooked(
         if trial.config not in confirmed and lead > explained:
             surprises.append((lead, trial))
     return max(surprises, key=lambda pair: pair[0])[1] if surprises else None
+
+
+def passed_over(
+    choice: FitConfig, ran: Sequence[Trial], limits: Limits, no_time: Collection[FitConfig]
+) -> PassedOver | None:
+    """The config with the highest reading of all runs, and what decided against it; None if it is the choice.
+
+    Args:
+        choice: the chosen config.
+        ran: all trials of the search and all runs after it.
+        limits: under which a trial fits.
+        no_time: configs that could not be confirmed in the time left.
+    """
+    finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
+    rates = [(trial.measurement.samples_per_second or 0.0, trial.config) for trial in finished]
+    rate, config = max(rates, key=lambda pair: pair[0], default=(0.0, choice))
+    if rate <= max((own for own, its in rates if its == choice), default=0.0):
+        return None
+    confirmed = {trial.config for trial in finished if trial.stage in (Stage.CHOSEN, Stage.BASELINE)}
+    if not all(trial.fits(limits) for trial in ran if trial.config == config):
+        decided_by = DecidedBy.FAILURE
+    elif {config, choice} <= confirmed:
+        decided_by = DecidedBy.CONFIRMATION
+    else:
+        decided_by = DecidedBy.TIME if config in no_time else DecidedBy.READINGS
+    return PassedOver(config, rate, decided_by)
 
 
 def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:

@@ -29,7 +29,6 @@ from autofit.search import selection
 from autofit.search.decision import Proposer
 from autofit.storage import attributes, result_files
 from autofit.storage.study import TuningStudy
-from autofit.tuning.grounds import grounds
 from autofit.tuning.pairs import Pair
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
 
@@ -106,9 +105,9 @@ class Confirmation:
         return [t for t in trials if t.config not in self._no_time or t.measurement.outcome is not Outcome.OK]
 
     def _explained(self, choice: Recommendation) -> Recommendation:
-        ran, known = (*self._study.trials(), *self.runs), (self._estimates, self._reruns, self._no_time)
         tried = choice.config if choice.challenger is None else choice.challenger.config  # the best of the search
-        return replace(choice, grounds=grounds(tried, ran, self._limits, self._tolerance, *known))
+        ran = (*self._study.trials(), *self.runs)
+        return replace(choice, passed_over=selection.passed_over(tried, ran, self._limits, self._no_time))
 
     def _rerun_finalists(self, finalists: Sequence[Trial]) -> Trial | None:
         """Run each finalist once more and choose; None when one failed.

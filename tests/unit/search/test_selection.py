@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofit.records.result import FrontierPoint
-from autofit.records.states import Outcome
+from autofit.records.result import DecidedBy, FrontierPoint, PassedOver
+from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.frontier import frontier
-from autofit.search.selection import choose, distance, finalists, nearest
+from autofit.search.selection import choose, distance, finalists, nearest, passed_over
 from autofit.tuning.record import decide_bottleneck
 
 LIMITS = Limits(device_bytes=100, host_bytes=1000)
@@ -110,3 +110,33 @@ def test_an_estimated_rate_replaces_a_single_reading():
     trials = [trial(8, 100), trial(16, 130)]
     assert choose(trials, LIMITS, 0.02, FitConfig(8)).config.batch_size == 16
     assert choose(trials, LIMITS, 0.02, FitConfig(8), {trials[1].config: 101.0}).config.batch_size == 8
+
+
+def ran(config, rate, stage=Stage.SEARCH, outcome=Outcome.OK, host=500):
+    measurement = Measurement(outcome, Evidence(""), samples_per_second=rate, host_peak_bytes=host)
+    return Trial(config, measurement, stage=stage)
+
+
+CHOICE, OTHER = FitConfig(32), FitConfig(64)
+
+
+@pytest.mark.parametrize(
+    ("further", "no_time", "decided_by"),
+    [
+        ([], (), DecidedBy.READINGS),
+        ([ran(OTHER, 105.0, Stage.FINALIST)], (), DecidedBy.READINGS),
+        ([ran(OTHER, 90.0, Stage.CHOSEN), ran(CHOICE, 95.0, Stage.BASELINE)], (), DecidedBy.CONFIRMATION),
+        ([ran(OTHER, None, Stage.CHOSEN, Outcome.HOST_OOM)], (), DecidedBy.FAILURE),
+        ([ran(OTHER, 90.0, Stage.FINALIST, host=1001)], (), DecidedBy.FAILURE),
+        ([], (OTHER,), DecidedBy.TIME),
+    ],
+)
+def test_what_decided_against_the_highest_reading_is_named(further, no_time, decided_by):
+    trials = [ran(CHOICE, 100.0), ran(OTHER, 120.0), *further]
+    assert passed_over(CHOICE, trials, LIMITS, no_time) == PassedOver(OTHER, 120.0, decided_by)
+
+
+def test_a_choice_with_the_highest_reading_passes_nothing_over():
+    assert passed_over(CHOICE, [ran(CHOICE, 121.0), ran(OTHER, 120.0)], LIMITS, ()) is None
+    confirmed = [ran(CHOICE, 100.0), ran(OTHER, 120.0), ran(CHOICE, 130.0, Stage.CHOSEN)]
+    assert passed_over(CHOICE, confirmed, LIMITS, ()) is None

@@ -14,7 +14,7 @@ from autofit.records.conditions import Conditions
 from autofit.records.description import Description, Footprint
 from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.machine import ON_CPU, Device, Placement
-from autofit.records.result import DataForm, Usage
+from autofit.records.result import DataForm, DecidedBy, Usage
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.report import choice, snippet
@@ -184,7 +184,8 @@ def test_the_baseline_keeps_its_place_unless_the_choice_is_shown_to_be_faster(tm
     assert any("no gain shown" in event.text for event in events if isinstance(event, Notice))
     assert choice.gain_sentence(record).startswith("no gain shown: the baseline")
     highest = max(record.searched, key=lambda trial: trial.measurement.samples_per_second).config
-    assert ("the confirming runs decide" in choice.why_not_highest(record)) == (highest != challenger.config)
+    passed = record.choice.passed_over
+    assert (passed is not None and passed.decided_by is DecidedBy.CONFIRMATION) == (highest != challenger.config)
 
 
 def test_a_choice_that_is_shown_to_be_faster_takes_the_place_of_the_baseline(tmp_path):
