@@ -1,4 +1,4 @@
-"""The executors in which a sweep can tune its cells, by name."""
+"""The executors that a sweep can name: this machine, a Ray cluster, or one of the user's own."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ _SHARED = (
 )
 
 MakeExecutor = Callable[[Progress, bool], tuple[Executor, bool]]
-"""Makes an executor from where progress is shown and whether to wait; returns whether cells run at the same time, too."""
+"""Makes an executor from the progress display and `wait`; also returns whether several cells may run at the same time."""
 
 
 def choose_executor(
     executor: str | Callable[[Tune], Executor], ship: str | os.PathLike[str] | None, jobs: int | None
 ) -> MakeExecutor:
-    """The executor that the arguments of a sweep name.
+    """Check the arguments of a sweep that concern its executor, and return what makes it.
 
     Raises:
-        UsageError: there is no such executor.
+        UsageError: there is no such executor, or `ship` or `jobs` does not apply to it.
     """
+    is_ray = isinstance(executor, str) and (executor == RAY or executor.startswith(f"{RAY}://"))
+    if isinstance(executor, str) and executor != LOCAL and not is_ray:
+        raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")
+    if ship is not None and not is_ray:
+        raise UsageError("copies code to the hosts of a Ray cluster; leave it out, or tune on one", key="ship")
+    if jobs is not None and executor != LOCAL:
+        raise UsageError("limits the cells at the same time on this machine; leave it out on other executors", key="jobs")
     if callable(executor):
         return lambda shown, wait: (executor(partial(_tune_beside, wait=wait)), True)
-    if executor == RAY or executor.startswith(f"{RAY}://"):
-        return partial(_ray_executor, executor, ship)
-    if executor != LOCAL:
-        raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")
-    if ship is not None:
-        raise UsageError(f"is for the hosts of a cluster, and executor is {LOCAL}", key="ship")
-    return partial(_local_executor, jobs)
+    return partial(_ray_executor, executor, ship) if is_ray else partial(_local_executor, jobs)
 
 
 def _local_executor(jobs: int | None, shown: Progress, wait: bool) -> tuple[Executor, bool]:
@@ -55,7 +56,7 @@ def _local_executor(jobs: int | None, shown: Progress, wait: bool) -> tuple[Exec
 
 
 def _ray_executor(address: str, ship: str | os.PathLike[str] | None, shown: Progress, wait: bool) -> tuple[Executor, bool]:
-    from autofit.tuning.executors.on_ray import RayExecutor  # needed on a cluster only
+    from autofit.tuning.executors.on_ray import RayExecutor  # imports Ray
 
     return RayExecutor(partial(_tune_beside, wait=wait), address, ship, lambda text: shown.show(Notice(text))), True
 
@@ -66,7 +67,7 @@ def _tune_shown(shown: Progress, cell: CellRequest, tell: Tell, cancelled: threa
 
 
 def _tune_beside(cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
-    """Tune a cell beside others, which would mix their lines: it says what it is doing in one."""
+    """Tune a cell that shares the display with others: its progress is one line."""
     return run_tune(cell.workload, cell.settings, _OneLine(tell), fresh=cell.fresh, wait=wait, cancelled=cancelled)
 
 

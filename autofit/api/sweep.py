@@ -53,10 +53,11 @@ def sweep(
             value. `exclude` lists cells to leave out, `include` cells to add.
         executor: "local" tunes on this machine; "ray" on the hosts of the Ray cluster that runs here or that RAY_ADDRESS
             names, "ray://HOST:PORT" on another; or a function that returns your own executor (see CONTRIBUTING.md).
-        ship: folder with your code, for Ray to copy to each host; None where all hosts share it.
+        ship: folder with your code, for Ray to copy to each host; None if all hosts share it. For Ray only.
         host_labels: labels that the host of a cell must have in Ray, as `{"ray.io/accelerator-type": "A100"}`; may be an
             axis of the matrix.
         jobs: most cells to tune at the same time on this machine; None for one on each GPU. Two cells never share a device.
+            Other executors decide for themselves.
         fresh: whether to delete the stored trials of every cell first.
         wait: as for `tune`, before every cell.
         progress: whether to show progress, or a `Progress` to show it on.

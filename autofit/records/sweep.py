@@ -28,12 +28,12 @@ class Cell:
     """One cell of a sweep: its values by axis, and the record of its tune.
 
     An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
-    `found` is None until the tune ends, and if it leaves no record. `problem` is the error of a tune without a result.
+    `tune` is None until the tune ends, and if it leaves no record. `problem` is the error of a tune without a result.
     `host` is the name of the host that tuned it, `note` what happened to the tune on its way there.
     """
 
     values: Mapping[str, Any]
-    found: TuneRecord | FailedTune | None = None
+    tune: TuneRecord | FailedTune | None = None
     problem: str = ""
     host: str = ""
     note: str = ""
@@ -41,21 +41,21 @@ class Cell:
     @property
     def outcome(self) -> CellOutcome:
         """How the tune of this cell ended; waiting if it has not run yet."""
-        if isinstance(self.found, TuneRecord):
+        if isinstance(self.tune, TuneRecord):
             return CellOutcome.OK
-        if self.found is None:
+        if self.tune is None:
             return CellOutcome.FAILED if self.problem else CellOutcome.WAITING
-        return CellOutcome.DOES_NOT_FIT if self.found.memory else CellOutcome.FAILED
+        return CellOutcome.DOES_NOT_FIT if self.tune.memory else CellOutcome.FAILED
 
     @property
     def device_count(self) -> int | None:
         """The devices that shared each batch; None without a result."""
-        return self.found.placement.count if isinstance(self.found, TuneRecord) else None
+        return self.tune.placement.count if isinstance(self.tune, TuneRecord) else None
 
     @property
     def rate_on_each(self) -> float | None:
         """Samples per second of each device; None without a result."""
-        return self.found.rate_on_each if isinstance(self.found, TuneRecord) else None
+        return self.tune.rate_on_each if isinstance(self.tune, TuneRecord) else None
 
     @property
     def problem_line(self) -> str:

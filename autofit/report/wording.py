@@ -51,8 +51,8 @@ def cell_label(values: Mapping[str, Any]) -> str:
 
 def cell_outcome(cell: Cell) -> str:
     """The result of a cell in one line."""
-    if isinstance(cell.found, TuneRecord):
-        return f"fastest: {cell.found.config}, {format_rate(cell.found.samples_per_second)} samples/s"
+    if isinstance(cell.tune, TuneRecord):
+        return f"fastest: {cell.tune.config}, {format_rate(cell.tune.samples_per_second)} samples/s"
     return f"{cell.outcome}: {cell.problem_line}"
 
 

@@ -40,7 +40,7 @@ def as_csv(record: SweepRecord) -> str:
 
 
 def _row(cell: Cell) -> dict[str, Any]:
-    tune = cell.found
+    tune = cell.tune
     row: dict[str, Any] = {"outcome": cell.outcome, "problem": cell.problem_line, "host": cell.host, "note": cell.note}
     if tune is not None:
         row |= {"trials": len(tune.searched), "seconds": round(tune.seconds, 1)}
@@ -64,7 +64,7 @@ def save(record: SweepRecord, path: str | os.PathLike[str]) -> None:
     """
     fields = _SWEEPS.dump_python(record, mode="json", fallback=repr)
     fields["cells"] = [
-        {**raw_cell, "outcome": cell.outcome, "found": None if cell.found is None else result_files.encode(cell.found)}
+        {**raw_cell, "outcome": cell.outcome, "tune": None if cell.tune is None else result_files.encode(cell.tune)}
         for raw_cell, cell in zip(fields["cells"], record.cells, strict=True)
     ]
     table = csv_path(path)
@@ -105,4 +105,4 @@ def _cell(raw: Any) -> Cell:
     """A cell, each part checked by itself: its record is read as that of a file of its own."""
     parts = {name: raw[name] for name in ("host", "note") if name in raw}  # files from before there were hosts have none
     cell = _CELLS.validate_python({"values": raw["values"], "problem": raw["problem"], **parts})
-    return cell if raw["found"] is None else replace(cell, found=result_files.decode(raw["found"]))
+    return cell if raw["tune"] is None else replace(cell, tune=result_files.decode(raw["tune"]))

@@ -118,7 +118,7 @@ class _Sweep:
     def ended(self, index: int, result: CellResult) -> CellEnded:
         """Take over the result of a cell."""
         self.cells[index] = replace(
-            self.cells[index], found=result.found, problem=result.problem, host=result.host, note=result.note
+            self.cells[index], tune=result.tune, problem=result.problem, host=result.host, note=result.note
         )
         record = SweepRecord(
             title=self._title,

@@ -94,7 +94,7 @@ def made_up_record():
     """The record of a made-up tune."""
     with tempfile.TemporaryDirectory() as folder:
         request = cells(folder, 1)
-        return list(sweep.sweep("s", request, LocalExecutor(tunes.tune)))[-1].record.cells[0].found
+        return list(sweep.sweep("s", request, LocalExecutor(tunes.tune)))[-1].record.cells[0].tune
 
 
 def engine():
@@ -119,7 +119,7 @@ def kills():
             killer.join()
             notes = [line.split() for line in (folder / "notes").read_text().splitlines()]
             tuned = Counter(cell for kind, cell in notes if kind == "tuned")
-            trials = [len(cell.found.searched) for cell in record.cells if cell.found is not None]
+            trials = [len(cell.tune.searched) for cell in record.cells if cell.tune is not None]
             rows.append(
                 {
                     "seconds": seconds,
@@ -162,7 +162,7 @@ def rate_in(executor, folder):
         storage=f"sqlite:///{folder}/trials.db",
         progress=False,
     )
-    return found.cells[0].found.samples_per_second
+    return found.cells[0].tune.samples_per_second
 
 
 class MadeUp:

@@ -41,7 +41,7 @@ def on_ray(requests, tune=tunes.tune, notices=None):
 
 def table(events):
     """What was found for each cell."""
-    found = [cell.found for cell in events[-1].record.cells]
+    found = [cell.tune for cell in events[-1].record.cells]
     return [(tune.config, tune.samples_per_second, len(tune.searched)) for tune in found]
 
 

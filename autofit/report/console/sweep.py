@@ -59,7 +59,7 @@ def print_checked(checks: Mapping[str, str], console: Console) -> None:
 
 
 def _result(cell: Cell, efficiency: float | None) -> list[RenderableType]:
-    record = cell.found
+    record = cell.tune
     if not isinstance(record, TuneRecord):
         return [Text(cell.outcome, style=_STYLES[cell.outcome])]
     scaling = [] if efficiency is None else [format_rate(record.rate_on_each), f"{efficiency:.0%}"]

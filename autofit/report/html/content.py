@@ -120,7 +120,7 @@ def _workload(description: Description) -> dict[str, str]:
 
 def versions(record: SweepRecord) -> dict[str, str]:
     """The versions of the first cell that has any."""
-    descriptions = (cell.found.description for cell in record.cells if cell.found is not None)
+    descriptions = (cell.tune.description for cell in record.cells if cell.tune is not None)
     return next((dict(description.versions) for description in descriptions if description is not None), {})
 
 

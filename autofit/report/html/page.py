@@ -120,7 +120,7 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         "alternatives": [],
         "machine": content.machine(record.machine) | content.versions(record),
         "cells": [
-            {"row": row, "cell": cell, "answer": {} if cell.found is None else _result(cell.found)}
+            {"row": row, "cell": cell, "answer": {} if cell.tune is None else _result(cell.tune)}
             for row, cell in zip(sweep_cells.rows(record), record.cells, strict=True)
         ],
     }

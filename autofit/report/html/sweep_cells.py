@@ -35,8 +35,8 @@ def rates(record: SweepRecord) -> Plot:
     """Samples per second of each cell; cells that share the value of the first axis share a colour and a pattern."""
     name, title = "cell-rates", "Throughput by cell"
     labelled = [(_row_label(cell, i), cell) for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"]
-    bars = [Bar(label, cell.values, cell.found) for label, cell in labelled if isinstance(cell.found, TuneRecord)]
-    failed = [(label, cell) for label, cell in labelled if not isinstance(cell.found, TuneRecord)]
+    bars = [Bar(label, cell.values, cell.tune) for label, cell in labelled if isinstance(cell.tune, TuneRecord)]
+    failed = [(label, cell) for label, cell in labelled if not isinstance(cell.tune, TuneRecord)]
     if not bars:
         return Plot(name, title, "No cell has a result, so there is nothing to compare.")
     groups = grouped(bars)
@@ -94,7 +94,7 @@ def rows(record: SweepRecord) -> list[dict[str, Field]]:
 
 def why(cell: Cell) -> str:
     """Why a cell has no result, or what happened on the way to it; empty where there is nothing to say."""
-    return (cell.found.problem if isinstance(cell.found, FailedTune) else cell.problem) or cell.note
+    return (cell.tune.problem if isinstance(cell.tune, FailedTune) else cell.problem) or cell.note
 
 
 def _row_label(cell: Cell, number: int) -> str:
@@ -106,7 +106,7 @@ def _row_label(cell: Cell, number: int) -> str:
 
 def _result_fields(cell: Cell, rates: Sequence[str], efficiency: float | None, *, with_host: bool) -> dict[str, Field]:
     fields = dict.fromkeys(("config", *rates, "gain", "device", "host", "limited by", "seconds"), Field(NONE))
-    result = cell.found
+    result = cell.tune
     if result is not None:
         fields["seconds"] = Field(f"{result.seconds:.0f}", result.seconds)
     if isinstance(result, TuneRecord):

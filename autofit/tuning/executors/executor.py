@@ -42,7 +42,7 @@ class CellRequest:
 class CellResult:
     """How the tune of a cell ended: its record, if there is one, its problem, its host, and what its reader must know."""
 
-    found: TuneRecord | FailedTune | None
+    tune: TuneRecord | FailedTune | None
     problem: str = ""
     host: str = ""
     note: str = ""

@@ -235,9 +235,9 @@ class RayExecutor:
             if isinstance(result, HostFault):
                 self._exclude(job, result)
             else:
-                found = result.found  # whose usage names the folder of a host
-                found = None if found is None else replace(found, usage=usage_of(job.cell.workload))
-                self._finish(job, replace(result, found=found, note=_history(job, result.note)))
+                record = result.tune  # whose usage names the folder of a host
+                record = None if record is None else replace(record, usage=usage_of(job.cell.workload))
+                self._finish(job, replace(result, tune=record, note=_history(job, result.note)))
         elif ray_endings.is_loss(self._ray, error):
             self._lose(job, error)
         else:

@@ -160,7 +160,7 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell, go
 
 def _continuation(result: CellResult, began: float) -> str:
     """Whether a tune that another host had begun went on with its trials, by when these ran."""
-    trials = result.found.searched if result.found is not None else ()
+    trials = result.tune.searched if result.tune is not None else ()
     kept = sum((trial.measurement.started_at or began) < began for trial in trials)
     return f"it went on with {counted(kept, 'trial')} of before" if kept else "it began anew"
 

@@ -64,23 +64,28 @@ def test_an_executor_of_ones_own_is_given_to_a_sweep(tmp_path, monkeypatch):
         save=saved.append,
     )
     assert asked == [(8, True, True), (16, True, True)]
-    assert [cell.found for cell in result.cells] == [record, record]
+    assert [cell.tune for cell in result.cells] == [record, record]
     assert saved[-1] == result
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "key", "mentioned"),
     [
-        ({"executor": "rays"}, "executor: 'rays' is not allowed; write local, ray or ray://HOST:PORT"),
-        ({"ship": "."}, "ship: is for the hosts of a cluster, and executor is local"),
-        ({"host_labels": {"region": 3}}, "host_labels: {'region': 3} is not allowed; map labels to values"),
-        ({"host_labels": {"region": "eu"}}, "host_labels: choose among the hosts of a cluster"),
+        ({"executor": "rays"}, "executor", "'rays'"),
+        ({"ship": "."}, "ship", "Ray"),
+        ({"ship": ".", "executor": Mine}, "ship", "Ray"),
+        ({"jobs": 2, "executor": Mine}, "jobs", "this machine"),
+        ({"jobs": 1, "executor": "ray"}, "jobs", "this machine"),
+        ({"jobs": 1, "executor": "ray://host:10001"}, "jobs", "this machine"),
+        ({"host_labels": {"region": 3}}, "host_labels", "{'region': 3}"),
+        ({"host_labels": {"region": "eu"}}, "host_labels", "cluster"),
     ],
 )
-def test_what_is_wrong_with_an_executor_is_one_clear_error(arguments, error):
+def test_an_argument_that_does_not_fit_the_executor_is_one_clear_error(arguments, key, mentioned):
     with pytest.raises(UsageError) as raised:
         autofit.sweep(build_model, make_data, {"model_kwargs.width": [8]}, progress=False, **arguments)
-    assert str(raised.value).startswith(error)
+    assert raised.value.key == key
+    assert mentioned in raised.value.problem
 
 
 def test_the_command_names_its_own_options(tmp_path):
@@ -92,6 +97,10 @@ def test_the_command_names_its_own_options(tmp_path):
         app, ["sweep", str(tmp_path / "sweep.yaml"), "--on", "rays", "--output", f"{tmp_path}/s.json"]
     )
     assert (done.exit_code, done.stderr.partition("; ")[0]) == (2, "autofit: --on: 'rays' is not allowed")
+    done = CliRunner().invoke(
+        app, ["sweep", str(tmp_path / "sweep.yaml"), "--on", "ray", "--jobs", "2", "--output", f"{tmp_path}/s.json"]
+    )
+    assert (done.exit_code, done.stderr.split(":")[1].strip()) == (2, "--jobs")
     done = CliRunner().invoke(app, ["tune", str(tmp_path / "tune.yaml")])
     assert done.exit_code == 2
     assert "tune.yaml:3:1: host_labels: chooses among the hosts of a cluster, in a sweep" in done.stderr

@@ -30,7 +30,7 @@ def outputs(record, sweep):
     """The text of every output that says what is gained."""
     console = Console(width=80, file=io.StringIO())
     summarise(record, console)
-    swept = replace(sweep, cells=(replace(sweep.cells[0], found=record), *sweep.cells[1:]))
+    swept = replace(sweep, cells=(replace(sweep.cells[0], tune=record), *sweep.cells[1:]))
     texts = {
         "summary": console.file.getvalue(),
         "print(result)": str(Result.of(record)),
@@ -108,7 +108,7 @@ def test_files_flag_whether_the_gain_is_shown(record, sweep, tmp_path):
         assert fields["speedup"]["is_shown"] is speedup.is_shown
         assert fields["speedup"]["ratio"] == speedup.ratio
         assert result_files.decode(fields).choice == saved.choice
-        table = sweep_files.as_csv(replace(sweep, cells=(replace(sweep.cells[0], found=saved),)))
+        table = sweep_files.as_csv(replace(sweep, cells=(replace(sweep.cells[0], tune=saved),)))
         (row,) = csv.DictReader(io.StringIO(table))
         assert row["speedup_is_shown"] == str(speedup.is_shown)
         assert row["speedup"] == ("" if speedup.ratio is None else str(speedup.ratio))

@@ -52,9 +52,9 @@ def swept(record, tmp_path_factory):
 def test_a_cell_that_fails_or_does_not_fit_is_a_row(swept, record):
     cells = swept[-1].record.cells
     assert [cell.outcome for cell in cells] == ["ok", "failed", "does not fit"]
-    assert cells[0].found == record
+    assert cells[0].tune == record
     assert "too wide" in cells[1].problem
-    assert cells[2].found.needed_bytes == 11 * MIB
+    assert cells[2].tune.needed_bytes == 11 * MIB
     assert [type(event).__name__ for event in swept] == ["CellReport", "CellEnded"] * 3
     assert [cell.outcome for cell in swept[1].record.cells] == ["ok", "waiting", "waiting"]
 
@@ -117,8 +117,8 @@ def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
     assert [(row["model_kwargs.width"], row["outcome"]) for row in rows] == [
         ("8", "ok"), ("16", "failed"), ("32", "does not fit")
     ]  # fmt: skip  # one item a line would be longer, not clearer
-    assert int(rows[0]["batch_size"]) == record.cells[0].found.config.batch_size
-    assert float(rows[0]["samples_per_second"]) == record.cells[0].found.samples_per_second
+    assert int(rows[0]["batch_size"]) == record.cells[0].tune.config.batch_size
+    assert float(rows[0]["samples_per_second"]) == record.cells[0].tune.samples_per_second
     assert rows[2]["problem"].startswith("nothing fits: ")
     console = Console(width=80, file=io.StringIO(), highlight=False)
     print_sweep(record, console)
@@ -126,7 +126,7 @@ def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
     assert all(len(line) <= 80 for line in text.splitlines())
     for part in (
         "width",
-        str(record.cells[0].found.config),
+        str(record.cells[0].tune.config),
         "does not fit",
         "too wide",
         "3 cells: 1 ok, 1 does not fit, 1 failed",
@@ -145,7 +145,7 @@ def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, recor
     assert done.stdout == console.file.getvalue()
     result_files.save(record, tmp_path / "result.json")
     assert "To train with it" in CliRunner().invoke(app, ["show", str(tmp_path / "result.json")]).stdout
-    result_files.save(swept[-1].record.cells[2].found, tmp_path / "none.json")
+    result_files.save(swept[-1].record.cells[2].tune, tmp_path / "none.json")
     refused = CliRunner().invoke(app, ["show", str(tmp_path / "none.json")])
     assert refused.exit_code == 2
     assert "none.json: " in refused.stderr

@@ -48,7 +48,7 @@ def test_a_database_that_is_away_for_a_while_is_waited_for_and_nothing_is_delete
     record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
     seen, said = [], []
     result = ray_host._patiently(failing(2, record, seen), cell(storage="postgresql://user@host/db"), said.append)
-    assert (result.found, result.problem) == (record, "")
+    assert (result.tune, result.problem) == (record, "")
     assert seen == [True, False, False]
     assert waited == [5.0, 15.0]
     assert said == ["waiting for the storage"] * 2
