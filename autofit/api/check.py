@@ -37,10 +37,10 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
         DeviceBusyError: the calling process itself holds the GPU.
     """
     request = build_request(workload, settings)
-    findings = {"model": request.usage.model}
+    findings = {"model": request.call_source.model}
     for key, knobs in bind_all(workload, functools.partial(_resolved, workload.backend)).items():
         taken = ", ".join(knobs) or "none of the knobs (which leaves the batch size of arrays, and nothing of other data)"
-        findings[key] = f"{getattr(request.usage, key)} takes {taken}"
+        findings[key] = f"{getattr(request.call_source, key)} takes {taken}"
         unknown = [knob for knob in settings.space.values() if knob not in knobs and knobs]
         if key == "data" and unknown and not isinstance(workload.data, tuple | list):
             raise UsageError(

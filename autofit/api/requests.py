@@ -15,7 +15,7 @@ from autofit.records.machine import Machine, Placement
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
 from autofit.workload import fit_options
-from autofit.workload import usage as usages
+from autofit.workload.call_source import call_source_of
 from autofit.workload.fingerprint import fingerprint
 from autofit.workload.inputs import prebuilt
 from autofit.workload.reference import Reference
@@ -104,7 +104,7 @@ def build_request(
         limits_asked=(str(settings.device_memory), str(settings.host_memory)),
         settings=settings,
         fresh=fresh,
-        usage=usages.usage_of(workload),
+        call_source=call_source_of(workload),
     )
 
 

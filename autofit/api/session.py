@@ -21,7 +21,7 @@ from autofit.trial.launcher import Launcher, ProcessLauncher
 from autofit.tuning import cached
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
-from autofit.workload import usage as usages
+from autofit.workload.call_source import call_source_of
 from autofit.workload.workload import Workload
 
 Returned = TypeVar("Returned")
@@ -168,5 +168,5 @@ def _wait_for(lock: PlacementLock, device: str, emit: Emit, cancelled: threading
 
 def _purpose(workload: Workload) -> str:
     """What is measured, for those who wait: names alone, as arguments may be secret."""
-    usage = usages.usage_of(workload)
-    return f"{usage.model.partition('(')[0]} with {usage.data}"
+    call_source = call_source_of(workload)
+    return f"{call_source.model.partition('(')[0]} with {call_source.data}"

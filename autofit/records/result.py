@@ -143,7 +143,7 @@ class FrontierPoint:
 
 
 @dataclass(frozen=True)
-class Usage:
+class CallSource:
     """How the user's functions are written in code: import lines, and expressions for the model and the data.
 
     `dtype_policy`, `jit_compile` and `distribution` apply to the model unless they are None, `backend` to Keras.
@@ -189,7 +189,7 @@ class TuneLog:
     seconds: Seconds
     describing_seconds: Seconds = 0.0
     started_at: Seconds = 0.0
-    usage: Usage
+    call_source: CallSource
     placement: Placement = ON_CPU
     version: int = RESULT_VERSION
 

@@ -44,8 +44,8 @@ def imports(record: TuneRecord) -> list[str]:
     if record.placement.count == 1:
         return []
     if _is_jax(record):
-        return ["import keras"] if record.usage.distribution else []
-    return [IMPORT_TENSORFLOW] if record.usage.distribution or not record.placement.gpus else []
+        return ["import keras"] if record.call_source.distribution else []
+    return [IMPORT_TENSORFLOW] if record.call_source.distribution or not record.placement.gpus else []
 
 
 def model_lines(record: TuneRecord, assignment: str) -> list[str]:
@@ -65,7 +65,7 @@ def model_lines(record: TuneRecord, assignment: str) -> list[str]:
             f"parts = [tf.config.LogicalDeviceConfiguration()] * {placement.count}",
             "tf.config.set_logical_device_configuration(cpu, parts)",
         ]
-    if not record.usage.distribution:
+    if not record.call_source.distribution:
         return [*lines, assignment]
     names = _names(record)
     if _is_jax(record):

@@ -22,46 +22,46 @@ _LINE_CHARACTERS = 60  # fits 80 columns when indented twice
 
 def render(record: TuneRecord) -> str:
     """Python lines that train with the chosen config."""
-    usage, description = record.usage, record.description
-    imports = [f"import {description.keras}", *usage.imports] if usage.dtype_policy else [*usage.imports]
+    source, description = record.call_source, record.description
+    imports = [f"import {description.keras}", *source.imports] if source.dtype_policy else [*source.imports]
     validation_knobs = _validation_knobs(record)
     needed = devices.imports(record)
     if _has_autotune(record.data_kwargs) or _has_autotune(validation_knobs):
         needed.append(devices.IMPORT_TENSORFLOW)
     imports += [line for line in dict.fromkeys(needed) if line not in imports]
-    choice = list(dict.fromkeys([*_choose_backend(usage.backend), *devices.environment_lines(record)]))
+    choice = list(dict.fromkeys([*_choose_backend(source.backend), *devices.environment_lines(record)]))
     lines = [*choice, *(line for line in imports if line not in choice)]
     lines += [""] if lines else []
-    if usage.dtype_policy:
-        lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({usage.dtype_policy!r})")
+    if source.dtype_policy:
+        lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({source.dtype_policy!r})")
     lines += devices.model_lines(record, f"model = {_model(record)}")
-    if usage.jit_compile is not None:
-        lines.append(f"model.jit_compile = {usage.jit_compile}")
+    if source.jit_compile is not None:
+        lines.append(f"model.jit_compile = {source.jit_compile}")
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
     if shares := devices.on_each(record.config, record.placement):
         lines.append(f"# {shares}")
-    training = usage.data
-    if usage.data_form == "factory":
-        training = _call(usage.data, {**usage.data_kwargs, **_python(record.data_kwargs)}, usage.data_expressions)
-    elif usage.data_form == "object":
-        lines += _settings(usage.data, record.data_kwargs)
+    training = source.data
+    if source.data_form == "factory":
+        training = _call(source.data, {**source.data_kwargs, **_python(record.data_kwargs)}, source.data_expressions)
+    elif source.data_form == "object":
+        lines += _settings(source.data, record.data_kwargs)
     arguments = [training]
     if description.input_kind == "arrays":
         parts = _ARRAYS[: description.batch_parts or 1]
         names = "(x,)" if description.batch_parts == 1 else ", ".join(parts)
         lines.append(f"{names} = {training}")
         arguments = [*parts[:2], *(f"{part}={part}" for part in parts[2:])]
-    if usage.validation is not None:
-        validation = usage.validation
-        if usage.validation_form == "factory":
-            given = {**usage.validation_kwargs, **_python(validation_knobs)}
-            validation = _call(usage.validation, given, usage.validation_expressions)
-        elif usage.validation_form == "object":
-            lines += _settings(usage.validation, validation_knobs)
+    if source.validation is not None:
+        validation = source.validation
+        if source.validation_form == "factory":
+            given = {**source.validation_kwargs, **_python(validation_knobs)}
+            validation = _call(source.validation, given, source.validation_expressions)
+        elif source.validation_form == "object":
+            lines += _settings(source.validation, validation_knobs)
         arguments.append(f"validation_data={validation}")
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
-    arguments += [f"{key}={code}" for key, code in usage.fit_expressions.items()]
+    arguments += [f"{key}={code}" for key, code in source.fit_expressions.items()]
     if description.input_kind == "generator" and "steps_per_epoch" not in record.fit_kwargs:
         lines.append("# an endless generator also needs steps_per_epoch")
     return "\n".join([*lines, _lines("model.fit", arguments)])
@@ -90,7 +90,7 @@ def _has_autotune(knobs: Mapping[str, Any]) -> bool:
 
 def _validation_knobs(record: TuneRecord) -> dict[str, Any]:
     """The arguments that apply the chosen config to the validation data."""
-    if record.usage.validation is None:
+    if record.call_source.validation is None:
         return {}
     smaller = record.validation_batch_size or record.config.batch_size
     return render_validation(record.description, replace(record.config, batch_size=smaller))
@@ -111,7 +111,7 @@ def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
 
 def _model(record: TuneRecord) -> str:
     """The expression that builds the model, with the accumulation if `build_model` takes it."""
-    expression = record.usage.model
+    expression = record.call_source.model
     if not record.optimizer_kwargs or record.description.accumulates_by != "build_model":
         return expression
     arguments = ", ".join(f"{key}={value!r}" for key, value in record.optimizer_kwargs.items())

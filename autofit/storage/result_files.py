@@ -48,8 +48,9 @@ def decode(raw: Any) -> TuneRecord | FailedTune:
         fields["choice"] = {name: fields.pop(name) for name in _CHOICE if name in fields}
     if isinstance(fields.get("fit_kwargs"), dict):
         fields["fit_kwargs"] = _with_whole_labels(fields["fit_kwargs"])
-    if isinstance(fields.get("usage"), dict) and isinstance(fields["usage"].get("fit_kwargs"), dict):
-        fields["usage"] = {**fields["usage"], "fit_kwargs": _with_whole_labels(fields["usage"]["fit_kwargs"])}
+    source = fields.get("call_source")
+    if isinstance(source, dict) and isinstance(source.get("fit_kwargs"), dict):
+        fields["call_source"] = {**source, "fit_kwargs": _with_whole_labels(source["fit_kwargs"])}
     runs = decode_runs(fields.get("runs", []))
     later = {_start(run): run.stage for run in runs if run.measurement.started_at is not None}
     trials = [_nested(trial) for trial in fields["trials"] if isinstance(trial, dict)]

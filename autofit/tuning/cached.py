@@ -62,7 +62,7 @@ def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
         return None
     if isinstance(result, FailedTune):
         return result if validity.failure_holds(result, request.limits) else None
-    return replace(result, usage=request.usage) if validity.result_holds(result, request.limits) else None
+    return replace(result, call_source=request.call_source) if validity.result_holds(result, request.limits) else None
 
 
 def origin(result: TuneRecord | FailedTune) -> str:

@@ -66,7 +66,8 @@ class Confirmation:
         request = runner.request
         self._limits, self._tolerance = request.limits, request.settings.tolerance
         self._placement = request.placement
-        self._may_shrink = "batch_size" in description.validation_knobs or request.usage.validation_form is DataForm.ARRAYS
+        validates_arrays = request.call_source.validation_form is DataForm.ARRAYS
+        self._may_shrink = validates_arrays or "batch_size" in description.validation_knobs
         stored = _stored_runs(study)
         self._reusable = [run for run in stored if run.fits(self._limits)]
         failed = {trial.number for trial in study.trials() if trial.measurement.outcome is not Outcome.OK}

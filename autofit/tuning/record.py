@@ -32,7 +32,7 @@ def record(
     endless = description.sample_count is None
     data_kwargs, tuned_kwargs = render_kwargs(description, config, settings.sample_count if endless else None)
     users = fit_options.rendered(
-        request.usage.fit_kwargs,
+        request.call_source.fit_kwargs,
         config.batch_size,
         request.baseline(description).batch_size,
         scale_validation="batch_size" in description.validation_knobs,

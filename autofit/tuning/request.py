@@ -10,7 +10,7 @@ from typing import Any
 
 from autofit.records.description import Description
 from autofit.records.machine import Device, Machine, Placement
-from autofit.records.result import DataForm, Usage
+from autofit.records.result import CallSource, DataForm
 from autofit.records.trial import FitConfig, Limits
 from autofit.search.space import SearchSpace
 from autofit.storage import attributes
@@ -39,7 +39,7 @@ class TuneRequest:
     limits_asked: tuple[str, str]
     settings: TuneSettings = field(default_factory=TuneSettings)
     fresh: bool = False
-    usage: Usage = field(default_factory=Usage)
+    call_source: CallSource = field(default_factory=CallSource)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -97,9 +97,9 @@ class TuneRequest:
 
     def metadata(self, started_at: float) -> dict[str, Any]:
         """Attributes of the study for people who look at it; `started_at` is in seconds since 1970 (UTC)."""
-        data = self.usage.data + ("" if self.usage.data_form is DataForm.ARRAYS else "(…)")
+        data = self.call_source.data + ("" if self.call_source.data_form is DataForm.ARRAYS else "(…)")
         return {
-            "title": f"{self.usage.model}, {data}",
+            "title": f"{self.call_source.model}, {data}",
             "started_at": started_at,
             "host": self.machine.host,
             "device": self.placement.name,

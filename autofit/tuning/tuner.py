@@ -247,7 +247,7 @@ class _Tuning:
             seconds=self._runner.budget.seconds(),
             describing_seconds=self._describing_seconds,
             started_at=self._started_at,
-            usage=request.usage,
+            call_source=request.call_source,
             placement=request.placement,
         )
 

@@ -13,7 +13,7 @@ from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from autofit.report import snippet
 from autofit.tuning import record as records
-from autofit.workload import usage as usages
+from autofit.workload.call_source import call_source_of
 from autofit.workload.workload import Workload
 from tests.backends import loaders
 from tests.fakes import MIB, make_request
@@ -37,7 +37,7 @@ CASES = {
 
 def lines_of(workload, description, config, folder):
     """The lines to paste for a config."""
-    request = make_request(folder, usage=usages.usage_of(workload), host_bytes=8192 * MIB)
+    request = make_request(folder, call_source=call_source_of(workload), host_bytes=8192 * MIB)
     chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
     log = TuneLog(
         limits=request.limits,
@@ -46,7 +46,7 @@ def lines_of(workload, description, config, folder):
         description=description,
         trials=(),
         seconds=1.0,
-        usage=request.usage,
+        call_source=request.call_source,
     )
     return snippet.render(records.record(request, log, description, chosen, "settled"))
 

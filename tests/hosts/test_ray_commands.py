@@ -53,7 +53,7 @@ def test_real_trials_on_hosts_with_code_that_is_shipped(hosts, folder):
     assert {cell["host"] for cell in cells} <= {"host0", "host1", "host2"}
     assert "_ray_pkg_" in cells[1]["problem"]  # the code that ran is the copy on the host
     assert "RuntimeError: the model cannot be built" in cells[1]["problem"]
-    assert str(folder) in str(cells[0]["tune"]["usage"]["imports"])  # in the lines to paste it is the user's own
+    assert str(folder) in str(cells[0]["tune"]["call_source"]["imports"])  # in the lines to paste it is the user's own
     assert "OMP_NUM_THREADS" not in json.dumps(cells)
 
 

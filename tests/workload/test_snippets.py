@@ -17,7 +17,7 @@ from autofit.report import snippet
 from autofit.search.space import build_space
 from autofit.trial.launcher import ProcessLauncher
 from autofit.tuning import record as records
-from autofit.workload import usage as usages
+from autofit.workload.call_source import call_source_of
 from autofit.workload.inputs.prebuilt import refuse_unsupported
 from autofit.workload.workload import Workload
 from tests.fakes import MIB, drain, make_request
@@ -32,7 +32,7 @@ class Tuned:
 
     def __init__(self, fresh, launcher, folder, workload, **asked):
         self._fresh, self.folder = fresh, folder
-        self._request = make_request(folder, usage=usages.usage_of(workload), host_bytes=8192 * MIB, **asked)
+        self._request = make_request(folder, call_source=call_source_of(workload), host_bytes=8192 * MIB, **asked)
         self._effective = asked.get("effective_batch_size")
         launcher.change(workload)
         spec = TrialSpec(Role.DESCRIBE, FitConfig(16, 1, 10, False), LIMITS, 60, effective_batch_size=self._effective)
@@ -54,7 +54,7 @@ class Tuned:
             description=self.description,
             trials=(),
             seconds=1.0,
-            usage=request.usage,
+            call_source=request.call_source,
         )
         return snippet.render(records.record(request, seen, self.description, chosen, "settled"))
 

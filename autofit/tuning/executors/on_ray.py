@@ -29,8 +29,8 @@ from autofit.tuning.executors import ray_cluster, ray_endings, ray_host
 from autofit.tuning.executors.executor import CellRequest, CellResult, Report, Tell, Tune
 from autofit.tuning.executors.ray_cluster import first_line
 from autofit.tuning.executors.ray_host import HostFault, PickledCell
+from autofit.workload.call_source import call_source_of
 from autofit.workload.reference import Reference
-from autofit.workload.usage import usage_of
 from autofit.workload.workload import explained_pickling_errors
 
 MEASURING = "measuring"
@@ -235,8 +235,8 @@ class RayExecutor:
             if isinstance(result, HostFault):
                 self._exclude(job, result)
             else:
-                record = result.tune  # whose usage names the folder of a host
-                record = None if record is None else replace(record, usage=usage_of(job.cell.workload))
+                record = result.tune  # whose call source names the folder of a host
+                record = None if record is None else replace(record, call_source=call_source_of(job.cell.workload))
                 self._finish(job, replace(result, tune=record, note=_history(job, result.note)))
         elif ray_endings.is_loss(self._ray, error):
             self._lose(job, error)

@@ -6,14 +6,14 @@ import pytest
 
 from autofit.records.description import Footprint
 from autofit.records.estimate import Estimate, EstimateRow
-from autofit.records.result import Bottleneck, FailedTune, Recommendation, Speedup, TuneRecord, Usage
+from autofit.records.result import Bottleneck, CallSource, FailedTune, Recommendation, Speedup, TuneRecord
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
 from autofit.search.frontier import frontier
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 
-USAGE = Usage(
+CALL_SOURCE = CallSource(
     imports=("from photos import Photos, build_model",),
     model="build_model(width=8)",
     data="Photos",
@@ -49,7 +49,7 @@ def record():
         seconds=125.0,
         describing_seconds=8.0,
         started_at=1e9,
-        usage=USAGE,
+        call_source=CALL_SOURCE,
         choice=Recommendation(
             config=CHOSEN,
             samples_per_second=chosen.samples_per_second,
@@ -83,7 +83,7 @@ def failed_tune(record):
         seconds=125.0,
         describing_seconds=8.0,
         started_at=1e9,
-        usage=USAGE,
+        call_source=CALL_SOURCE,
         problem="nothing fits: a made-up sentence",
         memory="device",
         batch_size=1,

@@ -21,10 +21,12 @@ GPUS = tuple(Device(n, "A100", f"GPU-{n}", 2**36, 2**36) for n in range(3))
 
 def on(record, placement, *, backend="tensorflow", distribution=None, **changes):
     """A record of a tune on these devices."""
-    usage = replace(record.usage, distribution=distribution, imports=("from photos import Photos, build_model",))
+    call_source = replace(
+        record.call_source, distribution=distribution, imports=("from photos import Photos, build_model",)
+    )
     description = replace(record.description, versions={"backend": backend})
     machine = replace(MACHINE, devices=GPUS)
-    fields = {"placement": placement, "usage": usage, "description": description, "machine": machine, **changes}
+    fields = {"placement": placement, "call_source": call_source, "description": description, "machine": machine, **changes}
     return with_fields(record, device=placement.name, **fields)
 
 

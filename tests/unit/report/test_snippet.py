@@ -20,10 +20,12 @@ def test_kwargs_are_the_same_in_all_formats(record):
 
 def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record):
     knobs = {"batch_size": 64, "num_parallel_calls": -1, "prefetch": -1}
-    usage = replace(record.usage, data_kwargs={"axis": -1}, validation_kwargs={})
+    call_source = replace(record.call_source, data_kwargs={"axis": -1}, validation_kwargs={})
     names = {"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"}
     description = replace(record.description, input_kind="tf.data", knobs=names, validation_knobs=names)
-    changed = with_fields(record, config=FitConfig(64, -1, -1), data_kwargs=knobs, usage=usage, description=description)
+    changed = with_fields(
+        record, config=FitConfig(64, -1, -1), data_kwargs=knobs, call_source=call_source, description=description
+    )
     code = snippet.render(changed)
     assert "import tensorflow as tf" in code.splitlines()
     assert code.count("num_parallel_calls=tf.data.AUTOTUNE") == code.count("prefetch=tf.data.AUTOTUNE") == 2
@@ -46,15 +48,17 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record):
     ],
 )
 def test_arrays_are_given_to_fit_in_the_form_that_they_came_in(record, parts, lines):
-    usage = replace(record.usage, data="data", data_form="arrays", data_kwargs={}, validation=None)
+    call_source = replace(record.call_source, data="data", data_form="arrays", data_kwargs={}, validation=None)
     description = replace(record.description, input_kind="arrays", batch_parts=parts, knobs={"batch_size": "batch_size"})
-    changed = with_fields(record, usage=usage, description=description, data_kwargs={}, fit_kwargs={"batch_size": 64})
+    changed = with_fields(
+        record, call_source=call_source, description=description, data_kwargs={}, fit_kwargs={"batch_size": 64}
+    )
     assert set(lines) <= set(snippet.render(changed).splitlines())
 
 
 def test_further_arguments_of_fit_are_passed_on(record):
-    usage = replace(record.usage, fit_expressions={"callbacks": "make_callbacks()"})
-    code = snippet.render(with_fields(record, usage=usage, fit_kwargs={"class_weight": {0: 1.0, 1: 5.0}}))
+    call_source = replace(record.call_source, fit_expressions={"callbacks": "make_callbacks()"})
+    code = snippet.render(with_fields(record, call_source=call_source, fit_kwargs={"class_weight": {0: 1.0, 1: 5.0}}))
     assert "class_weight={0: 1.0, 1: 5.0}" in code
     assert "callbacks=make_callbacks()" in code
 
@@ -71,14 +75,14 @@ def test_the_snippet_calls_the_users_functions_with_the_chosen_knobs(record):
             calls.update(x=x, validation=validation_data)
 
     names = {"build_model": lambda width: Model(), "Photos": lambda **kwargs: kwargs}
-    exec(snippet.render(record).replace(record.usage.imports[0], ""), names)
+    exec(snippet.render(record).replace(record.call_source.imports[0], ""), names)
     assert calls["x"] == {"folder": "photos", **record.data_kwargs}
     assert calls["validation"] == {"part": "validation", **record.data_kwargs}
     assert record.data_kwargs["batch_size"] == record.config.batch_size
 
 
 @pytest.mark.parametrize(
-    ("usage", "knobs", "code"),
+    ("call_source", "knobs", "code"),
     [
         ({"validation": "validation", "validation_form": "arrays"}, {}, "validation_data=validation,"),
         ({"validation": "load_val", "validation_kwargs": {}}, {}, "validation_data=load_val(),"),
@@ -87,9 +91,9 @@ def test_the_snippet_calls_the_users_functions_with_the_chosen_knobs(record):
         ({"validation": "val", "validation_form": "object"}, {"workers": "workers"}, "val.workers = "),
     ],
 )
-def test_the_validation_is_called_with_what_it_takes(record, usage, knobs, code):
+def test_the_validation_is_called_with_what_it_takes(record, call_source, knobs, code):
     description = replace(record.description, validation_knobs=knobs)
-    changed = with_fields(record, usage=replace(record.usage, **usage), description=description)
+    changed = with_fields(record, call_source=replace(record.call_source, **call_source), description=description)
     assert code in snippet.render(changed)
     compile(snippet.render(changed), "snippet", "exec")
 

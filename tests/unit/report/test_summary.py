@@ -60,7 +60,7 @@ def test_a_result_without_readings_prints_itself_too(record):
 
 def test_lines_to_paste_are_never_broken(record):
     folder = "/a/folder" * 20
-    long = with_fields(record, usage=replace(record.usage, data_kwargs={"folder": folder}))
+    long = with_fields(record, call_source=replace(record.call_source, data_kwargs={"folder": folder}))
     assert f"folder={folder!r}," in str(Result.of(long))
     assert f"folder={folder!r}," in printed(lambda console: summarise(long, console))
 

@@ -49,7 +49,8 @@ def test_colours_of_our_own_stay():
 
 def test_nothing_of_a_result_reaches_terminal_or_page(record):
     trials = tuple(replace(trial, why=EVIL) for trial in record.trials)
-    evil = replace(record, trials=trials, device=EVIL, stop_reason=EVIL, usage=replace(record.usage, model=f"f('{EVIL}')"))
+    call_source = replace(record.call_source, model=f"f('{EVIL}')")
+    evil = replace(record, trials=trials, device=EVIL, stop_reason=EVIL, call_source=call_source)
     shown = [
         screen(lambda terminal: summarise(evil, terminal)),
         screen(lambda terminal: print_trials(evil, terminal)),

@@ -62,9 +62,9 @@ def test_a_result_without_the_later_field_effective_batch_size_is_read(record, t
 
 
 def test_kwargs_that_json_does_not_know_do_not_lose_the_result(record, tmp_path):
-    usage = replace(record.usage, data_kwargs={"augment": len, "scale": {1, 2}})
-    result_files.save(with_fields(record, usage=usage), tmp_path / "result.json")
-    assert result_files.load(tmp_path / "result.json").usage.data_kwargs["augment"] == "<built-in function len>"
+    call_source = replace(record.call_source, data_kwargs={"augment": len, "scale": {1, 2}})
+    result_files.save(with_fields(record, call_source=call_source), tmp_path / "result.json")
+    assert result_files.load(tmp_path / "result.json").call_source.data_kwargs["augment"] == "<built-in function len>"
 
 
 def test_a_device_or_a_pipe_is_written_to_and_a_link_stays_one(record, tmp_path):

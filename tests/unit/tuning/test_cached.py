@@ -4,7 +4,7 @@ import pytest
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError, StorageError
 from autofit.records.events import Notice
-from autofit.records.result import Usage
+from autofit.records.result import CallSource
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.storage import past_tunes
@@ -66,8 +66,8 @@ def test_each_budget_has_its_own_answer(tmp_path):
 
 def test_a_known_answer_is_told_with_the_files_as_they_lie_now(tmp_path):
     collect(tune, make_request(tmp_path), FakeLauncher())
-    moved = Usage(imports=("import sys", "sys.path.insert(0, '/new')"))
-    assert collect(tune, make_request(tmp_path, usage=moved), FakeLauncher())[1].usage == moved
+    moved = CallSource(imports=("import sys", "sys.path.insert(0, '/new')"))
+    assert collect(tune, make_request(tmp_path, call_source=moved), FakeLauncher())[1].call_source == moved
 
 
 @pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])

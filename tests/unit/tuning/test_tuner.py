@@ -14,7 +14,7 @@ from autofit.records.conditions import Conditions
 from autofit.records.description import Description, Footprint
 from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.machine import ON_CPU, Device, Placement
-from autofit.records.result import DataForm, DecidedBy, Usage
+from autofit.records.result import CallSource, DataForm, DecidedBy
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.report import choice, snippet
@@ -667,10 +667,10 @@ def test_it_says_when_predictions_are_no_guide(tmp_path):
 
 @pytest.mark.parametrize("form", ["factory", "arrays"])
 def test_validation_that_does_not_fit_is_given_smaller_batches(tmp_path, form):
-    usage = Usage(validation="validation", validation_form=DataForm(form))
+    call_source = CallSource(validation="validation", validation_form=DataForm(form))
     knobs = {"batch_size": "batch_size"} if form == "factory" else {}
     launcher = Validating(knobs, validates=20)
-    events, record = collect(tune, make_request(tmp_path, max_trials=8, usage=usage), launcher)
+    events, record = collect(tune, make_request(tmp_path, max_trials=8, call_source=call_source), launcher)
     assert record.config.batch_size > 20 >= record.validation_batch_size > 4
     assert any("validation did not fit" in event.text for event in events if isinstance(event, Notice))
     assert record.fit_kwargs.get("validation_batch_size") == (None if form == "factory" else record.validation_batch_size)

@@ -11,8 +11,8 @@ from autofit.api.config import load
 from autofit.api.config.variables import expand
 from autofit.report import snippet
 from autofit.workload import environment
+from autofit.workload.call_source import call_source_of
 from autofit.workload.fingerprint import fingerprint
-from autofit.workload.usage import usage_of
 from autofit.workload.workload import Workload
 
 VARIABLES = {"TOKEN": "s3cret-value", "PIN": "1234567", "RATE": "0.25", "EMPTY": ""}
@@ -71,14 +71,14 @@ def test_values_are_replaced_in_other_text_by_their_names_the_longest_first():
 def test_a_workload_shows_code_and_keeps_its_fingerprint():
     marked = {"token": value("${TOKEN}"), "nested": {"pin": [value("${PIN}", int)]}, "plain": 3}
     workload = Workload(dict, dict, model_kwargs=marked, data_kwargs=marked)
-    usage = usage_of(workload)
-    assert usage.imports[0] == "import os"
-    assert usage.model == "dict(token=os.environ['TOKEN'], nested={'pin': [int(os.environ['PIN'])]}, plain=3)"
-    assert usage.data_kwargs == {"plain": 3}
-    assert usage.data_expressions == {"token": "os.environ['TOKEN']", "nested": "{'pin': [int(os.environ['PIN'])]}"}
+    call_source = call_source_of(workload)
+    assert call_source.imports[0] == "import os"
+    assert call_source.model == "dict(token=os.environ['TOKEN'], nested={'pin': [int(os.environ['PIN'])]}, plain=3)"
+    assert call_source.data_kwargs == {"plain": 3}
+    assert call_source.data_expressions == {"token": "os.environ['TOKEN']", "nested": "{'pin': [int(os.environ['PIN'])]}"}
     plain = Workload(dict, dict, model_kwargs=environment.plain(marked), data_kwargs=environment.plain(marked))
     assert fingerprint.identify(workload) == fingerprint.identify(plain)
-    assert "import os" not in usage_of(plain).imports
+    assert "import os" not in call_source_of(plain).imports
 
 
 def test_code_comes_before_what_autofit_chose():

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from autofit.records.result import DataForm, Usage
+from autofit.records.result import CallSource, DataForm
 from autofit.workload.environment import is_from_environment
 from autofit.workload.fit_options import CALLBACKS, is_made
 from autofit.workload.inputs import prebuilt
@@ -17,7 +17,7 @@ from autofit.workload.workload import Workload
 _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 
 
-def usage_of(workload: Workload) -> Usage:
+def call_source_of(workload: Workload) -> CallSource:
     """Write the workload's functions as the user would in code."""
     imports: list[str] = []
     build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
@@ -31,7 +31,7 @@ def usage_of(workload: Workload) -> Usage:
     expressions = _fit_expressions(workload.fit_kwargs, imports)
     if is_from_environment([model_kwargs, data_kwargs, validation_kwargs]):
         imports.insert(0, "import os")
-    return Usage(
+    return CallSource(
         model=f"{_name(build, 'build_model', imports)}({arguments})",
         data=_name(data, "make_data" if _form(workload.data) is DataForm.FACTORY else "data", imports),
         data_kwargs=_written(data_kwargs),
