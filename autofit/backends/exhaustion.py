@@ -1,8 +1,8 @@
-"""Signs of exhausted memory that backends share: in the logs of XLA's allocator and of CUDA's libraries, and in errors.
+"""Signs of exhausted memory in the logs of XLA's allocator and CUDA's libraries, and in errors.
 
-A GPU's allocator that fails does not always end in an error that says so: a copy to the GPU, cuDNN's choice of an algorithm
-and the libraries' own buffers fail with other types. And not every line of a log that names exhausted memory is a failure:
-the allocator asks the driver for less, and autotuning takes another algorithm.
+A failed GPU allocation is not always reported as one: a copy to the GPU, cuDNN's choice of an algorithm and the libraries'
+own buffers fail with other error types. Conversely, a log line about exhausted memory is not always a failure: the
+allocator may ask the driver for less, and autotuning may take another algorithm.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from autofit.records.machine import Placement
 
-_NCCL = r"Cuda failure (?:\d+ )?'out of memory'"  # the buffers with which GPUs exchange gradients; NCCL's own log
-_INFORMATION = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # a line is not of that severity
+_NCCL = r"Cuda failure (?:\d+ )?'out of memory'"  # in NCCL's log: no room for the buffers that exchange gradients
+_NOT_INFO = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # excludes lines of severity INFO
 FAILED_ALLOCATION = re.compile(
     r"OOM when allocating tensor|failed to allocate memory|out of memory while trying to allocate"
     r"|out of memory trying to (?:allocate|instantiate command buffer)|out of memory allocating"
@@ -24,20 +24,20 @@ FAILED_ALLOCATION = re.compile(
 """Matches the text of an error that reports a failed allocation on a device."""
 
 OOM_LINES = re.compile(
-    rf"^{_INFORMATION}(?!.*(?:not a failure|HTTP re|message larger than)).*?"
+    rf"^{_NOT_INFO}(?!.*(?:not a failure|HTTP re|message larger than)).*?"
     r"(?P<report>OOM when allocating tensor|[Rr]an out of memory trying to allocate"
     r"|OP_REQUIRES failed.*(?:RESOURCE_EXHAUSTED|Resource exhausted)"
     r"|(?:F\d{4} |: F ).*(?:RESOURCE_EXHAUSTED|out of memory))"
 )
-"""See `Backend.oom_lines`: of failed operations and fatal errors, not of autotuning and the driver, which go on."""
+"""`Backend.oom_lines` of XLA: failed operations and fatal errors, but not autotuning or the driver, which recover."""
 
 SHORTAGE_LINES = re.compile(
     rf"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY|NCCL WARN {_NCCL})"
 )
-"""See `Backend.shortage_lines`."""
+"""`Backend.shortage_lines` of XLA and CUDA's libraries."""
 
 FALLBACK_LINES = re.compile(r"ran out of memory trying to allocate .*not a failure")
-"""See `Backend.fallback_lines`."""
+"""`Backend.fallback_lines` of XLA and CUDA's libraries."""
 
 SUSPECTS = re.compile(
     r"No algorithm worked|failed to create cublas handle|could not create cudnn handle|without BLAS support"
@@ -46,25 +46,25 @@ SUSPECTS = re.compile(
     r"|DNN library (?:is not found|initialization failed)|Error invoking NCCL|NCCL operation \S+ failed",
     re.IGNORECASE,
 )
-"""See `Backend.suspects`."""
+"""`Backend.suspects` of XLA and CUDA's libraries."""
 
 OUTSIDE_POOL = re.compile(
     r"create cublas handle|create cudnn handle|without BLAS support|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
     r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer"
-    rf"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY"  # of the driver, before the pool takes less
+    rf"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY"  # the driver's line before the pool asks for less
     rf"|{_NCCL}",
     re.IGNORECASE,
 )
-"""See `Backend.outside_pool`."""
+"""`Backend.outside_pool` of XLA and CUDA's libraries."""
 
 
 def logged_collectives(placement: Placement, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variable with which NCCL says why it fails, as its errors do not; none for one device, or where it is set."""
+    """Return the variable that makes NCCL log why it fails; none for one GPU, or if the user has set it."""
     return {"NCCL_DEBUG": "WARN"} if len(placement.gpus) > 1 and "NCCL_DEBUG" not in environment else {}
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, and those that it came from."""
+    """Yield an exception, its causes and its contexts."""
     waiting, seen = [error], set()
     while waiting:
         link = waiting.pop(0)
@@ -75,6 +75,6 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_of_tensorflow(error: BaseException) -> bool:
-    """Whether an error is TensorFlow's of exhausted memory, without loading TensorFlow."""
+    """Return whether an error is TensorFlow's `ResourceExhaustedError`, without loading TensorFlow."""
     kind = type(error)
     return kind.__name__ == "ResourceExhaustedError" and kind.__module__.startswith("tensorflow.")

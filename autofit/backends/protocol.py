@@ -2,112 +2,155 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
+from autofit.backends import exhaustion, keras_config
 from autofit.records.description import Footprint
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
 
 class StepEstimator(Protocol):
-    """A traced train step."""
+    """A train step whose device memory can be estimated."""
 
     optimizer_bytes: int
     """Bytes of the variables that the step uses beside the model's own."""
     uses_model_optimizer: bool
-    """Whether the step uses the optimizer that `compile` was given."""
+    """Whether the step uses the optimizer that was passed to `compile`."""
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
         """Yield the device memory of a step for these batch sizes, each as soon as it is known.
 
-        Where a better method takes longer, the estimates of the quick one come first, and those of the better one for the
-        first two sizes only unless `compile_all`.
+        If a better method takes longer, the estimates of the quick method come first. The better method then covers the
+        first two sizes, or all of them with `compile_all`.
 
         Raises:
-            Exception: it cannot be estimated for this model.
+            Exception: the memory cannot be estimated for this model.
         """
 
 
-class Backend(Protocol):
-    """A Keras backend as a trial's process uses it; the module that implements it must not load the backend on import."""
+class Backend(ABC):
+    """A Keras backend as used by a trial's process.
 
-    name: str
-    oom_lines: re.Pattern[str]
-    """Matches a log line that reports a failed allocation for good; the group `report` is what to quote."""
-    shortage_lines: re.Pattern[str]
-    """Matches a log line that reports too little device memory, for good or not; the group `report` is what to quote."""
-    fallback_lines: re.Pattern[str]
-    """Matches a log line that reports a slower algorithm chosen for lack of memory, the slow zone just below the limit."""
-    suspects: re.Pattern[str]
-    """Matches an error that too little device memory causes, among other things: a line of `shortage_lines` decides."""
-    outside_pool: re.Pattern[str]
-    """Matches an error of a library that found no memory beside the pool, and a log line of a pool that got less than its
-    limit: a smaller limit helps."""
-    limits_cpu: bool
-    """Whether the memory of steps on a CPU can be limited, and is counted; otherwise it is host memory like any other."""
-    steps_are_async: bool
-    """Whether Keras goes on before a step is over, unless a callback looks at each batch."""
-    steps_ahead: int
-    """Steps that may be under way at once on a CPU, each with its batch, beyond the one that runs."""
-    uses_tfdata: bool
+    A subclass implements the abstract methods and overrides the defaults that do not hold for it. Its module must not load
+    the backend on import.
+    """
+
+    name: ClassVar[str]
+    """Keras's name of the backend, also the name of its module and distribution."""
+    oom_lines: re.Pattern[str] = exhaustion.OOM_LINES
+    """Matches a log line that reports a failed allocation which was not recovered; the group `report` is quoted."""
+    shortage_lines: re.Pattern[str] = exhaustion.SHORTAGE_LINES
+    """Matches a log line that reports too little device memory, recovered or not; the group `report` is quoted."""
+    fallback_lines: re.Pattern[str] = exhaustion.FALLBACK_LINES
+    """Matches a log line that reports a slower algorithm, chosen because memory is short just below the limit."""
+    suspects: re.Pattern[str] = exhaustion.SUSPECTS
+    """Matches an error that has several causes, one of them too little device memory; `shortage_lines` decides."""
+    outside_pool: re.Pattern[str] = exhaustion.OUTSIDE_POOL
+    """Matches an error of a library that found no memory outside the pool, and a log line about a pool smaller than its
+    limit. A smaller limit helps in both cases."""
+    switches: frozenset[str] = frozenset()
+    """The environment variables that affect a step's speed or memory; `KERAS_BACKEND` is always one."""
+    switch_prefixes: tuple[str, ...] = ()
+    """Prefixes of such variables."""
+    limits_cpu = False
+    """Whether the memory of steps on a CPU is counted and can be limited; otherwise it is host memory like any other."""
+    steps_are_async = True
+    """Whether `fit` dispatches steps asynchronously when no batch callback is set."""
+    steps_ahead = 0
+    """On a CPU, the number of steps that may be dispatched beyond the running one, each with its batch."""
+    uses_tfdata = False
     """Whether Keras turns every input into a `tf.data.Dataset`."""
-    distribution: str
-    """The class that trains one model on several devices of a host, a share of each batch on each; empty without one."""
-    needs_even_batches: bool
-    """Whether a batch that the devices cannot share evenly ends the training, wherever it comes in an epoch."""
+    distribution = ""
+    """The class that trains one model on several devices of a host, a share of each batch on each; empty if none does."""
+    needs_even_batches = False
+    """Whether training fails on a batch that cannot be divided evenly among the devices."""
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         """Return the variables to set before the backend is imported, so that it uses these devices.
 
-        `cache` is a folder for what its processes compile.
+        GPUs are selected by UUID, which does not depend on CUDA's order. All logging is on, since logs report OOMs.
+
+        Args:
+            placement: the devices.
+            cache: a folder for what the processes of a tune compile.
         """
+        return {
+            "KERAS_BACKEND": self.name,
+            "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus) or "-1",
+            "TF_CPP_MIN_LOG_LEVEL": "0",
+            **exhaustion.logged_collectives(placement, os.environ),
+        }
 
     def preload(self) -> None:
-        """Import the backend without running an operation."""
+        """Import Keras and the backend without running an operation.
 
+        Raises:
+            UsageError: Keras is configured for another backend.
+        """
+        keras_config.import_keras(self.name)
+
+    @abstractmethod
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Enforce the limit on each device; called in a trial's process before its first operation."""
+        """Enforce the limit on each device; called in a trial's process before its first operation.
 
-    def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Return the context in which a model is built that trains on all of these devices, by `distribution`."""
-
-    def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Return what keeps trials on this device, under this limit, from being what they should be, in sentences."""
-
-    def pool_bytes(self, device: Device | None) -> int | None:
-        """Return the device memory that a program without a limit would have of what is free now; None if unknown."""
-
-    def has_started(self) -> bool:
-        """Return whether an operation has run: before, reading memory would keep the user from configuring the backend."""
-
-    def start(self) -> None:
-        """Run an operation, so that a process has the threads that it has while it trains."""
-
-    def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the peak of device memory since the start or `reset_peak`, bytes; None if the backend keeps no count.
-
-        Of several GPUs it is that of the one with the highest.
+        Raises:
+            UsageError: the backend does not see the devices.
         """
 
-    def reset_peak(self, placement: Placement) -> None:
-        """Reset the peak to what is in use now, where the backend can; call it only where `peak_bytes` is not None."""
+    def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
+        """Return the context in which to build a model that trains on all of these devices, by `distribution`."""
+        raise NotImplementedError(f"{self.name} has no distribution")
+
+    def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
+        """Return sentences about settings that falsify trials on this device under this limit."""
+        return ()
+
+    def pool_bytes(self, device: Device | None) -> int | None:
+        """Return how much of the free device memory a program without a limit takes; None if unknown."""
+        return None
+
+    @abstractmethod
+    def has_started(self) -> bool:
+        """Return whether an operation has run; before that, reading memory would prevent the user from configuring it."""
+
+    def start(self) -> None:  # noqa: B027  # nothing to start by default
+        """Run an operation, so that a process has the threads that it has while training."""
+
+    @abstractmethod
+    def peak_bytes(self, placement: Placement) -> int | None:
+        """Return the peak of device memory since the start or `reset_peak`, bytes; None if the backend does not count.
+
+        Of several GPUs, the highest peak.
+        """
+
+    def reset_peak(self, placement: Placement) -> None:  # noqa: B027  # a backend may be unable to
+        """Reset the peak to the memory in use, if the backend can; called only if `peak_bytes` is not None."""
 
     def retries(self, placement: Placement) -> int:
-        """Return how often the allocator gave back what it kept to find room: a step below the limit that is slow."""
+        """Return how often the allocator released its cache to find room, which makes steps near the limit slow."""
+        return 0
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
-        """Return what waits until the step that returned these logs just now is over; None where it is."""
+        """Return a function that waits for the step that returned these logs; None if the step has ended."""
+        return None
 
     def takes_turns(self, device: Device | None) -> bool:
-        """Return whether data without a queue is made only while no step runs."""
+        """Return whether a batch is made only while no step runs, for data without a queue."""
+        return False
 
     def process_problem(self, device: Device | None) -> str | None:
-        """Return why Keras's worker processes must not be tried, in a sentence; None where they may."""
+        """Return a sentence on why Keras's worker processes must not be tried; None if they may."""
+        return None
 
+    @abstractmethod
     def estimator(
         self,
         model: Any,
@@ -117,26 +160,44 @@ class Backend(Protocol):
         multiple_of: int | None = 1,
         data_tensors: Sequence[int] = (),
     ) -> StepEstimator:
-        """Trace a train step without running it, which builds what is not built yet; returns an estimator of its memory.
+        """Return an estimator of the train step's memory; building it makes all variables that the step uses.
 
         Args:
-            model: compiled.
-            batch: arrays in the structure that Keras hands to `train_step`.
+            model: compiled. It may be trained, and is thrown away afterwards.
+            batch: arrays in the structure that Keras passes to `train_step`.
             device: the accelerator, None for the CPU.
             limit_bytes: the device's limit; None without one.
-            multiple_of: trace for some multiple of this batch size, from which any other is estimated; None to trace for
-                the batch's own size.
+            multiple_of: the batch sizes to trace are multiples of this; None for the batch's own size only.
             data_tensors: bytes of each tensor of the data, which the device holds beside the step.
 
         Raises:
-            Exception: the model's code fails when it is traced for such a batch.
+            Exception: the model's code fails for such a batch.
         """
+
+    @abstractmethod
+    def exhausted(self, error: BaseException) -> FailureKind | None:
+        """Return the memory that an exception reports as exhausted, DEVICE_OOM or HOST_OOM; None if it reports none.
+
+        Errors of the user's own types are never one of them.
+        """
+
+    def distributions(self) -> tuple[str, ...]:
+        """Return the installed distributions whose versions affect a step's speed and memory."""
+        return (self.name, "keras", "numpy")
 
     def settings(self) -> dict[str, str]:
         """Return the versions and switches that affect a step's speed and memory, without loading the backend."""
+        in_force = {**self.switches_in(os.environ), "KERAS_BACKEND": self.name}
+        return keras_config.settings_in_force(self.distributions(), in_force, os.environ)
 
-    def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Return which memory an exception reports to have run out, DEVICE_OOM or HOST_OOM; None if it reports none."""
+    def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of an environment that affect a step's speed and memory."""
+        return {
+            name: value
+            for name, value in environment.items()
+            if name in self.switches or (self.switch_prefixes and name.startswith(self.switch_prefixes))
+        }
 
     def versions(self) -> dict[str, str]:
-        """Return the versions that affect a step's speed and memory, as the loaded backend reports them."""
+        """Return the versions that affect a step's speed and memory, as the loaded modules report them."""
+        return {name: str(import_module(name).__version__) for name in (self.name, "keras", "numpy")}

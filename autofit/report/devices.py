@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 
-from autofit.backends.jax import host_devices
+from autofit.backends.jax.backend import variables_for_cpu_devices
 from autofit.records.machine import Placement
 from autofit.records.result import TuneRecord
 from autofit.records.trial import FitConfig
@@ -35,7 +35,7 @@ def environment_lines(record: TuneRecord) -> list[str]:
     placement = record.placement
     if not _is_jax(record) or placement.gpus or placement.count == 1:
         return []
-    variables = host_devices.variables(placement.count)
+    variables = variables_for_cpu_devices(placement.count)
     return ["import os", *(f'os.environ["{name}"] = "{value}"' for name, value in variables.items())]
 
 

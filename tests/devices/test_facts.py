@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from autofit.backends.jax import host_devices
+from autofit.backends.jax.backend import variables_for_cpu_devices
 from tests.installed import needs
 
 PROGRAM = """
@@ -69,6 +69,6 @@ print(json.dumps({name: ending(*case) for name, case in cases.items()}))
 )
 def test_an_uneven_batch(backend, endings):
     needs(backend)
-    environment = {**os.environ, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1", **host_devices.variables(2)}
+    environment = {**os.environ, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1", **variables_for_cpu_devices(2)}
     done = subprocess.run([sys.executable, "-c", PROGRAM], check=True, env=environment, stdout=subprocess.PIPE, timeout=90)
     assert json.loads(done.stdout) == endings

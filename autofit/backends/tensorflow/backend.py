@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion, keras_config
-from autofit.backends.protocol import StepEstimator
-from autofit.backends.tensorflow import compile_cache, gpu_limit
-from autofit.backends.tensorflow.exhaustion import exhausted
+from autofit.backends.protocol import Backend, StepEstimator
+from autofit.backends.tensorflow import gpu
 from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
@@ -21,10 +21,11 @@ from autofit.records.states import FailureKind
 
 _MIB = 2**20
 _BFC_SWITCH = "TF_CPU_ALLOCATOR_USE_BFC"
+_HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")  # TensorFlow repeats Python's error
+_NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # no memory is exhausted
 _SWITCHES = (
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_MODULE_LOADING",
-    "KERAS_BACKEND",
     "KERAS_MAX_STEPS_PER_EPOCH",
     "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS",
@@ -48,50 +49,42 @@ _SWITCHES = (
 )
 
 
-class TensorFlow:
-    """The TensorFlow backend of Keras; TensorFlow is imported by the methods that need it, in a trial's process only."""
+class TensorFlow(Backend):
+    """The TensorFlow backend of Keras. TensorFlow is imported by the methods that need it, in a trial's process only."""
 
     name = keras_config.TENSORFLOW
-    oom_lines = exhaustion.OOM_LINES
-    shortage_lines = exhaustion.SHORTAGE_LINES
-    fallback_lines = exhaustion.FALLBACK_LINES
-    suspects = exhaustion.SUSPECTS
-    outside_pool = exhaustion.OUTSIDE_POOL
+    switches = frozenset(_SWITCHES)
     limits_cpu = True
     steps_are_async = False
-    steps_ahead = 0
     uses_tfdata = True
     distribution = "MirroredStrategy"
-    needs_even_batches = False
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Select GPUs by UUID, which does not depend on CUDA's order, and turn on all logging, which reports OOMs."""
-        variables = {
-            "KERAS_BACKEND": self.name,
-            "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus) or "-1",
-            "TF_CPP_MIN_LOG_LEVEL": "0",
-            **exhaustion.logged_collectives(placement, os.environ),
-        }
+        """Select the GPUs or the CPU, and share what is compiled for GPUs."""
+        variables = super().environment(placement, cache)
         if not placement.gpus:
-            return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # of a build for AMD's GPUs
-        return {**variables, **compile_cache.environment(os.environ, cache, importlib.metadata.version("tensorflow"))}
+            return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD's GPUs
+        return {**variables, **gpu.cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
     def preload(self) -> None:
-        """Import TensorFlow and Keras.
+        """Import TensorFlow and Keras, in this order.
 
         Raises:
             UsageError: Keras is configured for another backend.
         """
         import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
-        keras_config.import_keras(self.name)
+        super().preload()
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Configure a logical device of that size on each GPU, on a CPU a capped allocator, which its devices share.
+        """Configure a logical device of that size on each GPU, or a capped allocator on a CPU, which its devices share.
 
-        On a CPU a limit selects the BFC allocator, which counts and can be capped with and without oneDNN (measured: see
-        tests/trial/test_keras_facts.py). Without a limit the allocator stays the default one, whose speed differs a little.
-        Builds for other GPUs than NVIDIA's, which no variable hides, are kept from using them.
+        On a CPU, a limit selects the BFC allocator, which counts and can be capped with and without oneDNN (measured: see
+        tests/trial/test_keras_facts.py). Without a limit the allocator stays TensorFlow's default, which is slightly faster
+        or slower. Builds for GPUs other than NVIDIA's, which no variable hides, are kept from using them.
+
+        Raises:
+            UsageError: TensorFlow does not see the GPUs.
         """
         tf = _tensorflow()
         if not placement.gpus:
@@ -114,35 +107,32 @@ class TensorFlow:
                 f"TensorFlow does not see {which} that the driver reports ({placement.name}): "
                 f"install it with its CUDA libraries ({install_command('gpu')}), or set device: cpu"
             )
-        for gpu in seen[: placement.count]:
-            gpu_limit.hold(_context().context(), gpu, limit_bytes)
+        for device in seen[: placement.count]:
+            gpu.hold(_context().context(), device, limit_bytes)
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """See `Backend.distributing`: the strategy takes all GPUs that are visible, or else all parts of the CPU."""
+        """Return the scope of a strategy that takes all visible GPUs, or else all logical devices of the CPU."""
         strategy = _tensorflow().distribute.MirroredStrategy()
         scope: AbstractContextManager[Any] = strategy.scope()
         return scope
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """See `Backend.problems`."""
+        """Report an allocator that ignores the limit, and a limit above TensorFlow's default pool."""
         if device is None:
             return ()
-        problems = gpu_limit.allocator_problem(os.environ), gpu_limit.pool_problem(device, limit_bytes)
+        problems = gpu.allocator_problem(os.environ), gpu.pool_problem(device, limit_bytes)
         return tuple(problem for problem in problems if problem is not None)
 
     def pool_bytes(self, device: Device | None) -> int | None:
-        """See `Backend.pool_bytes`."""
-        return None if device is None else gpu_limit.default_pool_bytes(device)
+        """Return the default pool of a GPU."""
+        return None if device is None else gpu.default_pool_bytes(device)
 
     def has_started(self) -> bool:
-        """Return whether TensorFlow has its context, which the first operation makes; False where that cannot be read."""
+        """Return whether TensorFlow has its context, which the first operation makes; False if that cannot be read."""
         return getattr(_context().context_safe(), "_context_handle", None) is not None
 
-    def start(self) -> None:
-        """See `Backend.start`: none, since forks are tried before the first operation."""
-
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the allocator's own peak; None for the CPU's default allocator, which keeps no count."""
+        """Return the allocator's peak; None for the CPU's default allocator without oneDNN, which does not count."""
         read = _tensorflow().config.experimental.get_memory_info
         try:
             return max(int(read(name)["peak"]) for name in _with_allocators(placement))
@@ -150,25 +140,9 @@ class TensorFlow:
             return None
 
     def reset_peak(self, placement: Placement) -> None:
-        """Reset the allocators' peaks to what is in use."""
+        """Reset the allocators' peaks to the memory in use."""
         for name in _with_allocators(placement):
             _tensorflow().config.experimental.reset_memory_stats(name)
-
-    def retries(self, placement: Placement) -> int:
-        """See `Backend.retries`: TensorFlow reports none but in its log."""
-        return 0
-
-    def end_of(self, logs: Any) -> Callable[[], None] | None:
-        """See `Backend.end_of`: Keras waits for each step itself."""
-        return None
-
-    def takes_turns(self, device: Device | None) -> bool:
-        """See `Backend.takes_turns`: tf.data has the next batch ready."""
-        return False
-
-    def process_problem(self, device: Device | None) -> str | None:
-        """See `Backend.process_problem`."""
-        return None
 
     def estimator(
         self,
@@ -179,7 +153,7 @@ class TensorFlow:
         multiple_of: int | None = 1,
         data_tensors: Sequence[int] = (),
     ) -> StepEstimator:
-        """See `Backend.estimator`: by XLA's buffer assignment where XLA compiles the step, else by a liveness walk."""
+        """Return an estimator that reads XLA's buffer assignment if XLA compiles the step, else walks the traced step."""
         from autofit.backends.tensorflow.memory.step_footprint import (
             StepFootprint,  # loads Keras and TensorFlow: must stay out of the parent
         )
@@ -201,38 +175,53 @@ class TensorFlow:
         )
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
-        """See `Backend.exhausted`."""
+        """Judge errors of TensorFlow."""
         return exhausted(error, _tensorflow().errors)
 
-    def settings(self) -> dict[str, str]:
-        """See `Backend.settings`."""
-        distributions = ("tensorflow", "keras", "numpy", *(["tf_keras"] if _legacy() else []))
-        switches = {name: os.environ[name] for name in _SWITCHES if name in os.environ}
-        return keras_config.settings_in_force(distributions, switches, os.environ)
+    def distributions(self) -> tuple[str, ...]:
+        """Return those of the base class, and tf_keras if it replaces Keras."""
+        legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+        return (*super().distributions(), *(["tf_keras"] if legacy else []))
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of TensorFlow, Keras and NumPy, and whether TensorFlow uses oneDNN."""
-        import keras  # heavy: must stay out of the parent
-        import numpy as np  # only for its version
+        """Return those of the base class, and whether TensorFlow uses oneDNN."""
+        return {**super().versions(), "oneDNN": {True: "on", False: "off", None: "unknown"}[uses_onednn()]}
 
-        return {
-            "tensorflow": str(_tensorflow().__version__),
-            "keras": str(keras.__version__),
-            "numpy": np.__version__,
-            "oneDNN": {True: "on", False: "off", None: "unknown"}[uses_onednn()],
-        }
+
+def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
+    """Return the memory that an exception, or one that it came from, reports as exhausted; None if it reports none.
+
+    Args:
+        error: the exception.
+        errors: the module `tf.errors`.
+    """
+    for link in exhaustion.chain(error):
+        message = str(link)
+        if isinstance(link, errors.OpError):
+            if _HOST.search(message):
+                return FailureKind.HOST_OOM
+            is_exhausted = isinstance(link, errors.ResourceExhaustedError) and not _NETWORK.search(message)
+            if is_exhausted or exhaustion.FAILED_ALLOCATION.search(message):
+                return FailureKind.DEVICE_OOM
+        elif (
+            type(link) is RuntimeError  # a status of C++ that reached Python without an operation
+            and "RESOURCE_EXHAUSTED: " in message
+            and exhaustion.FAILED_ALLOCATION.search(message)
+        ):
+            return FailureKind.DEVICE_OOM
+    return None
 
 
 def _uses_bfc(environment: Mapping[str, str]) -> bool:
-    """Return whether the CPU's memory comes from the BFC allocator alone; oneDNN's own uses it for large buffers."""
+    """Return whether the CPU's memory comes from the BFC allocator alone; oneDNN's uses it for large buffers only."""
     return environment.get(_BFC_SWITCH, "").lower() in ("1", "true")
 
 
 def uses_onednn() -> bool | None:
-    """Return whether TensorFlow uses oneDNN's kernels on the CPU; None where this TensorFlow does not report it.
+    """Return whether TensorFlow uses oneDNN's kernels on the CPU; None if this version does not report it.
 
     By default it does on processors with AVX-512 VNNI or newer extensions; `TF_ENABLE_ONEDNN_OPTS` overrides that on x86.
-    TensorFlow has no public function for it.
+    There is no public function for it.
     """
     try:
         from tensorflow.python.util import _pywrap_util_port  # heavy: must stay out of the parent
@@ -242,17 +231,13 @@ def uses_onednn() -> bool | None:
         return None
 
 
-def _legacy() -> bool:
-    return os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
-
-
 def _with_allocators(placement: Placement) -> list[str]:
-    """TensorFlow's names of the devices with an allocator of their own: the logical ones of a CPU share one."""
+    """Return TensorFlow's names of the devices that have an allocator; the logical devices of a CPU share one."""
     return [f"GPU:{index}" for index in range(len(placement.gpus))] or ["CPU:0"]
 
 
 def _context() -> Any:
-    """The module of TensorFlow's context, which has no public name."""
+    """Return the module of TensorFlow's context, which has no public name."""
     from tensorflow.python.eager import context  # heavy: must stay out of the parent
 
     return context

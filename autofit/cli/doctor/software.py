@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from autofit import backends
 from autofit.backends.keras_config import backend_name
-from autofit.backends.tensorflow.gpu_limit import allocator_problem
+from autofit.backends.tensorflow.gpu import allocator_problem
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.records.distribution import DISTRIBUTION, install_command
 

@@ -8,10 +8,8 @@ import pytest
 
 from autofit import backends
 from autofit.backends import keras_config
-from autofit.backends.jax import backend as jax_backend
 from autofit.backends.jax.backend import Jax
 from autofit.backends.tensorflow.backend import TensorFlow
-from autofit.backends.torch import backend as torch_backend
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
 from autofit.records.machine import ON_CPU, Device, Placement
@@ -84,8 +82,8 @@ def test_switches_are_part_of_what_a_result_depends_on_and_caches_are_not():
         "HOME": "/root",
         "TORCH_LOGS": "+dynamo",
     }
-    assert jax_backend.switches(given) == {"JAX_ENABLE_X64": "1", "XLA_FLAGS": "--x"}
-    assert torch_backend.switches(given) == {"TORCH_LOGS": "+dynamo"}
+    assert Jax().switches_in(given) == {"JAX_ENABLE_X64": "1", "XLA_FLAGS": "--x"}
+    assert Torch().switches_in(given) == {"TORCH_LOGS": "+dynamo"}
 
 
 def test_the_backend_is_that_of_the_environment_of_the_file_or_the_one_that_is_named(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ import yaml
 
 from autofit import backends
 from autofit.backends import exhaustion as signs
-from autofit.backends.tensorflow import exhaustion
+from autofit.backends.tensorflow.backend import exhausted
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Limits
 from autofit.trial.outcome import TrialEnd, classify
@@ -54,19 +54,19 @@ def ended(**evidence):
 
 @pytest.mark.parametrize("source", RAISED)
 def test_an_exception_is_taken_for(source):
-    kind = exhaustion.exhausted(raised(source), Errors)
+    kind = exhausted(raised(source), Errors)
     assert (kind or "none") == (RAISED[source]["means"] if RAISED[source]["means"].endswith("oom") else "none")
     assert bool(signs.SUSPECTS.search(RAISED[source]["text"])) or source not in SUSPECTS
 
 
 def test_a_type_of_the_users_own_is_his_whatever_it_says():
-    assert exhaustion.exhausted(OutOfMemoryError("OOM when allocating tensor"), Errors) is None
+    assert exhausted(OutOfMemoryError("OOM when allocating tensor"), Errors) is None
 
 
 def test_what_an_exception_came_from_counts():
     cause, context, own = raised("tensorflow 60607"), ValueError("x"), ValueError("y")
     own.__cause__, own.__context__, context.__context__ = context, cause, own
-    assert exhaustion.exhausted(context, Errors) is FailureKind.DEVICE_OOM
+    assert exhausted(context, Errors) is FailureKind.DEVICE_OOM
 
 
 @pytest.mark.parametrize("source", LOGS)
