@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from autofit.machine.process_memory import ProcessMemory
+from autofit.machine.host import ProcessMemory
 
 WIDTH, SAMPLES, BATCH = 4, 64, 8
 CLASS_WEIGHT = {0: 1.0, 1: 5.0}

@@ -1,9 +1,10 @@
-"""GPUs of this host, as the NVIDIA driver reports them, and the processes that hold their memory."""
+"""GPUs of this host, as the NVIDIA driver reports them: which to use, how much is free, and who holds the rest."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,23 @@ from typing import Any
 import pynvml
 
 from autofit.errors import DeviceBusyError, UsageError
-from autofit.machine import frameworks, nvml
+from autofit.machine import nvml
 from autofit.records.machine import Device, Machine, Placement
 
 _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
 _DEVICE_FILE = Path("/dev/nvidia0")
-_IDLE_BYTES = 1.5 * 2**30  # in use on a GPU on which nothing trains, at most: driver, display, idle contexts (assumed)
+_IDLE_BYTES = 1.5 * 2**30  # most in use on a GPU on which nothing trains: driver, display, idle contexts (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
 class UnreadDevice:
-    """A GPU that NVML cannot describe well enough to tune on; `problem` is NVML's message, `code` its error number."""
+    """A GPU that cannot be tuned on because NVML does not report its memory; `problem` is NVML's message."""
 
     index: int
     name: str
     uuid: str
     problem: str
-    code: int
 
 
 def choose_placement(machine: Machine, device: str, devices: int | Sequence[int] | None) -> Placement:
@@ -37,34 +37,34 @@ def choose_placement(machine: Machine, device: str, devices: int | Sequence[int]
     Args:
         machine: with its GPUs.
         device: auto, cpu, gpu or gpu:N.
-        devices: how many, or the numbers of the GPUs; None for one.
+        devices: their number, or the indices of the GPUs; None for one.
 
     Raises:
-        UsageError: as `choose_device`; there are fewer GPUs than asked for, or both arguments name some.
+        UsageError: as `choose_device`; there are fewer GPUs than requested, or the arguments contradict each other.
     """
     if devices is None or devices == 1:
         chosen = choose_device(machine, device)
         return Placement() if chosen is None else Placement.on(chosen)
     if device not in ("auto", "cpu", "gpu"):
-        raise UsageError(f"{devices!r} is given beside device: {device}; write one of both", key="devices")
+        raise UsageError(f"give either devices: {devices!r} or device: {device}, not both", key="devices")
     if not isinstance(devices, int):
         if device == "cpu":
-            raise UsageError(f"{devices!r} names GPUs, and device is cpu; write a number of devices", key="devices")
+            raise UsageError(f"{devices!r} selects GPUs, but device is cpu; write a number of devices", key="devices")
         if len(set(devices)) < len(devices):
             raise UsageError(f"{devices!r} has a duplicate", key="devices")
-        named = [choose_device(machine, f"gpu:{index}") for index in devices]
-        return Placement.on(*(gpu for gpu in named if gpu is not None))
+        selected = [choose_device(machine, f"gpu:{index}") for index in devices]
+        return Placement.on(*(gpu for gpu in selected if gpu is not None))
     if device == "cpu":
         return Placement(count=devices)
     if len(machine.devices) < devices:
         names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in machine.devices) or "none"
         raise UsageError(
-            f"{devices} GPUs are asked for; on this machine are: {names}. To try the code without them, write device: cpu, "
+            f"{devices} GPUs are requested; available GPUs: {names}. To try the code without them, write device: cpu, "
             f"which trains on {devices} logical devices of one CPU",
             key="devices",
         )
     foremost = _foremost(machine.devices)
-    alike = sorted(machine.devices, key=lambda gpu: gpu.name != foremost.name)  # stable: in order, those of its model first
+    alike = sorted(machine.devices, key=lambda gpu: gpu.name != foremost.name)  # stable: GPUs of that model, then others
     return Placement.on(*alike[:devices])
 
 
@@ -72,28 +72,22 @@ def choose_device(machine: Machine, device: str) -> Device | None:
     """Return the accelerator that `device` (auto, cpu, gpu or gpu:N) selects; None for the CPU.
 
     Raises:
-        UsageError: the name is unknown, there is no such GPU, or one that the driver does not describe.
+        UsageError: the name is malformed, there is no such GPU, or the only GPU is unusable.
     """
     if device == "cpu":
         return None
-    if not machine.devices and (part := mig_slice(os.environ)) is not None:
-        raise UsageError(
-            f"{device!r}: {_VISIBLE} names {part}, a MIG slice that the driver does not report; name one that "
-            "nvidia-smi -L lists, or write cpu",
-            key="device",
-        )
-    if device == "auto" and not machine.devices:
-        _require_no_gpu()
-        return None
     if device in ("auto", "gpu"):
-        index = _foremost(machine.devices).index if machine.devices else 0
+        chosen = _foremost(machine.devices) if machine.devices else None
     elif device.startswith("gpu:") and device[4:].isdigit():
-        index = int(device[4:])
+        chosen = next((gpu for gpu in machine.devices if gpu.index == int(device[4:])), None)
     else:
         raise UsageError(f"{device!r} is not one of auto, cpu, gpu, gpu:0, gpu:1, …", key="device")
-    for candidate in machine.devices:
-        if candidate.index == index:
-            return candidate
+    if chosen is not None:
+        return chosen
+    if not machine.devices and (reason := unusable_gpu()) is not None:
+        raise UsageError(f"{reason}; to tune on the CPU, write cpu", key="device")
+    if device == "auto":
+        return None
     choices = [f"gpu:{d.index} ({d.name})" for d in machine.devices]
     choices += [f"gpu:{d.index} ({d.name}, not usable: {d.problem})" for d in survey() if isinstance(d, UnreadDevice)]
     listed = ", ".join(choices) or "none that the NVIDIA driver reports"
@@ -101,28 +95,24 @@ def choose_device(machine: Machine, device: str) -> Device | None:
 
 
 def _foremost(devices: Sequence[Device]) -> Device:
-    """The GPU that CUDA numbers 0: the first of those that the user names, or else the fastest, where they differ."""
+    """The GPU that CUDA numbers 0: the first in CUDA_VISIBLE_DEVICES if that is set, otherwise the fastest."""
     if _VISIBLE in os.environ:
         return devices[0]
     return max(devices, key=lambda device: (device.compute_capability or (0, 0), device.total_bytes))
 
 
-def _require_no_gpu() -> None:
-    """Check that no GPU is here that the driver does not describe: a tune of the CPU would answer another question.
-
-    Raises:
-        UsageError: one is, and CUDA_VISIBLE_DEVICES does not hide it.
-    """
-    unread = next((found for found in survey() if isinstance(found, UnreadDevice)), None)
+def unusable_gpu() -> str | None:
+    """Why a GPU that is present and not hidden cannot be used; None if there is no such GPU."""
+    entries = (entry.strip() for entry in os.environ.get(_VISIBLE, "").split(","))
+    mig_slice = next((entry for entry in entries if entry.startswith("MIG-")), None)
+    if mig_slice is not None and not nvidia_devices():
+        return f"{_VISIBLE} names {mig_slice}, a MIG slice that the driver does not report; name one of nvidia-smi -L"
+    unread = next((device for device in survey() if isinstance(device, UnreadDevice)), None)
     if unread is not None:
-        problem = f"the driver does not say how much memory {unread.name} has ({unread.problem})"
-    elif _VISIBLE not in os.environ and _DEVICE_FILE.exists():
-        problem = (
-            f"{_DEVICE_FILE} is here, but the driver's library does not answer (a container needs its capability utility)"
-        )
-    else:
-        return
-    raise UsageError(f"a GPU cannot be tuned on: {problem}; write cpu to tune on the CPU", key="device")
+        return f"the driver does not report the memory of {unread.name} ({unread.problem})"
+    if _VISIBLE not in os.environ and not nvidia_devices() and _DEVICE_FILE.exists():
+        return f"{_DEVICE_FILE} exists, but the driver does not answer (a container needs its capability utility)"
+    return None
 
 
 def require_free(device: Device) -> None:
@@ -136,18 +126,54 @@ def require_free(device: Device) -> None:
             return
         held, used = nvml.bytes_by_pid(device), nvml.total_used(device)
     own = held.get(os.getpid())
-    if own or frameworks.on_gpu() is not None:
+    if own or framework_on_gpu() is not None:
         raise DeviceBusyError(device.name, own or None)
-    opened = {str(file.readlink()) for file in _links(Path("/proc/self/fd"))}
     is_unnamed = not any(held.values()) and (used or 0) > _IDLE_BYTES
-    if is_unnamed and _CUDA_FILE in opened:  # the driver does not say who holds it, and this process may
+    if is_unnamed and _CUDA_FILE in _open_files():  # the driver names no holder, and it may be this process
         raise DeviceBusyError(device.name, None)
+
+
+def framework_on_gpu() -> str | None:
+    """The name of an imported framework that has memory on a GPU; None if there is none, or none can tell.
+
+    The driver's answer is not enough: in a container it may name no process, those of the host, or this one with 0 bytes,
+    and it counts a process that has only listed its GPUs as one that uses CUDA. Asking imports and starts nothing.
+    """
+    for name, (module, is_on_gpu) in _FRAMEWORKS.items():
+        loaded = sys.modules.get(module)
+        if loaded is None:
+            continue
+        try:
+            if is_on_gpu(loaded):
+                return name
+        except Exception:  # these are private, and may differ in another version; the driver's answer remains
+            continue
+    return None
+
+
+def _tensorflow_on_gpu(context: Any) -> bool:
+    current = context.context_safe()  # without a handle until the first operation
+    return getattr(current, "_context_handle", None) is not None and bool(current.list_logical_devices("GPU"))
+
+
+_FRAMEWORKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "TensorFlow": ("tensorflow.python.eager.context", _tensorflow_on_gpu),
+    "torch": ("torch", lambda torch: bool(torch.cuda.is_initialized())),
+    "JAX": ("jax._src.xla_bridge", lambda bridge: not {"cuda", "gpu", "rocm"}.isdisjoint(bridge._backends)),
+}
+
+
+def _open_files() -> set[str]:
+    try:
+        return {str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
+    except OSError:
+        return set()
 
 
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:
     """Return the device memory in use (by all processes, by the given ones), in bytes.
 
-    A figure that the driver does not report is None; in a container it may not report single processes, or with 0 bytes.
+    A figure that the driver does not report is None. In a container it may not report single processes, or with 0 bytes.
     """
     with nvml.opened() as available:
         if not available:
@@ -157,12 +183,12 @@ def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int |
 
 
 def holders(device: Device) -> str:
-    """Return who holds the GPU's memory now, for people; empty where the driver names nobody."""
+    """Describe the processes that hold the GPU's memory now; empty if the driver names none."""
     return ", ".join(next((now.held_by for now in nvidia_devices() if now.uuid == device.uuid), ()))
 
 
 def nearby_cores(device: Device) -> tuple[int, ...]:
-    """Return the numbers of the CPU cores on the GPU's own NUMA node; empty where the driver does not report them."""
+    """Return the numbers of the CPU cores on the GPU's own NUMA node; empty if the driver does not report them."""
     with nvml.opened() as available:
         return nvml.nearby_cores(device, os.cpu_count() or 1) if available else ()
 
@@ -173,37 +199,28 @@ def nvidia_devices() -> tuple[Device, ...]:
 
 
 def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in its order (with `hidden`, all, in the driver's)."""
-    named = None if hidden else os.environ.get(_VISIBLE)
+    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order; with `hidden` all GPUs, in the driver's order."""
+    selection = None if hidden else os.environ.get(_VISIBLE)
     with nvml.opened() as available:
-        devices = _all() if available else ()
-    return devices if named is None else _visible(devices, named)
+        driver = nvml.driver_version()
+        handles = nvml.handles() if available else ()
+        devices = tuple(_read(index, handle, error, driver) for index, (handle, error) in enumerate(handles))
+    return devices if selection is None else _selected(devices, selection)
 
 
-def mig_slice(environment: Mapping[str, str]) -> str | None:
-    """Return the first MIG slice that CUDA_VISIBLE_DEVICES names; None where it names none."""
-    entries = (part.strip() for part in environment.get(_VISIBLE, "").split(","))
-    return next((entry for entry in entries if entry.startswith("MIG-")), None)
+def _selected(devices: tuple[Device | UnreadDevice, ...], selection: str) -> tuple[Device | UnreadDevice, ...]:
+    """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that selects none.
 
-
-def _visible(devices: tuple[Device | UnreadDevice, ...], named: str) -> tuple[Device | UnreadDevice, ...]:
-    """Return the devices that the variable names, in its order, up to the first entry that names none.
-
-    Numbers follow the PCI bus, as CUDA's do where CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model.
+    Numbers follow the PCI bus, as CUDA's do if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model.
     """
     chosen: list[Device | UnreadDevice] = []
-    for entry in (part.strip() for part in named.split(",")):
+    for entry in (part.strip() for part in selection.split(",")):
         is_name = entry.startswith(("GPU-", "MIG-"))
         matches = [d for d in devices if str(d.index) == entry or (is_name and d.uuid.startswith(entry))]
         if not matches:
             break
         chosen.append(matches[0])
     return tuple(dict.fromkeys(chosen))
-
-
-def _all() -> tuple[Device | UnreadDevice, ...]:
-    driver = nvml.driver_version()
-    return tuple(_read(index, handle, error, driver) for index, (handle, error) in enumerate(nvml.handles()))
 
 
 def _read(index: int, handle: Any, error: pynvml.NVMLError | None, driver: str) -> Device | UnreadDevice:
@@ -214,13 +231,6 @@ def _read(index: int, handle: Any, error: pynvml.NVMLError | None, driver: str) 
         name, uuid = str(pynvml.nvmlDeviceGetName(handle)), str(pynvml.nvmlDeviceGetUUID(handle))
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     except pynvml.NVMLError as problem:
-        return UnreadDevice(index, name, uuid, str(problem), int(problem.value))
+        return UnreadDevice(index, name, uuid, str(problem))
     capability = nvml.compute_capability(handle)
     return Device(index, name, uuid, int(memory.total), int(memory.free), nvml.holders(handle), driver, capability)
-
-
-def _links(folder: Path) -> list[Path]:
-    try:
-        return [file for file in folder.iterdir() if file.is_symlink()]
-    except OSError:
-        return []

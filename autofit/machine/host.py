@@ -1,10 +1,11 @@
-"""Memory, cores and cgroup limits of this host, read without loading a Keras backend."""
+"""This host: memory, cores, cgroup limits and the memory of a process, read without loading a Keras backend."""
 
 from __future__ import annotations
 
 import math
 import os
 import platform
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -15,26 +16,7 @@ _SHARED_MEMORY = "/dev/shm"
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _UNLIMITED_BYTES = 2**60  # cgroup v1 writes "no limit" as a number just below 2**63
-
-
-def bytes_read(process: psutil.Process) -> int | None:
-    """Bytes that a process has read from storage, the page cache not counted; None where the system does not say.
-
-    Raises:
-        psutil.NoSuchProcess: it has ended; its parent then counts them.
-    """
-    try:
-        return int(process.io_counters().read_bytes)
-    except (psutil.AccessDenied, AttributeError):
-        return None
-
-
-def process_name(pid: int) -> str:
-    """A process, for people: `python (pid 4711)`, or its number alone where the system does not say more."""
-    try:
-        return f"{psutil.Process(pid).name()} (pid {pid})"
-    except psutil.Error:
-        return f"pid {pid}"
+_KIB = 1024
 
 
 def detect(devices: tuple[Device, ...] = ()) -> Machine:
@@ -60,7 +42,7 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
 
 
 def shared_memory() -> tuple[int, int]:
-    """Return the size of /dev/shm and its free space, bytes; zeros where there is none. A container's is often 64 MiB."""
+    """Return the size and the free space of /dev/shm in bytes; zeros if it is missing. A container's is often 64 MiB."""
     try:
         room = os.statvfs(_SHARED_MEMORY)
     except OSError:
@@ -68,28 +50,24 @@ def shared_memory() -> tuple[int, int]:
     return room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
 
 
-def oom_kills() -> int:
-    """Return how many processes of this process's cgroups the kernel's OOM killer has killed; 0 where it keeps no count."""
-    return max(_oom_kill_counts(), default=0)
+def usable_cores() -> int:
+    """Return the number of CPU cores that this process may use, by its affinity and its CPU quota."""
+    quota = cpu_quota()
+    return visible_cores() if quota is None else min(visible_cores(), max(1, math.ceil(quota)))
 
 
-def counts_oom_kills() -> bool:
-    """Return whether the kernel counts OOM kills in this process's cgroups."""
-    return bool(_oom_kill_counts())
+def visible_cores() -> int:
+    """Return the number of CPU cores in this process's affinity mask; libraries start a thread for each."""
+    return len(usable_core_numbers())
 
 
-def process_limit() -> tuple[int, int] | None:
-    """Return (processes and threads, their limit) of the cgroup with the least room for more; None without a limit."""
-    limits = []
-    for group in _cgroups("pids"):
-        limit, count = _read_int(group / "pids.max"), _read_int(group / "pids.current")
-        if limit is not None and count is not None:
-            limits.append((count, limit))
-    return min(limits, key=lambda pair: pair[1] - pair[0], default=None)
+def usable_core_numbers() -> tuple[int, ...]:
+    """Return the numbers of the cores in this process's affinity mask."""
+    return tuple(sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
 def cpu_quota() -> float | None:
-    """Return the CPU quota of this process's cgroups, in cores; None where they set none."""
+    """Return the CPU quota of this process's cgroups, in cores; None if there is none."""
     quotas = []
     for group in _cgroups("cpu"):
         quota, _, period = next(iter(_read_lines(group / "cpu.max")), "").partition(" ")
@@ -101,19 +79,88 @@ def cpu_quota() -> float | None:
     return min(quotas, default=None)
 
 
-def _oom_kill_counts() -> list[int]:
-    counts = []
+def oom_kills() -> int:
+    """Return how many processes of this process's cgroups the kernel's OOM killer has killed; 0 if it keeps no count."""
+    counts = [0]
     for group in _cgroups("memory"):
         for name in ("memory.events", "memory.oom_control"):
             for line in _read_lines(group / name):
                 key, _, value = line.partition(" ")
                 if key == "oom_kill" and value.strip().isdigit():
                     counts.append(int(value))
-    return counts
+    return max(counts)
+
+
+@dataclass(frozen=True)
+class ProcessMemory:
+    """Host memory of a process in bytes, as the kernel counts it.
+
+    Attributes:
+        proportional: each shared page divided by the number of processes that map it (PSS).
+        proportional_files: the part of `proportional` that is files, mostly the libraries of a backend.
+        written: private pages written since this process or its parent was forked; no other process maps them.
+        own_files: pages of files that no other process maps.
+        resident: all pages (RSS).
+        resident_files: the part of `resident` that is files.
+        highest_resident: the peak of `resident`, however short.
+    """
+
+    proportional: int
+    proportional_files: int
+    written: int
+    own_files: int
+    resident: int
+    resident_files: int
+    highest_resident: int
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> ProcessMemory:
+        """Read a process; if the system does not count as Linux does, only what cannot be shared.
+
+        Raises:
+            psutil.Error: the process has ended, or belongs to another user.
+        """
+        try:
+            rollup = _kernel_sizes(process.pid, "smaps_rollup")
+            status = _kernel_sizes(process.pid, "status")
+            # pages of files just written, such as libraries just installed, and of shared memory
+            dirty_mapped = max(0, rollup.get("Pss_Dirty", 0) - rollup["Pss_Anon"])
+            return cls(
+                proportional=rollup["Pss"],
+                proportional_files=rollup["Pss_File"],
+                written=max(0, rollup["Private_Dirty"] - dirty_mapped),
+                own_files=rollup["Private_Clean"] + max(0, dirty_mapped - rollup["Pss_Shmem"]),
+                resident=rollup["Rss"],
+                resident_files=status["RssFile"],
+                highest_resident=status["VmHWM"],
+            )
+        except (OSError, KeyError):
+            memory = process.memory_full_info()
+            return cls(getattr(memory, "pss", memory.uss), 0, 0, 0, memory.rss, 0, memory.rss)
+
+
+def bytes_read(process: psutil.Process) -> int | None:
+    """Return the bytes that a process has read from storage, without the page cache; None if the system does not count.
+
+    Raises:
+        psutil.NoSuchProcess: the process has ended; its parent then counts them.
+    """
+    try:
+        return int(process.io_counters().read_bytes)
+    except (psutil.AccessDenied, AttributeError):
+        return None
+
+
+def process_name(pid: int) -> str:
+    """Describe a process as `python (pid 4711)`, or as `pid 4711` if its name cannot be read."""
+    try:
+        return f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        return f"pid {pid}"
 
 
 def _cgroups(controller: str) -> list[Path]:
-    """Return the cgroups of this process that have a controller, its own and their parents, of cgroup v2 or v1."""
+    """Return the cgroups of this process that have a controller, with their parents, of cgroup v2 or v1."""
     groups = []
     for line in _read_lines(_OWN_CGROUPS):
         _, controllers, path = line.split(":", 2)
@@ -126,25 +173,9 @@ def _cgroups(controller: str) -> list[Path]:
 
 
 def _page_cache_bytes(group: Path) -> int:
-    """Return the part of a cgroup's use that is file cache, which the kernel frees under memory pressure."""
+    """Return the file cache in a cgroup's use, which the kernel frees under memory pressure."""
     stat = dict(line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line)
     return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
-
-
-def usable_cores() -> int:
-    """Return how many CPU cores this process may use, by its affinity and its CPU quota."""
-    quota = cpu_quota()
-    return visible_cores() if quota is None else min(visible_cores(), max(1, math.ceil(quota)))
-
-
-def visible_cores() -> int:
-    """Return how many CPU cores are in this process's affinity mask; libraries start a thread for each."""
-    return len(usable_core_numbers())
-
-
-def usable_core_numbers() -> tuple[int, ...]:
-    """Return the numbers of the cores in this process's affinity mask."""
-    return tuple(sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
 def _processor() -> str:
@@ -152,6 +183,12 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def _kernel_sizes(pid: int, name: str) -> dict[str, int]:
+    """Return the sizes in bytes in a file of /proc/PID with lines such as `Rss:  12 kB`."""
+    lines = (line.split() for line in Path(f"/proc/{pid}/{name}").read_text(errors="replace").splitlines())
+    return {words[0][:-1]: int(words[1]) * _KIB for words in lines if words[-1:] == ["kB"] and len(words) == 3}
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -21,58 +21,56 @@ _AMOUNTS = "write a percentage (80%), a size (6GiB) or bytes"
 def resolve_limits(
     machine: Machine,
     device: Device | None,
-    device_memory: MemoryAmount | None,
+    device_memory: MemoryAmount,
     host_memory: MemoryAmount,
     pool_bytes: int | None = None,
 ) -> Limits:
     """Convert memory amounts into limits in bytes.
 
-    `device_memory` as a percentage refers to what is free on the GPU now, and is at most the `pool_bytes` that a program
-    without a limit would have of that; a CPU has no device memory of its own, so there a percentage sets no device limit,
-    while a size does. `host_memory` as a percentage refers to what the cgroup or the machine allows; the limit never
-    exceeds what is available now.
+    Args:
+        machine: its memory, or the cgroup's limit, is what a percentage of `host_memory` refers to.
+        device: the GPU; None for the CPU.
+        device_memory: a percentage refers to what is free on the GPU now. On a CPU it sets no limit, while a size does.
+        host_memory: the limit is at most what is available now.
+        pool_bytes: what a program without a limit could use of the GPU; the most that a percentage gives.
 
     Raises:
         UsageError: an amount is malformed, or exceeds the memory of this machine or GPU.
     """
-    host = _amount_bytes("host_memory", host_memory, machine.memory_bytes)
-    if host > machine.memory_bytes:
+    host_bytes = _amount_bytes("host_memory", host_memory, machine.memory_bytes)
+    if host_bytes > machine.memory_bytes:
         raise UsageError(
             f"{host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows",
             key="host_memory",
         )
-    device_bytes: int | None = None
+    device_bytes: int | None
     if device is not None:
-        _require_room(device)
-        device_bytes = _amount_bytes("device_memory", device_memory or "100%", device.free_bytes)
-        if device_bytes > device.free_bytes:
-            raise UsageError(
-                f"{device_memory} is more than the {format_bytes(device.free_bytes)} of {format_bytes(device.total_bytes)} "
-                f"free on {_with_holders(device)}; lower device_memory, or end the processes that hold the rest",
-                key="device_memory",
-            )
-        if pool_bytes is not None and _is_percentage(device_memory or "100%"):
-            device_bytes = max(1, min(device_bytes, pool_bytes))
-    elif device_memory is not None:
-        requested = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
-        device_bytes = None if _is_percentage(device_memory) else requested
-    return Limits(device_bytes=device_bytes, host_bytes=min(host, machine.available_bytes))
+        device_bytes = _device_bytes(device, device_memory, pool_bytes)
+    else:
+        amount = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
+        device_bytes = None if _is_percentage(device_memory) else amount
+    return Limits(device_bytes=device_bytes, host_bytes=min(host_bytes, machine.available_bytes))
 
 
-def _require_room(device: Device) -> None:
-    """Raise where so little of a GPU is free that a framework cannot even start on it."""
+def _device_bytes(device: Device, amount: MemoryAmount, pool_bytes: int | None) -> int:
+    free, total = format_bytes(device.free_bytes), format_bytes(device.total_bytes)
+    name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
-        free, total = format_bytes(device.free_bytes), format_bytes(device.total_bytes)
         raise UsageError(
-            f"only {free} of {total} are free on {_with_holders(device)}; end the processes that hold the rest, choose "
-            "another GPU, or write cpu",
+            f"only {free} of {total} are free on {name}; end the processes that hold the rest, choose another GPU, or "
+            "write cpu",
             key="device",
         )
-
-
-def _with_holders(device: Device) -> str:
-    """The GPU's name, and who holds its memory."""
-    return f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
+    device_bytes = _amount_bytes("device_memory", amount, device.free_bytes)
+    if device_bytes > device.free_bytes:
+        raise UsageError(
+            f"{amount} is more than the {free} of {total} free on {name}; lower device_memory, or end the processes that "
+            "hold the rest",
+            key="device_memory",
+        )
+    if pool_bytes is not None and _is_percentage(amount):
+        return max(1, min(device_bytes, pool_bytes))
+    return device_bytes
 
 
 def validate_amount(amount: MemoryAmount) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import psutil
 
 from autofit.machine import gpus, host
-from autofit.machine.process_memory import ProcessMemory
+from autofit.machine.host import ProcessMemory
 from autofit.records.conditions import Conditions
 from autofit.records.machine import Device
 from autofit.records.states import Phase, Text

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,28 +21,14 @@ _TRACEBACK_START = "Traceback (most recent call last):"
 
 
 @dataclass(frozen=True)
-class VisibleGpu:
-    """A GPU that TensorFlow sees; what it does not report is None."""
-
-    name: str
-    compute_capability: tuple[int, int] | None
-    memory_growth: bool | None
-
-
-@dataclass(frozen=True)
 class BackendReport:
-    """What TensorFlow sees on this machine.
-
-    `kernels` are the GPU architectures that it was built for, such as "sm_80" and "compute_90"; `log` is what it wrote to
-    standard error.
-    """
+    """What TensorFlow sees on this machine: the names of its GPUs, and its log on standard error."""
 
     tensorflow: str
     keras: str
     import_seconds: float
     built_with_cuda: bool
-    kernels: tuple[str, ...]
-    gpus: tuple[VisibleGpu, ...]
+    gpus: tuple[str, ...]
     log: str = ""
 
 
@@ -119,20 +104,13 @@ def report() -> None:
         "keras": str(keras.__version__),
         "import_seconds": seconds,
         "built_with_cuda": bool(tf.test.is_built_with_cuda()),
-        "kernels": list(tf.sysconfig.get_build_info().get("cuda_compute_capabilities", [])),
-        "gpus": [_gpu_fields(tf, gpu) for gpu in tf.config.list_physical_devices("GPU")],
+        "gpus": [
+            tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
+            for gpu in tf.config.list_physical_devices("GPU")
+        ],
     }
     with os.fdopen(channel, "w") as pipe:
         pipe.write(json.dumps(fields))
-
-
-def _gpu_fields(tf: Any, gpu: Any) -> dict[str, Any]:
-    details = tf.config.experimental.get_device_details(gpu)
-    return {
-        "name": details.get("device_name", gpu.name),
-        "compute_capability": details.get("compute_capability"),
-        "memory_growth": tf.config.experimental.get_memory_growth(gpu),
-    }
 
 
 def _last_lines(log: bytes) -> tuple[str, ...]:

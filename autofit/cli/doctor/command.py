@@ -1,31 +1,96 @@
-"""`autofit doctor`."""
+"""`autofit doctor`: print the findings as they arrive, or as JSON."""
 
 from __future__ import annotations
 
-import typer
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
-from autofit.cli.doctor import printing
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from autofit.cli.doctor.findings import Finding, Status
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import Json, Storage
+from autofit.records.distribution import __version__
+from autofit.records.events import Activity
+from autofit.records.units import counted
 from autofit.report.console.terminal import Terminal
+
+_STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
+_STATUS_CELLS, _SUBJECT_CELLS = 7, 15
+_JSON_VERSION = 1
 
 
 def doctor(as_json: Json = False, storage: Storage = None) -> None:
-    """Check devices, memory, cores and versions of this machine, and print what is wrong and how to fix it.
+    """Check this machine and its software, and print what is wrong and how to fix it.
 
-    Imports TensorFlow and trains a tiny model, each in its own process, which takes some seconds. With --storage, checks
-    that storage, too: a server by connecting to it, a journal by two processes that lock it in turns. Exit code 1 if there
-    is a problem; 0 otherwise, with warnings too.
+    Imports TensorFlow and trains a tiny model in separate processes, which takes some seconds. --storage also checks
+    that storage: whether a database answers, and whether the lock of a journal works.
+
+    Exit codes: 0 no problem, perhaps warnings; 1 a problem.
     """
     from autofit.cli.doctor import diagnose  # late: slow to import
 
     console = Terminal()
     with reporting_errors():
-        events = diagnose.diagnose(storage)
-        findings = printing.print_findings(events, None if as_json else console, Terminal(stderr=True))
+        findings = print_findings(diagnose.diagnose(storage), None if as_json else console, Terminal(stderr=True))
+    count = Counter(finding.status for finding in findings)
+    problems, warnings = count[Status.PROBLEM], count[Status.WARNING]
     if as_json:
-        typer.echo(printing.as_json(findings))
+        typer.echo(findings_as_json(findings, problems, warnings))
     else:
-        console.print(f"\n{printing.summary(findings)}")
-    if printing.has_problem(findings):
+        console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")
+    if problems:
         raise typer.Exit(1)
+
+
+def print_findings(events: Iterable[Finding | Activity], console: Console | None, progress: Console) -> tuple[Finding, ...]:
+    """Print findings as they arrive, and return them.
+
+    Args:
+        events: findings, and the activities between them.
+        console: prints the findings; None to print none.
+        progress: shows the current activity if it is a terminal.
+    """
+    findings = []
+    with contextlib.ExitStack() as spinner:
+        for event in events:
+            spinner.close()
+            if isinstance(event, Activity):
+                if progress.is_terminal:
+                    spinner.enter_context(progress.status(f"{event.doing} …"))
+                continue
+            findings.append(event)
+            if console is not None:
+                console.print(_row(event))
+    return tuple(findings)
+
+
+def findings_as_json(findings: Sequence[Finding], problems: int, warnings: int) -> str:
+    """The findings and the number of problems and warnings, as JSON text."""
+    fields = {
+        "version": _JSON_VERSION,
+        "autofit": __version__,
+        "problems": problems,
+        "warnings": warnings,
+        "findings": [asdict(finding) for finding in findings],
+    }
+    return json.dumps(fields, indent=2)
+
+
+def _row(finding: Finding) -> Table:
+    """A row, with the remedy below the detail."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=_STATUS_CELLS)
+    grid.add_column(width=_SUBJECT_CELLS)
+    grid.add_column(overflow="fold")
+    status = Text(finding.status.value, style=_STYLES[finding.status])
+    grid.add_row(status, Text(finding.subject, style="bold"), Text(finding.detail))
+    if finding.remedy is not None:
+        grid.add_row("", "", Text(f"→ {finding.remedy}"))
+    return grid

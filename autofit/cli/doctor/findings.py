@@ -1,4 +1,4 @@
-"""The result of one check, and what to do about it."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Status(str, Enum):
-    """Severity: a problem keeps autofit from working, a warning makes it slow or its readings unreliable."""
+    """Severity: a problem keeps autofit from working, a warning makes it slow or its results unreliable."""
 
     OK = "ok"
     WARNING = "warning"
@@ -30,7 +30,7 @@ def ok(subject: str, detail: str) -> Finding:
 
 
 def warning(subject: str, detail: str, remedy: str) -> Finding:
-    """A finding that makes autofit slow or its readings unreliable."""
+    """A finding that makes autofit slow or its results unreliable."""
     return Finding(subject, Status.WARNING, detail, remedy)
 
 

@@ -1,6 +1,6 @@
 """A real trial of a tiny model, with the fork server, the device and the measurement that a tune uses.
 
-The model has a convolution: cuDNN, which computes it on a GPU, is what is broken most often there.
+The model has a convolution: on a GPU cuDNN computes it, and cuDNN is what is broken most often.
 """
 
 from __future__ import annotations
@@ -24,23 +24,17 @@ from autofit.workload.workload import Workload
 
 _DEADLINE_SECONDS = 60.0  # CUDA may have to compile kernels first
 _MEASURE_SECONDS = 0.3
-_DEVICE_BYTES = 2**30  # ample for one layer, and leaves other processes on the GPU alone
+_DEVICE_BYTES = 2**30  # ample for one layer, and leaves the rest of the GPU to other processes
 _SAMPLES, _BATCH, _PIXELS = 64, 8, 8
-_REINSTALL = {  # by whether a GPU trains
-    False: "Run pip install --force-reinstall keras tensorflow.",
-    True: f"Run {install_command('gpu')} in a new environment: CUDA's libraries and TensorFlow must be of one kind.",
-}
+_REINSTALL = "Run pip install --force-reinstall keras tensorflow."
+_REINSTALL_GPU = f"Run {install_command('gpu')} in a new environment: CUDA's libraries and TensorFlow must match."
 _PLAIN = "Use --launch plain (launch='plain' in Python): each trial then starts its own interpreter."
 
 
 def workload(*, jit_compile: bool = False) -> Workload:
-    """A tiny model and a few samples; defined in a function, so that it is pickled by value.
+    """A tiny model, whose train step XLA compiles with `jit_compile`, and a few samples."""
 
-    Args:
-        jit_compile: whether XLA compiles its step.
-    """
-
-    def build_model() -> Any:
+    def build_model() -> Any:  # inside a function, so that it is pickled by value
         import keras  # slow to import: only in a trial's process
 
         layers = keras.layers
@@ -76,13 +70,10 @@ def attempt(launcher: ProcessLauncher, machine: Machine, device: Device | None, 
         return problem("trial", " ".join(("did not start:", lines[0], *lines[1:][-1:])), _PLAIN)
     if isinstance(measurement, Measurement) and measurement.outcome is not Outcome.OK:
         return _failure(measurement, device, forks=forks)
-    where = device.name if device else "the CPU"
-    took = format_seconds(time.monotonic() - ready)
+    detail = f"trained a tiny model on {device.name if device else 'the CPU'} in {format_seconds(time.monotonic() - ready)}"
     if not forks:
-        return ok("trial", f"a new interpreter trained a tiny model on {where} in {took}")
-    return ok(
-        "trial", f"fork server ready in {format_seconds(ready - started)}; a fork trained a tiny model on {where} in {took}"
-    )
+        return ok("trial", f"a new interpreter {detail}")
+    return ok("trial", f"fork server ready in {format_seconds(ready - started)}; a fork {detail}")
 
 
 def _failure(measurement: Measurement, device: Device | None, *, forks: bool) -> Finding:
@@ -90,7 +81,7 @@ def _failure(measurement: Measurement, device: Device | None, *, forks: bool) ->
     if outcome.is_oom:
         return problem("trial", f"a tiny model ran out of memory: {reason}", "End the processes that hold the memory.")
     if outcome is Outcome.ERROR or not forks:
-        return problem("trial", f"a tiny model failed: {reason}", _REINSTALL[device is not None])
+        return problem("trial", f"a tiny model failed: {reason}", _REINSTALL_GPU if device else _REINSTALL)
     if outcome is Outcome.TIMEOUT and device is not None:
         return problem(
             "trial",

@@ -1,4 +1,4 @@
-"""Checks of Python, the platform, installed libraries, and environment variables that change how Keras works."""
+"""Checks of the platform, the installed libraries, and environment variables that falsify a tune."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from autofit import backends
@@ -17,64 +15,45 @@ from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.records.distribution import DISTRIBUTION, install_command
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "tf_keras", "numpy", "optuna", "protobuf")
-_REQUIRING = (DISTRIBUTION, "tensorflow", "keras", "optuna")
-"""The requirements of these are checked; tf_keras has its own check."""
+_REQUIRED = ("keras", "tensorflow")
+"""Libraries that users install at versions of their own; pip check covers the others."""
 _IMPORTED = {"tensorflow": "tensorflow", "keras": "keras", "autofit": DISTRIBUTION}
-"""Packages and the distributions that install them, which another distribution may overwrite."""
+"""Packages, each with the distribution that should install it and that another one may overwrite."""
 
-_REASONS = {
-    "keras": "before 3.7 an epoch with more than one worker hangs at its end",
-    "tensorflow": "before 2.18 it is built for NumPy 1",
-}
+VersionOf = Callable[[str], str | None]
+"""Returns the version of a distribution; None if it is not installed."""
 
 
-def platform(system: str, release: str, processor: str) -> Finding:
+def platform(system: str, release: str, processor: str, python: str) -> Finding:
     """Check the platform: trials run as forks on Linux, as new interpreters on macOS, not on Windows."""
-    name = f"{system} {release}, {processor}"
+    name = f"{system} {release}, {processor}, Python {python}"
     if system == "Windows":
         return problem(
             "platform", f"{name}: not supported", f"Run autofit in WSL 2: wsl --install, then {install_command()}."
         )
     if system == "Linux":
-        return ok("platform", f"{name} on WSL" if "microsoft" in release.lower() else name)
+        return ok("platform", name)
     return ok("platform", f"{name}: each trial starts a new interpreter and imports TensorFlow again")
 
 
-def python(version: str, supported: str) -> Finding:
-    """Check Python's version against a specifier of the supported versions."""
-    if SpecifierSet(supported).contains(version, prereleases=True):
-        return ok("python", version)
-    return problem(
-        "python",
-        f"autofit does not support {version} (supported: {supported})",
-        "Create an environment with a supported Python.",
-    )
-
-
 def libraries(
-    version_of: Callable[[str], str | None],
-    requirements_of: Callable[[str], Iterable[str]],
-    providers: Mapping[str, list[str]],
+    version_of: VersionOf, requirements: Iterable[str], providers: Mapping[str, Iterable[str]]
 ) -> Iterator[Finding]:
-    """Check installed versions, unmet requirements, and packages that several distributions install.
+    """Check the versions of Keras and TensorFlow, and find packages that several distributions install.
 
     Args:
-        version_of: returns the version of a distribution, None if it is not installed.
-        requirements_of: returns the requirements of a distribution.
+        version_of: returns the version of a distribution.
+        requirements: of autofit.
         providers: distributions by the package that they install.
     """
     versions = {name: version_of(name) for name in _SHOWN}
     yield ok("libraries", ", ".join(f"{name} {version}" for name, version in versions.items() if version) or "none")
-    reported: set[str] = set()
-    for requiring in _REQUIRING:
-        for requirement in map(Requirement, requirements_of(requiring)):
-            name = canonicalize_name(requirement.name)
-            if name in reported or (requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})):
-                continue
-            unmet = _unmet(requirement, version_of(requirement.name), requiring)
-            if unmet is not None:
-                reported.add(name)
-                yield unmet
+    for requirement in map(Requirement, requirements):
+        name, specifier = requirement.name, requirement.specifier
+        version = version_of(name)
+        if name in _REQUIRED and not (version and specifier.contains(version, prereleases=True)):
+            detail = f"autofit requires {specifier}; {version or 'none'} is installed"
+            yield problem(name, detail, f"Run pip install '{name}{specifier}'.")
     for package, distribution in _IMPORTED.items():
         names = {*providers.get(package, ())} | {name for name in (package, distribution) if version_of(name) is not None}
         if len(names) > 1:
@@ -85,47 +64,8 @@ def libraries(
             )
 
 
-def _unmet(requirement: Requirement, version: str | None, requiring: str) -> Finding | None:
-    name, specifier = requirement.name, str(requirement.specifier)
-    remedy = f"Run pip install '{name}{specifier}'."
-    if version is None:
-        return problem(name, f"not installed; {requiring} requires it", remedy)
-    if requirement.specifier.contains(version, prereleases=True):
-        return None
-    detail = f"{requiring} does not support {version} (supported: {specifier})"
-    if requiring != DISTRIBUTION:
-        return warning(name, detail, remedy)
-    too_old = all(Version(version) < Version(s.version) for s in requirement.specifier if ">" in s.operator)
-    return problem(name, f"{detail}; {_REASONS[name]}" if too_old and name in _REASONS else detail, remedy)
-
-
-def legacy_keras(environment: Mapping[str, str], tensorflow: str | None, tf_keras: str | None) -> Finding | None:
-    """Check that tf_keras (Keras 2) is installed if it is enabled, and matches TensorFlow; None if it is not used."""
-    enabled = environment.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
-    if tensorflow is None or (tf_keras is None and not enabled):
-        return None
-    release = _minor(tensorflow)
-    remedy = f"Run pip install 'tf_keras~={release}.0'."
-    if tf_keras is None:
-        return problem("tf_keras", "TF_USE_LEGACY_KERAS is set, but tf_keras is not installed", remedy)
-    if _minor(tf_keras) != release:
-        detail = f"{tf_keras} is for TensorFlow {_minor(tf_keras)}, but {tensorflow} is installed"
-        return (problem if enabled else warning)("tf_keras", detail, remedy)
-    return ok("tf_keras", "TF_USE_LEGACY_KERAS is set: tf.keras is Keras 2") if enabled else None
-
-
-def _minor(version: str) -> str:
-    parsed = Version(version)
-    return f"{parsed.major}.{parsed.minor}"
-
-
-def keras_backend(environment: Mapping[str, str], version_of: Callable[[str], str | None]) -> Finding:
-    """Check that autofit supports the backend that Keras uses, and that it is installed.
-
-    Args:
-        environment: environment variables; KERAS_BACKEND overrides Keras's file.
-        version_of: returns the version of a distribution, None if it is not installed.
-    """
+def keras_backend(environment: Mapping[str, str], version_of: VersionOf) -> Finding:
+    """Check that autofit supports Keras's backend and that it is installed; KERAS_BACKEND overrides keras.json."""
     backend = backend_name(environment)
     source = "KERAS_BACKEND" if environment.get("KERAS_BACKEND") else "keras.json"
     if backend not in backends.NAMES:
@@ -138,34 +78,21 @@ def keras_backend(environment: Mapping[str, str], version_of: Callable[[str], st
     return ok("keras backend", f"{backend} {version}")
 
 
-def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the environment variables that configure TensorFlow."""
-    growth = environment.get("TF_FORCE_GPU_ALLOW_GROWTH")
-    if growth not in (None, "true", "false"):
-        yield warning(
-            "environment",
-            f"TF_FORCE_GPU_ALLOW_GROWTH={growth} is neither true nor false: TensorFlow ignores it",
-            "Set it to true or false, or run unset TF_FORCE_GPU_ALLOW_GROWTH.",
-        )
+def variables(environment: Mapping[str, str], version_of: VersionOf) -> Iterator[Finding]:
+    """Check environment variables that make trials fail, slow them down or lift their limit."""
+    tensorflow, tf_keras = version_of("tensorflow"), version_of("tf_keras")
+    if tensorflow and environment.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
+        release = ".".join(map(str, Version(tensorflow).release[:2]))
+        if tf_keras is None or Version(tf_keras).release[:2] != Version(tensorflow).release[:2]:
+            detail = f"TF_USE_LEGACY_KERAS needs tf_keras {release}; {tf_keras or 'none'} is installed"
+            yield problem("tf_keras", detail, f"Run pip install 'tf_keras~={release}.0'.")
     allocator = allocator_problem(environment)
     if allocator is not None:
         yield warning("environment", allocator, "Run unset TF_GPU_ALLOCATOR before tuning.")
     xla = environment.get("XLA_FLAGS", "")
     if "xla_dump" in xla:
-        yield warning(
-            "environment",
-            f"XLA_FLAGS={xla}: XLA writes files at each compilation, which slows every trial",
-            "Run unset XLA_FLAGS before tuning.",
-        )
-    elif xla:
-        yield ok("environment", f"XLA_FLAGS={xla}: applies to every trial; train with the same flags")
-    onednn = environment.get("TF_ENABLE_ONEDNN_OPTS")
-    if onednn is not None:
-        yield ok(
-            "environment",
-            f"TF_ENABLE_ONEDNN_OPTS={onednn}: changes rate and memory on a CPU; train with the same value. "
-            "Results with another value are stored separately",
-        )
+        detail = f"XLA_FLAGS={xla}: XLA writes files at each compilation, which slows every trial"
+        yield warning("environment", detail, "Run unset XLA_FLAGS before tuning.")
 
 
 def version_of(distribution: str) -> str | None:
@@ -176,17 +103,9 @@ def version_of(distribution: str) -> str | None:
         return None
 
 
-def requirements_of(distribution: str) -> list[str]:
-    """The requirements of a distribution; empty if it is not installed."""
+def requirements() -> list[str]:
+    """The requirements of autofit; empty if it runs from a folder without being installed."""
     try:
-        return importlib.metadata.requires(distribution) or []
+        return importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return []
-
-
-def supported_python() -> str:
-    """The Python versions that autofit supports, as a specifier; empty if autofit is not installed."""
-    try:
-        return importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"]
-    except importlib.metadata.PackageNotFoundError:
-        return ""

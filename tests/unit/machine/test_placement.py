@@ -50,11 +50,11 @@ def test_a_cpu_is_one_device_or_several():
 @pytest.mark.parametrize(
     ("device", "devices", "error"),
     [
-        ("gpu:1", 2, "devices: 2 is given beside device: gpu:1; write one of both"),
-        ("cpu", [0, 1], r"devices: \[0, 1\] names GPUs, and device is cpu"),
-        ("auto", [1, 1], r"devices: \[1, 1\] has a duplicate"),
-        ("auto", [0, 9], "device: 'gpu:9' is not on this machine"),
-        ("auto", 5, r"devices: 5 GPUs are asked for; on this machine are: gpu:0 \(T4\), .* write device: cpu"),
+        ("gpu:1", 2, r"devices: .* 2 .*gpu:1"),
+        ("cpu", [0, 1], r"devices: \[0, 1\] .* cpu"),
+        ("auto", [1, 1], r"devices: \[1, 1\] .*duplicate"),
+        ("auto", [0, 9], "device: 'gpu:9' "),
+        ("auto", 5, r"devices: 5 GPUs .*: gpu:0 \(T4\), .* device: cpu"),
     ],
 )
 def test_what_cannot_be_had_is_refused(device, devices, error):

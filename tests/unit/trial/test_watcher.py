@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from autofit.machine.process_memory import ProcessMemory
+from autofit.machine.host import ProcessMemory
 from autofit.records.states import Phase
 from autofit.trial.watcher import StopReason, Watcher
 
@@ -129,7 +129,7 @@ def test_a_library_just_installed_is_nothing_that_the_server_wrote(python, tmp_p
 
 
 def test_memory_that_the_system_does_not_count_is_what_cannot_be_shared(monkeypatch):
-    monkeypatch.setattr("autofit.machine.process_memory._sizes", lambda pid, name: {})
+    monkeypatch.setattr("autofit.machine.host._kernel_sizes", lambda pid, name: {})
     memory, counted = ProcessMemory.of(psutil.Process()), psutil.Process(os.getpid()).memory_full_info()
     assert memory.written == 0
     assert memory.highest_resident == memory.resident
