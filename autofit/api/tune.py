@@ -38,7 +38,7 @@ def tune(
     max_seconds: float | None = None,
     max_trial_seconds: float = DEFAULTS.max_trial_seconds,
     tolerance: float = DEFAULTS.tolerance,
-    risk: float = DEFAULTS.risk,
+    headroom: float = DEFAULTS.headroom,
     max_oom: int = DEFAULTS.max_oom,
     max_batch_size: int | None = None,
     effective_batch_size: int | None = None,
@@ -100,8 +100,8 @@ def tune(
             compiles the step, 300 more.
         tolerance: relative difference of throughput below which configurations count as equally fast (0.02 is 2 %): of
             those within it of the fastest, the one nearest to the baseline is chosen, first by its batch size.
-        risk: share of each limit that a configuration's predicted memory, uncertainty included, may reach. A lower value
-            makes out-of-memory trials rarer and leaves more memory unused.
+        headroom: share of each memory limit that a configuration's predicted memory, uncertainty included, must leave free
+            (0.03 is 3 %). A higher value makes out-of-memory trials rarer and leaves more memory unused.
         max_oom: number of out-of-memory trials after which nothing larger than the finished trials is tried.
         max_batch_size: largest batch size to try, samples; applies to `space`, too. None for no limit.
         effective_batch_size: samples of one weight update. Only batch sizes that divide it are tried, each with gradients

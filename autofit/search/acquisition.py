@@ -57,7 +57,7 @@ class FrontierSearch:
         cores: CPU cores.
         on_cpu: whether the train step itself takes host memory and cores.
         tolerance: relative gain below which configs count as equally fast (0.02 is 2 %).
-        risk: share of each limit that the upper bound of a prediction may reach.
+        headroom: share of each limit that the upper bound of a predicted memory must leave free.
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
         expected_training_seconds: how long the fastest config so far will train; None for a training so long that any trial
             pays.
@@ -74,13 +74,20 @@ class FrontierSearch:
         cores: int,
         on_cpu: bool,
         tolerance: float,
-        risk: float,
+        headroom: float,
         max_oom: int,
         expected_training_seconds: float | None = None,
         warm_start: Sequence[Trial] = (),
     ) -> None:
         self.feasible = FeasibleSet(
-            space, description, limits, on_cpu=on_cpu, risk=risk, max_oom=max_oom, warm_start=warm_start, cores=cores
+            space,
+            description,
+            limits,
+            on_cpu=on_cpu,
+            headroom=headroom,
+            max_oom=max_oom,
+            warm_start=warm_start,
+            cores=cores,
         )
         self._points = self.feasible.arrays.log_points()
         self._baseline, self._description, self._limits = baseline, description, limits

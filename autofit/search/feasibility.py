@@ -50,7 +50,7 @@ class FeasibleSet:
         description: of the workload.
         limits: under which trials run.
         on_cpu: whether the train step itself takes host memory.
-        risk: share of each limit that the upper bound of a prediction may reach.
+        headroom: share of each limit that the upper bound of a predicted memory must leave free.
         max_oom: number of OOMs after which nothing larger than the finished trials may be tried.
         warm_start: finished trials of an earlier tune of the same workload.
         cores: CPU cores, for AUTOTUNE.
@@ -63,7 +63,7 @@ class FeasibleSet:
         limits: Limits,
         *,
         on_cpu: bool,
-        risk: float,
+        headroom: float,
         max_oom: int,
         warm_start: Sequence[Trial] = (),
         cores: int = 1,
@@ -72,7 +72,7 @@ class FeasibleSet:
         self.arrays = ConfigArrays.of(self.configs, cores)
         self.index = {config: index for index, config in enumerate(self.configs)}
         self._description, self._limits, self._on_cpu = description, limits, on_cpu
-        self._risk, self._max_oom, self._warm_start, self._cores = risk, max_oom, tuple(warm_start), cores
+        self._usable, self._max_oom, self._warm_start, self._cores = 1 - headroom, max_oom, tuple(warm_start), cores
 
     def feasibility(self, trials: Sequence[Trial]) -> Feasibility:
         """Which configs may be tried after these trials."""
@@ -86,9 +86,9 @@ class FeasibleSet:
                 untried &= ~like_a_hang(self.arrays, trial.config)
             elif trial.measurement.outcome is Outcome.TIMEOUT:
                 untried &= ~hardly_faster(self.arrays, trial.config)
-        candidates = untried & (np.maximum(*upper) <= self._risk) & self._near(trials)
+        candidates = untried & (np.maximum(*upper) <= self._usable) & self._near(trials)
         likely = np.where(upper[0] >= upper[1], expected[0], expected[1])
-        return Feasibility(untried, untried & (np.maximum(*expected) <= self._risk), candidates, *upper, likely)
+        return Feasibility(untried, untried & (np.maximum(*expected) <= self._usable), candidates, *upper, likely)
 
     def configs_at(self, mask: Mask) -> tuple[FitConfig, ...]:
         """The configs that a mask selects."""

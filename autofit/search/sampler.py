@@ -64,8 +64,8 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         cores: CPU cores; None for all that this process may use.
         on_cpu: whether the model trains on the CPU, where the step competes with the input pipeline for cores and memory.
         tolerance: relative gain below which configs count as equally fast (0.02 is 2 %).
-        risk: share of each limit that the upper bound of a prediction may reach. At 0.97 about one tune in thirty has an
-            OOM (simulated: see tests/benchmarks/search.py).
+        headroom: share of each limit that the upper bound of a predicted memory must leave free. At 0.03 about one tune in
+            thirty has an OOM (simulated: see tests/benchmarks/search.py).
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
         expected_training_seconds: how long the fastest config so far will train; None for a training so long that any
             trial pays.
@@ -87,7 +87,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         cores: int | None = None,
         on_cpu: bool = False,
         tolerance: float = 0.02,
-        risk: float = 0.97,
+        headroom: float = 0.03,
         max_oom: int = 2,
         expected_training_seconds: float | None = None,
         effective_batch_size: int | None = None,
@@ -113,7 +113,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             cores=cores,
             on_cpu=on_cpu,
             tolerance=tolerance,
-            risk=risk,
+            headroom=headroom,
             max_oom=max_oom,
             expected_training_seconds=expected_training_seconds,
             warm_start=warm_start,

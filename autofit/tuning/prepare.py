@@ -113,7 +113,7 @@ def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
         cores=request.machine.cores,
         on_cpu=request.device is None,
         tolerance=settings.tolerance,
-        risk=settings.risk,
+        headroom=settings.headroom,
         max_oom=settings.max_oom,
         expected_training_seconds=settings.expected_training_seconds,
         warm_start=prepared.warm_start,

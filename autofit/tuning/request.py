@@ -21,7 +21,7 @@ PREFIX = "autofit-"
 """Prefix of the names of all studies."""
 
 _MEMORY_STEP_BYTES = 64 * 2**20  # the RAM that a kernel reports for the same machine differs by a few KiB
-_BUDGET = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "risk", "max_oom", "sample_count")
+_BUDGET = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "headroom", "max_oom", "sample_count")
 
 
 @dataclass(frozen=True)

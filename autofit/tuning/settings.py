@@ -35,7 +35,7 @@ def _memory(value: str | int) -> str | int:
 
 _AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
 _DESCENDING = "descending_range"
-_SHARES = ("tolerance", "risk")
+_SHARES = ("tolerance", "headroom")
 _FORMS: dict[int | str, str] = {
     "device": "one of auto, cpu, gpu, gpu:0, gpu:1, …",
     "devices": "allowed; write how many devices (4), or the numbers of GPUs ([0, 2])",
@@ -171,7 +171,7 @@ class TuneSettings(BaseModel):
     max_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
     max_trial_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] = 180.0
     tolerance: Annotated[float, _AS_SHARE, Field(ge=0, lt=1, strict=False)] = 0.02
-    risk: Annotated[float, _AS_SHARE, Field(gt=0, le=1, strict=False)] = 0.97
+    headroom: Annotated[float, _AS_SHARE, Field(ge=0, lt=1, strict=False)] = 0.03
     max_oom: Annotated[int, Field(ge=1)] = 2
     max_batch_size: Annotated[int, Field(ge=1)] | None = None
     effective_batch_size: Annotated[int, Field(ge=1)] | None = None

@@ -21,7 +21,7 @@ WIDE = Limits(2**40, 2**40)
 
 
 def proposer(limits=WIDE, **changes):
-    options = {"cores": 8, "on_cpu": False, "tolerance": 0.02, "risk": 0.97, "max_oom": 2}
+    options = {"cores": 8, "on_cpu": False, "tolerance": 0.02, "headroom": 0.03, "max_oom": 2}
     return FrontierSearch(SPACE, BASELINE, DESCRIPTION, limits, **{**options, **changes})
 
 
@@ -148,10 +148,10 @@ def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     assert max(c.batch_size for c in proposals[1]) > 32
 
 
-def test_risk_is_the_share_of_the_limit_that_may_be_predicted():
+def test_headroom_is_the_share_of_the_limit_that_predictions_leave_free():
     limits = Limits(1000 * MIB, 2**40)
     trials = [run(FitConfig(b, 1, 10, False), limits) for b in (8, 64, 256)]
-    largest = [max(c.batch_size for c in left(proposer(limits, risk=r), trials)) for r in (0.5, 0.7, 0.97)]
+    largest = [max(c.batch_size for c in left(proposer(limits, headroom=share), trials)) for share in (0.5, 0.3, 0.03)]
     assert largest == sorted(set(largest))
     assert run(FitConfig(largest[0], 1, 10, False), limits).measurement.device_peak_bytes <= 500 * MIB
 

@@ -136,7 +136,7 @@ def test_workers_matter_where_the_queue_is_no_knob():
 def test_the_present_config_is_the_first_probe_where_it_leaves_the_workers_to_autotune():
     search = FrontierSearch(
         space(), AUTO, replace(DESCRIPTION, footprints=()), Limits(None, 2**33), cores=CORES, on_cpu=False,
-        tolerance=0.02, risk=0.97, max_oom=2,
+        tolerance=0.02, headroom=0.03, max_oom=2,
     )  # fmt: skip  # one argument a line would be longer, not clearer
     assert search.decide(()).proposal.config == replace(AUTO, batch_size=8)
 
