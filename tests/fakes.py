@@ -117,7 +117,7 @@ def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **change
         "placement": ON_CPU,
         "limits": Limits(device_bytes, host_bytes),
         "limits_asked": (str(device_bytes), str(host_bytes)),
-        "settings": TuneSettings.of(**defaults | settings),
+        "settings": TuneSettings(**defaults | settings),
     }
     return TuneRequest(**arguments | changes)
 

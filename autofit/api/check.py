@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from autofit import backends
 from autofit.api.config import load
-from autofit.api.requests import build_request, parse
+from autofit.api.requests import build_request, detect, parse, refuse_unsupported
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.units import format_bytes
 from autofit.storage import urls
@@ -36,7 +37,8 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
         UsageError: a name does not exist or does not take its arguments; a limit or device is not available.
         DeviceBusyError: the calling process itself holds the GPU.
     """
-    request = build_request(workload, settings)
+    refuse_unsupported(workload)
+    request = build_request(workload, settings, backends.named(workload.backend), *detect(settings))
     findings = {"model": request.call_source.model}
     for key, knobs in bind_all(workload, functools.partial(_resolved, workload.backend)).items():
         taken = ", ".join(knobs) or "none of the knobs (which leaves the batch size of arrays, and nothing of other data)"

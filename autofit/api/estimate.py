@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from autofit.api.config import load
 from autofit.api.requests import parse
@@ -14,8 +14,7 @@ from autofit.errors import UsageError
 from autofit.records.estimate import Estimate
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
-from autofit.tuning.settings import DEFAULTS, TuneSettings
-from autofit.workload.reference import Reference
+from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
@@ -23,43 +22,34 @@ BATCH_SIZES = (1, 8, 32, 128, 512)
 
 
 def estimate(
-    build_model: Callable[..., Any] | Reference,
+    build_model: Callable[..., Any],
     data: Any,
     *,
-    batch_size: Sequence[int] = BATCH_SIZES,
-    model_kwargs: Mapping[str, Any] | None = None,
-    data_kwargs: Mapping[str, Any] | None = None,
-    fit_kwargs: Mapping[str, Any] | None = None,
+    model_kwargs: Mapping[str, Any] = {},
+    data_kwargs: Mapping[str, Any] = {},
+    fit_kwargs: Mapping[str, Any] = {},
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
-    backend: str | None = None,
-    device: str = DEFAULTS.device,
-    device_memory: str | int = DEFAULTS.device_memory,
-    host_memory: str | int = DEFAULTS.host_memory,
-    baseline: Mapping[str, Any] | None = None,
-    launch: str = DEFAULTS.launch,
+    backend: Literal["tensorflow", "jax", "torch"] | None = None,
+    device: str = "auto",
+    device_memory: str | int = "90%",
+    host_memory: str | int = "80%",
+    launch: Literal["auto", "fork", "plain"] = "auto",
+    baseline: Mapping[str, Any] = {},
+    batch_size: Sequence[int] = BATCH_SIZES,
     progress: bool | Progress = True,
 ) -> Estimate:
     """Estimate the device and host memory that training needs, for each batch size and by part.
 
     A process of its own builds the model and traces the train step; nothing is trained and nothing is stored.
 
+    The arguments that are not listed here are those of `tune`. Host memory depends on the `workers`, `max_queue_size` and
+    `use_multiprocessing` of `baseline`, or else on the defaults of the data factory or of Keras.
+
     Args:
-        build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        build_model: as for `tune`.
         data: as for `tune`.
         batch_size: batch sizes to estimate, samples.
-        model_kwargs: arguments of `build_model`.
-        data_kwargs: arguments of the data factory other than the knobs.
-        fit_kwargs: as for `tune`.
-        dtype_policy: as for `tune`.
-        jit_compile: as for `tune`.
-        backend: as for `tune`.
-        device: as for `tune`.
-        device_memory: as for `tune`.
-        host_memory: as for `tune`.
-        baseline: values of `workers`, `max_queue_size` and `use_multiprocessing`, which host memory depends on; Keras's
-            defaults for those left out.
-        launch: as for `tune`.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
@@ -73,8 +63,20 @@ def estimate(
         NoTrialFinishedError: the model or the data could not be built, or the train step could not be traced.
         TrialProcessError: the process could not be started.
     """
-    arguments = {name: value for name, value in locals().items() if name not in ("batch_size", "progress")}
-    return _estimate(*parse(arguments), batch_size, progress)
+    workload = Workload(
+        build_model,
+        data,
+        model_kwargs=model_kwargs,
+        data_kwargs=data_kwargs,
+        fit_kwargs=fit_kwargs,
+        dtype_policy=dtype_policy,
+        jit_compile=jit_compile,
+        backend=backend,
+    )
+    settings = TuneSettings(
+        device=device, device_memory=device_memory, host_memory=host_memory, launch=launch, baseline=baseline
+    )
+    return _estimate(workload, settings, batch_size, progress)
 
 
 def estimate_file(

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from autofit.api.requests import parse
 from autofit.api.session import run
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
 from autofit.tuning.measure import measure as run_measure
-from autofit.tuning.settings import DEFAULTS
-from autofit.workload.reference import Reference
+from autofit.tuning.settings import TuneSettings
+from autofit.workload.workload import Workload
 
 
 def measure(
-    build_model: Callable[..., Any] | Reference,
+    build_model: Callable[..., Any],
     data: Any,
     configs: Sequence[FitConfig],
     *,
-    model_kwargs: Mapping[str, Any] | None = None,
-    data_kwargs: Mapping[str, Any] | None = None,
-    fit_kwargs: Mapping[str, Any] | None = None,
+    model_kwargs: Mapping[str, Any] = {},
+    data_kwargs: Mapping[str, Any] = {},
+    fit_kwargs: Mapping[str, Any] = {},
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
-    backend: str | None = None,
-    device: str = DEFAULTS.device,
+    backend: Literal["tensorflow", "jax", "torch"] | None = None,
+    device: str = "auto",
+    device_memory: str | int = "90%",
+    host_memory: str | int = "80%",
+    launch: Literal["auto", "fork", "plain"] = "auto",
     devices: int | Sequence[int] | None = None,
-    distribution: str | None = None,
-    device_memory: str | int = DEFAULTS.device_memory,
-    host_memory: str | int = DEFAULTS.host_memory,
-    max_trial_seconds: float = DEFAULTS.max_trial_seconds,
-    launch: str = DEFAULTS.launch,
+    distribution: Literal["data_parallel"] | None = None,
+    max_trial_seconds: float = 180.0,
     wait: bool = True,
     progress: bool | Progress = True,
 ) -> tuple[Trial, ...]:
@@ -41,23 +40,12 @@ def measure(
 
     Nothing is searched, confirmed or stored.
 
+    The arguments that are not listed here are those of `tune`.
+
     Args:
-        build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
+        build_model: as for `tune`.
         data: as for `tune`.
         configs: configurations to measure, in this order.
-        model_kwargs: arguments of `build_model`.
-        data_kwargs: arguments of the data factory other than the knobs.
-        fit_kwargs: as for `tune`.
-        dtype_policy: as for `tune`.
-        jit_compile: as for `tune`.
-        backend: as for `tune`.
-        device: as for `tune`.
-        devices: as for `tune`.
-        distribution: as for `tune`.
-        device_memory: as for `tune`.
-        host_memory: as for `tune`.
-        max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout.
-        launch: as for `tune`.
         wait: whether to wait for another autofit that measures on the device; otherwise that is an error.
         progress: whether to show progress, or a `Progress` to show it on.
 
@@ -72,8 +60,25 @@ def measure(
         UserCodeError: the model or data code raised; the message contains its traceback.
         TrialProcessError: a process could not be started.
     """
-    arguments = {name: value for name, value in locals().items() if name not in ("configs", "wait", "progress")}
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"{configs!r} is not allowed; give one or more autofit.FitConfig", key="configs")
-    workload, settings = parse(arguments)
+    workload = Workload(
+        build_model,
+        data,
+        model_kwargs=model_kwargs,
+        data_kwargs=data_kwargs,
+        fit_kwargs=fit_kwargs,
+        dtype_policy=dtype_policy,
+        jit_compile=jit_compile,
+        backend=backend,
+        distribution=distribution,
+    )
+    settings = TuneSettings(
+        device=device,
+        device_memory=device_memory,
+        host_memory=host_memory,
+        launch=launch,
+        devices=devices,
+        max_trial_seconds=max_trial_seconds,
+    )
     return run(functools.partial(run_measure, configs=configs), workload, settings, progress, wait=wait)

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from autofit.api.requests import build_request, detected, refuse_unsupported
+from autofit import backends
+from autofit.api.requests import build_request, detect, refuse_unsupported
 from autofit.errors import CancelledError, DeviceLockedError, UsageError
 from autofit.machine import load
 from autofit.machine.device_lock import PlacementLock
@@ -67,11 +68,11 @@ def run(
         AutofitError: what the engine raises.
     """
     refuse_unsupported(workload)
-    machine, placement = detected(settings)
+    backend, (machine, placement) = backends.named(workload.backend), detect(settings)
     shown, cancelled = progress_of(progress), cancelled or threading.Event()
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
-        request = build_request(workload, settings, fresh=fresh, on=(machine, placement))
+        request = build_request(workload, settings, backend, machine, placement, fresh=fresh)
         return request, None if known is None else _announced(known, request, shown)
 
     with PlacementLock(placement, _purpose(workload)) as lock:
@@ -84,12 +85,12 @@ def run(
                 raise DeviceLockedError(placement.name, lock.holder())
             with shown:
                 _wait_for(lock, placement.name, shown.show, cancelled)
-            machine, placement = detected(settings)  # other memory is free now
+            machine, placement = detect(settings)  # the other one's memory is free now
         request, stored = look_up()
         if stored is not None:
             return stored
         work = list(_other_work(request.placement))  # before ours begins
-        with ProcessLauncher(workload, request.placement, settings.launch, cancelled) as launcher, shown:
+        with ProcessLauncher(workload, request.placement, settings.launch, cancelled, backend) as launcher, shown:
             for text in work:
                 shown.show(Notice(text))
             return engine(request, launcher, shown.show)
@@ -147,8 +148,10 @@ def run_beside(
     progress: bool | Progress,
 ) -> Returned:
     """Run a part of the engine that times nothing, whoever measures on the device; see `run`."""
-    request, shown = build_request(workload, settings), progress_of(progress)
-    with ProcessLauncher(workload, request.placement, settings.launch) as launcher, shown:
+    refuse_unsupported(workload)
+    backend, shown = backends.named(workload.backend), progress_of(progress)
+    request = build_request(workload, settings, backend, *detect(settings))
+    with ProcessLauncher(workload, request.placement, settings.launch, backend=backend) as launcher, shown:
         return engine(request, launcher, shown.show)
 
 

@@ -4,51 +4,50 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from autofit.api.config import load
 from autofit.api.requests import parse
 from autofit.api.result import Result
 from autofit.api.session import progress_of, run_tune
 from autofit.report.console.progress import Progress
-from autofit.tuning.settings import DEFAULTS, TuneSettings
-from autofit.workload.reference import Reference
+from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
 
 def tune(
-    build_model: Callable[..., Any] | Reference,
+    build_model: Callable[..., Any],
     data: Any,
     *,
     validation: Any = None,
-    model_kwargs: Mapping[str, Any] | None = None,
-    data_kwargs: Mapping[str, Any] | None = None,
-    validation_kwargs: Mapping[str, Any] | None = None,
-    fit_kwargs: Mapping[str, Any] | None = None,
-    space: Mapping[str, Any] | None = None,
+    fit_kwargs: Mapping[str, Any] = {},
+    space: Mapping[str, Any] = {},
+    baseline: Mapping[str, Any] = {},
+    device: str = "auto",
+    device_memory: str | int = "90%",
+    host_memory: str | int = "80%",
+    max_trials: int = 12,
+    max_seconds: float | None = None,
+    storage: str | None = None,
+    model_kwargs: Mapping[str, Any] = {},
+    data_kwargs: Mapping[str, Any] = {},
+    validation_kwargs: Mapping[str, Any] = {},
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
-    backend: str | None = None,
-    device: str = DEFAULTS.device,
-    devices: int | Sequence[int] | None = None,
-    distribution: str | None = None,
-    device_memory: str | int = DEFAULTS.device_memory,
-    host_memory: str | int = DEFAULTS.host_memory,
-    max_trials: int = DEFAULTS.max_trials,
-    max_seconds: float | None = None,
-    max_trial_seconds: float = DEFAULTS.max_trial_seconds,
-    tolerance: float = DEFAULTS.tolerance,
-    headroom: float = DEFAULTS.headroom,
-    max_oom: int = DEFAULTS.max_oom,
+    backend: Literal["tensorflow", "jax", "torch"] | None = None,
+    distribution: Literal["data_parallel"] | None = None,
+    max_trial_seconds: float = 180.0,
     max_batch_size: int | None = None,
     effective_batch_size: int | None = None,
+    tolerance: float = 0.02,
+    headroom: float = 0.03,
+    max_oom: int = 2,
+    min_updates: int = 10,
     sample_count: int | None = None,
     expected_training_seconds: float | None = None,
-    min_updates: int = DEFAULTS.min_updates,
-    baseline: Mapping[str, Any] | None = None,
-    storage: str | None = None,
+    devices: int | Sequence[int] | None = None,
+    launch: Literal["auto", "fork", "plain"] = "auto",
     fresh: bool = False,
-    launch: str = DEFAULTS.launch,
     wait: bool = True,
     progress: bool | Progress = True,
 ) -> Result:
@@ -61,63 +60,62 @@ def tune(
         build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
         data: arrays as `fit` takes them, `x`, `(x, y)` or `(x, y, sample_weight)`, each a nest of arrays if the model has
             several (`([a, b], y)`); or a factory called as `data(**data_kwargs, **knobs)` that returns a
-            `keras.utils.PyDataset`, a `tf.data.Dataset`, a generator or such arrays; or a ready-made PyDataset whose
-            attribute `batch_size` can be set. The knobs (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`)
-            among the factory's parameters are tuned; it may name `workers` `num_parallel_calls`, and `max_queue_size`
-            `prefetch`. In a factory of a `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried for these two
-            beside numbers.
-        validation: validation data, like `data`; the confirming runs validate on it, so that its memory counts.
-        model_kwargs: arguments of `build_model`.
-        data_kwargs: arguments of the data factory other than the knobs; a knob given here is fixed instead of tuned.
-        validation_kwargs: arguments of the validation factory.
-        fit_kwargs: further arguments of `fit`, passed through every trial and to the generated call: `class_weight`,
+            `keras.utils.PyDataset`, a `tf.data.Dataset`, a torch `DataLoader`, a generator or such arrays; or a PyDataset
+            object whose attribute `batch_size` can be set. The knobs (`batch_size`, `workers`, `max_queue_size`,
+            `use_multiprocessing`) among the factory's parameters are tuned. The factory may call `workers`
+            `num_parallel_calls` and `max_queue_size` `prefetch`; for a `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried
+            for these two as well as numbers.
+        validation: validation data, like `data`. The confirming runs validate on it, so that its memory counts.
+        fit_kwargs: further arguments of `fit`, used in every trial and in the generated call. Allowed are `class_weight`,
             `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, `steps_per_epoch` (for the
             baseline's batch size; scaled to others), `shuffle`, `epochs`, `initial_epoch`, `verbose`, and `callbacks`: a
-            list or a function that returns one. Callbacks that write files or end a training (`ModelCheckpoint`,
-            `EarlyStopping`, …) are not run in trials.
-        dtype_policy: Keras's default dtype policy while the model is built, such as "mixed_float16"; None keeps it.
-        jit_compile: whether XLA (on torch: torch.compile) compiles the train step, overriding `compile`; None keeps what
-            `compile` was given.
-        backend: the backend of Keras that trains: "tensorflow", "jax" or "torch"; None for that of `KERAS_BACKEND` or of
-            Keras's file.
-        space: values to try for each knob: a tuple (lowest, highest) or a list; defaults for the knobs left out. -1 in a
-            list is `tf.data.AUTOTUNE`.
-        device: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …
-        devices: how many devices train one model together, a share of each batch on each, or the numbers of the GPUs; None
-            for one. Batch sizes are then of all together, and multiples of that number. With device: cpu they are logical
-            devices of one CPU, to try the code.
-        distribution: "data_parallel" to build the model under a `tf.distribute.MirroredStrategy` (on JAX, a
-            `keras.distribution.DataParallel`) where `devices` are several; None where `build_model` sees to that itself.
-        device_memory: most memory of each device in a trial: a percentage of the GPU memory free now, a size ("6GiB"), or
-            bytes. On a CPU, which has no device memory of its own, a percentage sets no limit and a size caps TensorFlow's
+            list, or a function that returns one. Callbacks that write files or end a training (`ModelCheckpoint`,
+            `EarlyStopping`, …) are left out of trials.
+        space: values to try for each knob: a range, `{"min": 8, "max": 1024}`, or a list of choices, `[8, 16, 1024]`. Knobs
+            left out get defaults. In a list, -1 is `tf.data.AUTOTUNE`.
+        baseline: your present configuration, a value for each knob, to compare with. Knobs left out have the defaults of
+            your data factory (or the attributes of your PyDataset), or else Keras's. The baseline is the result unless
+            another configuration is shown to be faster.
+        device: device to train on: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …
+        device_memory: memory limit of each device: a percentage of the GPU memory that is free now, a size (6GiB), or
+            bytes. A CPU has no device memory of its own: there a percentage sets no limit, and a size caps TensorFlow's
             allocator.
-        host_memory: most RAM of a trial, all its processes together: a percentage of what the machine or the container
-            allows, a size ("6GiB"), or bytes.
-        max_trials: most trials of the search; describing and confirming are not counted.
-        max_seconds: most seconds for the whole tune, what runs last is ended then; None for no limit. Time for three pairs
-            of confirming runs is kept as soon as a trial has finished; in less time no gain can be shown.
-        max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout. Where torch.compile
-            compiles the step, 300 more.
-        tolerance: relative difference of throughput below which configurations count as equally fast (0.02 is 2 %): of
-            those within it of the fastest, the one nearest to the baseline is chosen, first by its batch size.
-        headroom: share of each memory limit that a configuration's predicted memory, uncertainty included, must leave free
-            (0.03 is 3 %). A higher value makes out-of-memory trials rarer and leaves more memory unused.
+        host_memory: memory limit of a trial's processes together: a percentage of the RAM that the machine or the container
+            allows, a size (6GiB), or bytes. The limit is never more than what is free.
+        max_trials: most trials of the search. Describing the workload and confirming the choice are not counted.
+        max_seconds: most seconds for the whole tune; None for no limit. A trial that is still running then is ended. As
+            soon as one trial has finished, time for three pairs of confirming runs is reserved; with less time no gain can
+            be shown.
+        storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
+            file in your data folder.
+        model_kwargs: arguments of `build_model`.
+        data_kwargs: arguments of the data factory. A knob given here is fixed instead of tuned.
+        validation_kwargs: arguments of the validation factory.
+        dtype_policy: default dtype policy of Keras while the model is built, such as "mixed_float16"; None keeps it.
+        jit_compile: whether XLA (on torch: torch.compile) compiles the train step; None keeps what `compile` was given.
+        backend: backend of Keras to train on; None for that of `KERAS_BACKEND` or of Keras's file.
+        distribution: build the model under a `tf.distribute.MirroredStrategy` (on JAX: a `keras.distribution.DataParallel`)
+            for several `devices`; None if `build_model` does that itself.
+        max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout. 300 are added if
+            torch.compile compiles the step.
+        max_batch_size: largest batch size to try, samples; caps `space` as well. None for no cap.
+        effective_batch_size: samples of one weight update, reached by accumulating gradients over several batches
+            (`gradient_accumulation_steps` of Keras's optimizers). Only batch sizes that divide it are tried.
+        tolerance: relative difference in throughput below which configurations count as equally fast (2%, or 0.02). Among
+            these, the one nearest to the baseline is chosen, by batch size first.
+        headroom: share of each memory limit that predicted memory, uncertainty included, must leave free (3%, or 0.03).
+            More makes out-of-memory trials rarer and leaves more memory unused.
         max_oom: number of out-of-memory trials after which nothing larger than the finished trials is tried.
-        max_batch_size: largest batch size to try, samples; applies to `space`, too. None for no limit.
-        effective_batch_size: samples of one weight update. Only batch sizes that divide it are tried, each with gradients
-            accumulated over enough batches (`gradient_accumulation_steps` of Keras's optimizers).
-        sample_count: samples in an epoch of data of unknown length: an endless generator or `tf.data.Dataset`. It sets
-            `steps_per_epoch`.
-        expected_training_seconds: how long you will train, with the fastest configuration so far. The search then ends when
-            no trial is expected to save more than it takes; None for a training so long that any trial does.
-        min_updates: fewest updates of the weights an epoch, full batches counted. Batch sizes that leave fewer are not
-            tried, except for the baseline's. Needs a known number of samples; not used with `effective_batch_size`.
-        baseline: configuration to compare with, a value for each knob. Knobs left out have the factory's own default
-            values (a PyDataset object's attributes), or else Keras's. It is the result
-            unless another is shown to be faster.
-        storage: Optuna storage URL, or path of an SQLite file; None for a file in the user's data folder.
+        min_updates: batch sizes that leave fewer weight updates in an epoch are not tried, except the baseline's. Counts
+            full batches. Needs a known number of samples; unused with `effective_batch_size`.
+        sample_count: samples in an epoch, for data of unknown length, such as an endless generator. Sets `steps_per_epoch`.
+        expected_training_seconds: how long you will train; the search ends when no trial is expected to save more of that
+            time than it takes. None for a training so long that any trial pays.
+        devices: devices that train one model together, each on a share of the batch: how many, or the numbers of the GPUs;
+            None for one. Batch sizes are then global and multiples of that number. With device: cpu they are logical
+            devices of one CPU, to try the code.
+        launch: how trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.
         fresh: whether to delete stored trials of the same request first.
-        launch: how to start trials: fork (from a warm server, fast), plain (a new interpreter each), or auto.
         wait: whether to wait for another autofit that measures on the device; otherwise that is an error.
         progress: whether to show progress, or a `Progress` to show it on.
 
@@ -136,8 +134,41 @@ def tune(
         StorageError: the trials cannot be stored.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished trials are kept.
     """
-    arguments = {name: value for name, value in locals().items() if name not in ("fresh", "wait", "progress")}
-    return _tune(*parse(arguments), progress, fresh=fresh, wait=wait)
+    workload = Workload(
+        build_model,
+        data,
+        validation=validation,
+        fit_kwargs=fit_kwargs,
+        model_kwargs=model_kwargs,
+        data_kwargs=data_kwargs,
+        validation_kwargs=validation_kwargs,
+        dtype_policy=dtype_policy,
+        jit_compile=jit_compile,
+        backend=backend,
+        distribution=distribution,
+    )
+    settings = TuneSettings(
+        space=space,
+        baseline=baseline,
+        device=device,
+        device_memory=device_memory,
+        host_memory=host_memory,
+        max_trials=max_trials,
+        max_seconds=max_seconds,
+        storage=storage,
+        max_trial_seconds=max_trial_seconds,
+        max_batch_size=max_batch_size,
+        effective_batch_size=effective_batch_size,
+        tolerance=tolerance,
+        headroom=headroom,
+        max_oom=max_oom,
+        min_updates=min_updates,
+        sample_count=sample_count,
+        expected_training_seconds=expected_training_seconds,
+        devices=devices,
+        launch=launch,
+    )
+    return _tune(workload, settings, progress, fresh=fresh, wait=wait)
 
 
 def tune_file(

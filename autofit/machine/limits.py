@@ -15,7 +15,8 @@ MemoryAmount = str | int
 """A percentage ("80%"), a size with a unit ("6GiB") or a number of bytes."""
 
 _LEAST_FREE_BYTES = 1.5 * 2**30  # for the context and the libraries of a framework, and a small model (assumed)
-_AMOUNTS = "write a percentage (80%), a size (6GiB) or bytes"
+AMOUNTS = "write a percentage (80%), a size (6GiB) or bytes"
+"""How to write an amount of memory."""
 
 
 def resolve_limits(
@@ -87,7 +88,7 @@ def _is_percentage(amount: MemoryAmount) -> bool:
 
 
 def _amount_bytes(key: str | None, amount: MemoryAmount, whole_bytes: int) -> int:
-    problem = f"{amount!r} is not an amount of memory; {_AMOUNTS}"
+    problem = f"{amount!r} is not an amount of memory; {AMOUNTS}"
     if isinstance(amount, str) and _is_percentage(amount):
         try:
             share = float(amount.strip()[:-1]) / 100
@@ -101,5 +102,5 @@ def _amount_bytes(key: str | None, amount: MemoryAmount, whole_bytes: int) -> in
     except (ValidationError, OverflowError):
         raise UsageError(problem, key=key) from None
     if size <= 0:
-        raise UsageError(f"{amount!r} is not above zero; {_AMOUNTS}", key=key)
+        raise UsageError(f"{amount!r} is not above zero; {AMOUNTS}", key=key)
     return int(size)

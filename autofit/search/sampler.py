@@ -41,7 +41,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     It models throughput and memory, explores under memory constraints, and tells when no further trial is worthwhile. It
     keeps no state outside the Optuna study, so that a resumed study continues where it stopped. Use it with plain Optuna:
 
-        sampler = FrontierSampler({"batch_size": (8, 1024), "workers": [1, 2, 4], "max_queue_size": [2, 10]})
+        sampler = FrontierSampler({"batch_size": {"min": 8, "max": 1024}, "workers": [1, 2, 4], "max_queue_size": [2, 10]})
         study = optuna.create_study(direction="maximize", sampler=sampler)
 
         def objective(trial):
@@ -57,7 +57,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     of the input pipeline alone) of a trial to make the model converge in fewer trials.
 
     Args:
-        space: a `SearchSpace`, or a mapping by knob: a tuple (lowest, highest) for a range, a list for choices.
+        space: a `SearchSpace`, or a mapping by knob: `{"min": 8, "max": 64}` for a range, a list for choices.
         baseline: the present config; Keras's defaults if left out.
         description: of the workload; its memory estimates make the first proposals safer.
         limits: memory limits in bytes; without them, memory is known only as the shares that the constraints give.

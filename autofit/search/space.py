@@ -17,6 +17,9 @@ from autofit.search.config_arrays import ConfigArrays, Mask
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
 _LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger ones are tried only where the user's space has them
+RANGE_OR_CHOICES = '{"min": 8, "max": 1024} for a range, [8, 16, 1024] for choices'
+"""How to write the values of a knob."""
+
 _SLOW_SHARE = 0.5  # of a batch that did not end in time: above it, another one is not tried
 _MOST_WORKERS = 16
 _QUEUES = (2, 4, 10, 32)  # batches
@@ -143,7 +146,7 @@ def build_space(
     """Build the search space of a workload whose input takes `knobs`.
 
     Args:
-        asked: for each knob a tuple (lowest, highest) for a range, or a list of values; other knobs get defaults.
+        asked: for each knob a range, `{"min": 8, "max": 64}`, or a list of values; other knobs get defaults.
         knobs: names of the knobs that the input takes.
         cores: CPU cores that may be used; default workers go up to twice as many.
         sample_count: samples in the training data; default batch sizes do not exceed it. None if unknown.
@@ -251,9 +254,13 @@ def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int,
 
 def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[int, ...]:
     lowest = 0 if knob == "workers" else 1  # a max_queue_size of 0 is an unbounded queue: the whole epoch in memory
-    is_range = isinstance(asked, tuple)
-    values = list(asked) if isinstance(asked, tuple | list) else [asked]
     key = f"space.{knob}"
+    if isinstance(asked, tuple):  # to some a range, to others choices
+        raise UsageError(f"{asked!r} is not allowed; write {RANGE_OR_CHOICES}", key=key)
+    is_range = isinstance(asked, Mapping)
+    if is_range and set(asked) != {"min", "max"}:
+        raise UsageError(f"{asked!r} is not allowed; write {RANGE_OR_CHOICES}", key=key)
+    values = [asked["min"], asked["max"]] if is_range else asked if isinstance(asked, list) else [asked]
     if knob == "use_multiprocessing":
         if not values or not all(isinstance(v, bool) for v in values):
             raise UsageError(f"{asked!r} is not a list of true and false", key=key)
@@ -274,8 +281,8 @@ def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[i
                 key=key,
             )
         return tuple(sorted(set(values)))
-    if len(values) != 2 or values[0] > values[1]:
-        raise UsageError(f"the range {asked!r} is not (lowest, highest)", key=key)
+    if values[0] > values[1]:
+        raise UsageError(f"{asked!r} is not allowed: min is larger than max", key=key)
     if knob == "batch_size":
         sizes = tuple(batch_grid(values[0], values[1], replicas))
         if not sizes:

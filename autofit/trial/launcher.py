@@ -60,6 +60,7 @@ class ProcessLauncher:
         launch: "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": fork on Linux, plain where
             forking is unsafe.
         cancelled: ends the trial that runs when it is set.
+        backend: the backend of Keras, if it is known already.
 
     Raises:
         UsageError: `launch` is none of these.
@@ -72,12 +73,13 @@ class ProcessLauncher:
         placement: Placement | None = None,
         launch: str = "auto",
         cancelled: threading.Event | None = None,
+        backend: backends.Backend | None = None,
     ) -> None:
         if launch not in LAUNCH_MODES:
             raise UsageError(f"{launch!r} is not one of {', '.join(LAUNCH_MODES)}", key="launch")
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
         self._placement = placement or ON_CPU
-        self._backend, self._workload = backends.named(workload.backend), workload
+        self._backend, self._workload = backend or backends.named(workload.backend), workload
         self._cancelled = cancelled or threading.Event()
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()

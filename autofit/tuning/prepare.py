@@ -27,6 +27,7 @@ from autofit.workload import accumulation
 from autofit.workload.inputs.open import KINDS
 
 _SHARED_SHARE = 0.8  # of what is free in /dev/shm, for batches that worker processes have ready
+_LIKE_A_RANGE = 4  # two listed batch sizes this far apart may be meant as the ends of a range
 _ESTIMATED_BATCHES = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
 
 
@@ -120,13 +121,19 @@ def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
     )
 
 
-def notices(prepared: Prepared, stale: int) -> Iterator[Notice]:
+def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[Notice]:
     """What the user should know before the first trial; `stale` stored trials do not count."""
     if prepared.warm_start:
         trials = counted(len(prepared.warm_start), "trial")
         yield Notice(f"starts from {trials} of similar tunes (other limits or versions); the choice is confirmed anew")
     if stale:
         yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run, with less memory or time than there is now")
+    sizes = request.settings.space.batch_size
+    if isinstance(sizes, list) and len(sizes) == 2 and _LIKE_A_RANGE * min(sizes) <= max(sizes):
+        yield Notice(
+            f"space.batch_size lists two choices, {sizes[0]} and {sizes[1]}: no size between them is tried. For a range "
+            f"write {{min: {min(sizes)}, max: {max(sizes)}}}"
+        )
     if prepared.description.fixed_batch_size is not None:
         yield one_size_notice(prepared.description)
     for text in (*prepared.description.notices, prepared.few_updates, _no_room_ahead(prepared.space)):

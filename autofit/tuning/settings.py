@@ -1,27 +1,33 @@
-"""The arguments of a tune: their types and ranges."""
+"""The settings of a tune: type, default, range and text of each.
+
+`tune()`, tuning files, the cells of sweeps and the JSON schema all use this model. The signatures and docstrings of the
+public functions and the tables in the README are written from it by `python -m tests.arguments`.
+"""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
 from autofit.errors import UsageError
 from autofit.machine import limits
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
-from autofit.workload.inputs.knobs import NAMES
+from autofit.search.space import RANGE_OR_CHOICES
+from autofit.workload.arguments import NONE_IS_EMPTY, explain, written_as
+
+_AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
+_CONFIG = ConfigDict(extra="forbid", strict=True, frozen=True)
+_VARIABLE = r"\$\{"  # a string with an environment variable, which an editor must not mark as wrong
 
 
 def _share(value: Any) -> Any:
     """Convert `2%` to 0.02."""
     if isinstance(value, str) and value.strip().endswith("%"):
-        try:
+        with contextlib.suppress(ValueError):
             return float(value.strip()[:-1]) / 100
-        except ValueError:
-            raise ValueError("write a percentage (2%) or a share (0.02)") from None
     return value
 
 
@@ -29,32 +35,8 @@ def _memory(value: str | int) -> str | int:
     try:
         limits.validate_amount(value)
     except UsageError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(error.problem) from None
     return value
-
-
-_AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
-_DESCENDING = "descending_range"
-_SHARES = ("tolerance", "headroom")
-_FORMS: dict[int | str, str] = {
-    "device": "one of auto, cpu, gpu, gpu:0, gpu:1, …",
-    "devices": "allowed; write how many devices (4), or the numbers of GPUs ([0, 2])",
-}
-
-
-class Range(BaseModel):
-    """A range of whole numbers, both ends included."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    min: int
-    max: int
-
-    @model_validator(mode="after")
-    def _ascending(self) -> Range:
-        if self.min > self.max:
-            raise PydanticCustomError(_DESCENDING, "min is larger than max")
-        return self
 
 
 def _autotune(value: Any) -> Any:
@@ -62,56 +44,8 @@ def _autotune(value: Any) -> Any:
     return AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value
 
 
-IntegerValues = Range | Annotated[list[int], Field(min_length=1)] | int
-_AutotunedValue = Annotated[
-    int,
-    BeforeValidator(
-        _autotune, json_schema_input_type=int | Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$|\$\{")]
-    ),
-]
-AutotunedValues = Range | Annotated[list[_AutotunedValue], Field(min_length=1)] | _AutotunedValue
-_AS_SHARE = BeforeValidator(
-    _share,
-    json_schema_input_type=float | Annotated[str, Field(pattern=r"^\s*[0-9.]+\s*%\s*$|\$\{")],
-)
-Memory = Annotated[str | int, AfterValidator(_memory)]
-Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$")]
-Devices = Annotated[int, Field(ge=1)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-
-
-class Space(BaseModel):
-    """The search space; a knob that is left out gets defaults."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    batch_size: IntegerValues | None = None
-    workers: AutotunedValues | None = None
-    max_queue_size: AutotunedValues | None = None
-    use_multiprocessing: list[bool] | bool | None = None
-    prefetch_factor: IntegerValues | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _ranges(cls, values: Any) -> Any:
-        """Convert a tuple of two, as programs write a range."""
-        if not isinstance(values, dict):
-            return values
-        return {
-            knob: {"min": value[0], "max": value[1]} if isinstance(value, tuple) and len(value) == 2 else value
-            for knob, value in values.items()
-        }
-
-    def values(self) -> dict[str, Any]:
-        """The values of the knobs that are set, as `tune()` takes them: a tuple for a range, a list for choices."""
-        chosen = {knob: getattr(self, knob) for knob in self.model_fields_set if getattr(self, knob) is not None}
-        return {
-            knob: (value.min, value.max) if isinstance(value, Range) else value if isinstance(value, list) else [value]
-            for knob, value in chosen.items()
-        }
-
-
 def _at_least(lowest: int) -> Callable[[int], int]:
-    """A validator of a number from `lowest` on, or AUTOTUNE."""
+    """Make a validator of numbers from `lowest` on, and AUTOTUNE."""
 
     def validate(value: int) -> int:
         if value < lowest and value != AUTOTUNE:
@@ -121,66 +55,193 @@ def _at_least(lowest: int) -> Callable[[int], int]:
     return validate
 
 
+class Range(BaseModel):
+    """A range of whole numbers, both ends included."""
+
+    model_config = _CONFIG
+
+    min: int
+    max: int
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Range:
+        if self.min > self.max:
+            raise ValueError("min is larger than max")
+        return self
+
+
+_AutotunedValue = Annotated[
+    int,
+    BeforeValidator(
+        _autotune,
+        json_schema_input_type=int | Annotated[str, Field(pattern=rf"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$|{_VARIABLE}")],
+    ),
+]
+_OneOrMore = Field(min_length=1)
+_FORM = written_as(f"write a value, or {RANGE_OR_CHOICES}")
+IntegerValues = Annotated[Range | Annotated[list[int], _OneOrMore] | int | None, _FORM]
+AutotunedValues = Annotated[Range | Annotated[list[_AutotunedValue], _OneOrMore] | _AutotunedValue | None, _FORM]
+
+Share = Annotated[
+    float,
+    Field(ge=0, lt=1, strict=False),
+    BeforeValidator(
+        _share, json_schema_input_type=float | Annotated[str, Field(pattern=rf"^\s*[0-9.]+\s*%\s*$|{_VARIABLE}")]
+    ),
+    written_as("write a percentage (2%) or a share (0.02), below 100%"),
+]
+Memory = Annotated[str | int, AfterValidator(_memory), written_as(limits.AMOUNTS)]
+Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$"), written_as("write auto, cpu, gpu, gpu:0, gpu:1, …")]
+Devices = Annotated[
+    Annotated[int, Field(ge=1)] | Annotated[Sequence[Annotated[int, Field(ge=0)]], _OneOrMore] | None,
+    written_as("write how many devices (4), or the numbers of GPUs ([0, 2])"),
+]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
+
+
+class Space(BaseModel):
+    """The values to try for each knob; a knob that is left out gets defaults."""
+
+    model_config = _CONFIG
+
+    batch_size: IntegerValues = None
+    workers: AutotunedValues = None
+    max_queue_size: AutotunedValues = None
+    use_multiprocessing: list[bool] | bool | None = None
+    prefetch_factor: IntegerValues = None
+
+    def values(self) -> dict[str, Any]:
+        """The knobs that are set: for each a range, `{"min": 8, "max": 64}`, or a list of choices."""
+        chosen = self.model_dump(exclude_none=True)
+        return {knob: value if isinstance(value, dict | list) else [value] for knob, value in chosen.items()}
+
+
 class Baseline(BaseModel):
     """The config to compare with; a knob that is left out has the value that the data gives it, or Keras's default."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = _CONFIG
 
-    batch_size: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Count | None = None
     workers: Annotated[_AutotunedValue, AfterValidator(_at_least(0))] | None = None
     max_queue_size: Annotated[_AutotunedValue, AfterValidator(_at_least(1))] | None = None
     use_multiprocessing: bool | None = None
-    prefetch_factor: Annotated[int, Field(ge=1)] | None = None
+    prefetch_factor: Count | None = None
 
     def values(self) -> dict[str, Any]:
         """The knobs that are set."""
         return self.model_dump(exclude_none=True)
 
 
-class _WorkloadKeys(BaseModel):
-    """The keys of a tuning file that name the workload."""
-
-    build_model: str
-    model_kwargs: dict[str, Any] = {}
-    data: str
-    data_kwargs: dict[str, Any] = {}
-    validation: str | None = None
-    validation_kwargs: dict[str, Any] = {}
-    fit_kwargs: dict[str, Any] = {}
-    host_labels: dict[str, str] = {}
-
-
 class TuneSettings(BaseModel):
-    """Every setting of a tune: its type, its range and its default.
+    """The settings of a tune: what is searched, where, within which limits, and how long.
 
-    `tune()`, YAML files and the cells of sweeps all use it; `tune` documents the settings.
+    Raises:
+        UsageError: names the setting, its value and what is allowed.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = _CONFIG
 
-    dtype_policy: str | None = None
-    jit_compile: bool | None = None
-    backend: Literal["tensorflow", "jax", "torch"] | None = None
-    device: Device = "auto"
-    devices: Devices | None = None
-    distribution: Literal["data_parallel"] | None = None
-    device_memory: Memory = "90%"
-    host_memory: Memory = "80%"
-    space: Space = Space()
-    max_trials: Annotated[int, Field(ge=1)] = 12
-    max_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
-    max_trial_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] = 180.0
-    tolerance: Annotated[float, _AS_SHARE, Field(ge=0, lt=1, strict=False)] = 0.02
-    headroom: Annotated[float, _AS_SHARE, Field(ge=0, lt=1, strict=False)] = 0.03
-    max_oom: Annotated[int, Field(ge=1)] = 2
-    max_batch_size: Annotated[int, Field(ge=1)] | None = None
-    effective_batch_size: Annotated[int, Field(ge=1)] | None = None
-    sample_count: Annotated[int, Field(ge=1)] | None = None
-    expected_training_seconds: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
-    min_updates: Annotated[int, Field(ge=1)] = FEW_UPDATES
-    baseline: Baseline = Baseline()
-    storage: str | None = None
-    launch: Literal["auto", "fork", "plain"] = "auto"
+    space: Annotated[Space, NONE_IS_EMPTY] = Field(
+        default=Space(),
+        description='Values to try for each knob: a range, `{"min": 8, "max": 1024}`, or a list of choices, `[8, 16, '
+        "1024]`. Knobs left out get defaults. In a list, -1 is `tf.data.AUTOTUNE`.",
+    )
+    baseline: Annotated[Baseline, NONE_IS_EMPTY] = Field(
+        default=Baseline(),
+        description="Your present configuration, a value for each knob, to compare with. Knobs left out have the defaults "
+        "of your data factory (or the attributes of your PyDataset), or else Keras's. The baseline is the result unless "
+        "another configuration is shown to be faster.",
+    )
+    device: Device = Field(
+        default="auto", description="Device to train on: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …"
+    )
+    device_memory: Memory = Field(
+        default="90%",
+        description="Memory limit of each device: a percentage of the GPU memory that is free now, a size (6GiB), or "
+        "bytes. A CPU has no device memory of its own: there a percentage sets no limit, and a size caps TensorFlow's "
+        "allocator.",
+    )
+    host_memory: Memory = Field(
+        default="80%",
+        description="Memory limit of a trial's processes together: a percentage of the RAM that the machine or the "
+        "container allows, a size (6GiB), or bytes. The limit is never more than what is free.",
+    )
+    max_trials: Count = Field(
+        default=12,
+        description="Most trials of the search. Describing the workload and confirming the choice are not counted.",
+    )
+    max_seconds: Seconds | None = Field(
+        default=None,
+        description="Most seconds for the whole tune; None for no limit. A trial that is still running then is ended. As "
+        "soon as one trial has finished, time for three pairs of confirming runs is reserved; with less time no gain can "
+        "be shown.",
+    )
+    max_trial_seconds: Seconds = Field(
+        default=180.0,
+        description="Most seconds for a trial; a longer one is stopped and recorded as a timeout. 300 are added if "
+        "torch.compile compiles the step.",
+    )
+    max_batch_size: Count | None = Field(
+        default=None, description="Largest batch size to try, samples; caps `space` as well. None for no cap."
+    )
+    effective_batch_size: Count | None = Field(
+        default=None,
+        description="Samples of one weight update, reached by accumulating gradients over several batches "
+        "(`gradient_accumulation_steps` of Keras's optimizers). Only batch sizes that divide it are tried.",
+    )
+    tolerance: Share = Field(
+        default=0.02,
+        description="Relative difference in throughput below which configurations count as equally fast (2%, or 0.02). "
+        "Among these, the one nearest to the baseline is chosen, by batch size first.",
+    )
+    headroom: Share = Field(
+        default=0.03,
+        description="Share of each memory limit that predicted memory, uncertainty included, must leave free (3%, or "
+        "0.03). More makes out-of-memory trials rarer and leaves more memory unused.",
+    )
+    max_oom: Count = Field(
+        default=2,
+        description="Number of out-of-memory trials after which nothing larger than the finished trials is tried.",
+    )
+    min_updates: Count = Field(
+        default=FEW_UPDATES,
+        description="Batch sizes that leave fewer weight updates in an epoch are not tried, except the baseline's. Counts "
+        "full batches. Needs a known number of samples; unused with `effective_batch_size`.",
+    )
+    sample_count: Count | None = Field(
+        default=None,
+        description="Samples in an epoch, for data of unknown length, such as an endless generator. Sets "
+        "`steps_per_epoch`.",
+    )
+    expected_training_seconds: Seconds | None = Field(
+        default=None,
+        description="How long you will train; the search ends when no trial is expected to save more of that time than it "
+        "takes. None for a training so long that any trial pays.",
+    )
+    storage: str | None = Field(
+        default=None,
+        description="Where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for "
+        "a file in your data folder.",
+    )
+    devices: Devices = Field(
+        default=None,
+        description="Devices that train one model together, each on a share of the batch: how many, or the numbers of the "
+        "GPUs; None for one. Batch sizes are then global and multiples of that number. With device: cpu they are logical "
+        "devices of one CPU, to try the code.",
+    )
+    launch: Literal["auto", "fork", "plain"] = Field(
+        default="auto",
+        description="How trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.",
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explained(cls, values: Any, handler: Any) -> Any:
+        try:
+            return handler(values)
+        except ValidationError as error:
+            raise explain(error, cls.model_fields) from None
 
     @property
     def device_count(self) -> int:
@@ -188,55 +249,3 @@ class TuneSettings(BaseModel):
         if self.devices is None:
             return 1
         return self.devices if isinstance(self.devices, int) else len(self.devices)
-
-    @classmethod
-    def of(cls, **values: Any) -> TuneSettings:
-        """Validate the settings of a program; `space` and `baseline` may be None.
-
-        Raises:
-            UsageError: names the setting, its value and what is allowed.
-        """
-        raw = {name: value for name, value in values.items() if not (value is None and name in ("space", "baseline"))}
-        try:
-            return cls.model_validate(raw)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise UsageError(problem_of(first, raw), key=dotted_key(tuple(first["loc"]))) from None
-
-
-class TuneFile(TuneSettings, _WorkloadKeys):
-    """The keys of a tuning file."""
-
-
-DEFAULTS = TuneSettings()
-"""The default of every setting."""
-
-
-def dotted_key(keys: tuple[int | str, ...]) -> str:
-    """The dotted path of a key, without the type names that pydantic inserts."""
-    if keys[0] == "devices":
-        return "devices"
-    return ".".join(str(key) for key in (keys[:2] if keys[0] == "space" else keys) if key not in ("int", "str"))
-
-
-def problem_of(error: Any, raw: dict[str, Any]) -> str:
-    """Describe what is wrong with the value of a key, and what is allowed."""
-    keys = tuple(error["loc"])
-    if error["type"] == "extra_forbidden":
-        models: dict[int | str, type[BaseModel]] = {"space": Space, "baseline": Baseline}
-        allowed = list(models.get(keys[0], TuneFile).model_fields) if len(keys) > 1 else list(TuneFile.model_fields)
-        knobs = [knob for knob, names in NAMES.items() if keys[-1] in names]  # names of knobs in tf.data factories
-        similar = knobs or difflib.get_close_matches(str(keys[-1]), allowed, 1)
-        hint = f"; did you mean {similar[0]}?" if similar and similar[0] in allowed else "."
-        return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
-    if keys[0] == "space" and len(keys) > 1:
-        if error["type"] == _DESCENDING:
-            return f"{raw['space'][keys[1]]!r} is not allowed: min is larger than max"
-        return f"{raw['space'][keys[1]]!r} is not allowed; write a value, a list of values, or {{min: 8, max: 1024}}"
-    if error["type"] == "missing":
-        return "is missing; write path/to/file.py:function or package.module:function"
-    if keys[0] in _FORMS:
-        return f"{raw[keys[0]]!r} is not {_FORMS[keys[0]]}"
-    reason = error["msg"].removeprefix("Value error, ")
-    form = "; write a percentage (2%) or a share (0.02)" if keys[0] in _SHARES and "percentage" not in reason else ""
-    return f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}{form}"

@@ -177,7 +177,7 @@ class _Tuning:
                 self._describing_seconds,
             )
         )
-        for notice in notices(prepared, stale):
+        for notice in notices(request, prepared, stale):
             self._emit(notice)
 
     def _search(self, study: TuningStudy, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:

@@ -10,42 +10,91 @@ from __future__ import annotations
 import contextlib
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, Literal
 
 import cloudpickle
 import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
 from autofit.errors import UsageError
-from autofit.workload.reference import Reference
+from autofit.workload import fit_options
+from autofit.workload.arguments import Keywords, explain
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # below this a file of its own costs more than it saves
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
 class Workload:
-    """A model and its data: `build_model(**model_kwargs)` returns a compiled model; `data` is arrays, or a factory.
+    """A model, its data, and how it is built: the arguments of a tune that cross to the processes of its trials.
 
-    `fit_kwargs` are further arguments of `fit`, as `fit_options.validated` returns them.
-    `dtype_policy` is set while the model is built, `jit_compile` turns XLA on or off; None leaves both to the model.
-    `backend` is the backend of Keras; None for that of the environment. `distribution` is how it is built for several
-    devices; None where `build_model` sees to that itself.
+    Raises:
+        UsageError: names the argument, its value and what is allowed.
     """
 
-    build_model: Callable[..., Any] | Reference
-    data: Any
-    validation: Any = None
-    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    data_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    fit_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    dtype_policy: str | None = None
-    jit_compile: bool | None = None
-    backend: str | None = None
-    distribution: str | None = None
+    build_model: Any = Field(
+        description="Function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.",
+    )
+    data: Any = Field(
+        description="Arrays as `fit` takes them, `x`, `(x, y)` or `(x, y, sample_weight)`, each a nest of arrays if the "
+        "model has several (`([a, b], y)`); or a factory called as `data(**data_kwargs, **knobs)` that returns a "
+        "`keras.utils.PyDataset`, a `tf.data.Dataset`, a torch `DataLoader`, a generator or such arrays; or a PyDataset "
+        "object whose attribute `batch_size` can be set. The knobs (`batch_size`, `workers`, `max_queue_size`, "
+        "`use_multiprocessing`) among the factory's parameters are tuned. The factory may call `workers` "
+        "`num_parallel_calls` and `max_queue_size` `prefetch`; for a `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried "
+        "for these two as well as numbers.",
+    )
+    validation: Any = Field(
+        default=None,
+        description="Validation data, like `data`. The confirming runs validate on it, so that its memory counts.",
+    )
+    model_kwargs: Keywords = Field(default={}, description="Arguments of `build_model`.")
+    data_kwargs: Keywords = Field(
+        default={}, description="Arguments of the data factory. A knob given here is fixed instead of tuned."
+    )
+    validation_kwargs: Keywords = Field(default={}, description="Arguments of the validation factory.")
+    fit_kwargs: Annotated[Keywords, AfterValidator(fit_options.validated)] = Field(
+        default={},
+        description="Further arguments of `fit`, used in every trial and in the generated call. Allowed are "
+        "`class_weight`, `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, "
+        "`steps_per_epoch` (for the baseline's batch size; scaled to others), `shuffle`, `epochs`, `initial_epoch`, "
+        "`verbose`, and `callbacks`: a list, or a function that returns one. Callbacks that write files or end a training "
+        "(`ModelCheckpoint`, `EarlyStopping`, …) are left out of trials.",
+    )
+    dtype_policy: str | None = Field(
+        default=None,
+        description='Default dtype policy of Keras while the model is built, such as "mixed_float16"; None keeps it.',
+    )
+    jit_compile: bool | None = Field(
+        default=None,
+        description="Whether XLA (on torch: torch.compile) compiles the train step; None keeps what `compile` was given.",
+    )
+    backend: Literal["tensorflow", "jax", "torch"] | None = Field(
+        default=None, description="Backend of Keras to train on; None for that of `KERAS_BACKEND` or of Keras's file."
+    )
+    distribution: Literal["data_parallel"] | None = Field(
+        default=None,
+        description="Build the model under a `tf.distribute.MirroredStrategy` (on JAX: a "
+        "`keras.distribution.DataParallel`) for several `devices`; None if `build_model` does that itself.",
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explained(cls, values: Any, handler: Any) -> Any:
+        try:
+            return handler(values)
+        except ValidationError as error:
+            raise explain(error, {}) from None
+
+    def __post_init__(self) -> None:
+        if fit_options.VALIDATION_SPLIT in self.fit_kwargs and self.validation is not None:
+            raise UsageError(
+                "pass either validation or validation_split, not both", key=f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
+            )
 
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and a file for each large array.
@@ -56,6 +105,10 @@ class Workload:
         with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump(list(sys.path), file)
             _ArrayPickler(file, folder).dump(self)
+
+
+ARGUMENTS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]  # set by pydantic
+"""The arguments of a tune that make the workload: type, default and text of each."""
 
 
 def load(folder: Path) -> Workload:

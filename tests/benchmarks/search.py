@@ -252,7 +252,7 @@ def driver_milliseconds():
                 placement=Placement.on(Device(0, "a GPU", "GPU-0", *[surface.limits.device_bytes] * 2)),
                 limits=surface.limits,
                 limits_asked=("100%", "100%"),
-                settings=TuneSettings.of(
+                settings=TuneSettings(
                     space={knob: list(values) for knob, values in surface.space.knobs().items()},
                     max_trials=30,
                     tolerance=0.0,

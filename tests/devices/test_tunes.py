@@ -34,7 +34,12 @@ def test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both
         fit_kwargs={"callbacks": jobs.witnesses},
         backend=backend,
         distribution=distribution,
-        space={"batch_size": (16, 101), "workers": [1], "use_multiprocessing": [False], "max_queue_size": [4]},
+        space={
+            "batch_size": {"min": 16, "max": 101},
+            "workers": [1],
+            "use_multiprocessing": [False],
+            "max_queue_size": [4],
+        },
         max_trials=2,
         max_seconds=45,
         storage=str(tmp_path / "trials.db"),

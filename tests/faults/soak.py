@@ -24,9 +24,19 @@ sys.path.insert(0, str(ROOT))
 MIB = 2**20
 ROOM_RATIO = 1.15
 SPACES = {
-    "arrays": {"batch_size": (32, 4096)},
-    "lengths": {"batch_size": (32, 2048), "workers": (1, 2), "max_queue_size": (2, 16), "use_multiprocessing": [False]},
-    "processes": {"batch_size": (32, 2048), "workers": (1, 2), "max_queue_size": (2, 16), "use_multiprocessing": [True]},
+    "arrays": {"batch_size": {"min": 32, "max": 4096}},
+    "lengths": {
+        "batch_size": {"min": 32, "max": 2048},
+        "workers": {"min": 1, "max": 2},
+        "max_queue_size": {"min": 2, "max": 16},
+        "use_multiprocessing": [False],
+    },
+    "processes": {
+        "batch_size": {"min": 32, "max": 2048},
+        "workers": {"min": 1, "max": 2},
+        "max_queue_size": {"min": 2, "max": 16},
+        "use_multiprocessing": [True],
+    },
 }
 
 

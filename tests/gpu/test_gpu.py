@@ -44,7 +44,7 @@ def test_a_tune_on_the_gpu_ends_with_a_config_that_fits(tmp_path):
     result = autofit.tune(
         w.build_model,
         w.Cases,
-        space={"batch_size": (32, 16384), "workers": [1, 2]},
+        space={"batch_size": {"min": 32, "max": 16384}, "workers": [1, 2]},
         device="gpu",
         device_memory="1GiB",
         max_trials=8,

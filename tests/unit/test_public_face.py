@@ -13,7 +13,7 @@ import pytest
 
 import autofit
 from autofit import backends
-from autofit.tuning.settings import TuneSettings
+from autofit.workload.workload import ARGUMENTS
 
 FOREIGN_INSTALL = re.compile(r"pip install (?:-\S+ )*['\"]?autofit\b")
 HEAVY = ("tensorflow", "jax", "torch", "keras", "optuna", "rich", "plotly", "jinja2")
@@ -66,8 +66,11 @@ def test_every_error_is_an_autofit_error_with_an_exit_code():
         ({"baseline": {"batches": 3}}, "baseline.batches: there is no such key; did you mean batch_size"),
         ({"baseline": {"batch_size": "32"}}, "baseline.batch_size: '32' is not allowed"),
         ({"space": {"workers": ["two"]}}, "space.workers: ['two'] is not allowed"),
+        ({"space": {"batch_size": (8, 64)}}, "space.batch_size: (8, 64) is not allowed"),
+        ({"backend": "theano"}, "backend: 'theano' is not allowed"),
+        ({"model_kwargs": 3}, "model_kwargs: 3 is not allowed"),
         ({"host_memory": "lots"}, "host_memory: 'lots' is not allowed"),
-        ({"device": "abacus"}, "device: 'abacus' is not one of auto, cpu, gpu"),
+        ({"device": "abacus"}, "device: 'abacus' is not allowed: write auto, cpu, gpu"),
         ({"launch": "rocket"}, "launch: 'rocket' is not allowed"),
     ],
 )
@@ -117,5 +120,5 @@ def test_no_install_command_names_the_other_project_called_autofit():
 
 
 def test_the_backends_that_a_tune_may_name_are_those_that_there_are():
-    annotation = TuneSettings.model_fields["backend"].annotation
+    annotation = ARGUMENTS["backend"].annotation
     assert set(get_args(get_args(annotation)[0])) == set(backends.NAMES)

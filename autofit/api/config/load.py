@@ -8,18 +8,34 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, create_model
 
 from autofit.api.config.document import Document, read
 from autofit.api.config.matrix import INCLUDE, MatrixError, apply, paths, unfold
 from autofit.errors import ConfigError, UsageError
-from autofit.tuning.settings import TuneFile, dotted_key, problem_of
+from autofit.tuning.settings import TuneSettings
 from autofit.workload import environment, fit_options
 from autofit.workload.reference import Reference
+from autofit.workload.workload import ARGUMENTS
 
 MATRIX = "matrix"
 USER_KEY_PREFIX = "x-"
 HOST_LABELS = "host_labels"
+_REFERENCES: dict[str, Any] = {"build_model": str, "data": str, "validation": str | None, "fit_kwargs": dict[str, Any]}
+_WORKLOAD: dict[str, Any] = {
+    name: (_REFERENCES[name], Field(field.default, description=field.description))
+    if name in _REFERENCES
+    else (field.annotation, field)
+    for name, field in ARGUMENTS.items()
+}
+TuneFile = create_model(
+    "TuneFile",
+    __base__=TuneSettings,
+    __doc__="The keys of a tuning file: the arguments of `tune`, with references in place of functions.",
+    **_WORKLOAD,
+    host_labels=(dict[str, str], Field({}, description="Ray labels that a host must have, in a sweep on a cluster.")),
+)
+
 _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")  # to the user's functions, and shown
 
 
@@ -94,7 +110,7 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
     """Validate a file, or one cell of its matrix, and return the arguments of `tune()`."""
 
     def error(keys: tuple[int | str, ...], problem: str) -> ConfigError:
-        dotted = dotted_key(keys)
+        dotted = ".".join(map(str, keys))
         for axis in cell or ():
             if any(f"{dotted}.".startswith(f"{path}.") or path.startswith(f"{dotted}.") for path in paths(axis)):
                 included = document.value[MATRIX].get(INCLUDE) or []
@@ -105,11 +121,12 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
     raw = {key: value if key in _PASSED_ON else environment.plain(value) for key, value in raw.items()}
     try:
         file = TuneFile.model_validate(raw)
-    except ValidationError as caught:
-        first = caught.errors()[0]
-        raise error(tuple(first["loc"]), problem_of(first, raw)) from None
+    except UsageError as caught:
+        raise error(tuple((caught.key or "").split(".")), caught.problem) from None
     folder = str(Path(document.name).resolve().parent)
-    arguments = {key: getattr(file, key) for key in TuneFile.model_fields if key != HOST_LABELS or file.host_labels}
+    arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
+    if not arguments[HOST_LABELS]:
+        del arguments[HOST_LABELS]
     for key in ("build_model", "data", "validation"):
         if arguments[key] is not None:
             arguments[key] = Reference(arguments[key], folder)
@@ -117,8 +134,8 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
                 arguments[key].validate()
             except UsageError as caught:
                 raise error((key,), str(caught)) from None
-    arguments["fit_kwargs"] = _fit_kwargs(file.fit_kwargs, folder, error)
-    return {**arguments, "space": file.space.values(), "baseline": file.baseline.model_dump(exclude_none=True)}
+    arguments["fit_kwargs"] = _fit_kwargs(arguments["fit_kwargs"], folder, error)
+    return {**arguments, "space": file.space.values(), "baseline": file.baseline.values()}
 
 
 def _fit_kwargs(

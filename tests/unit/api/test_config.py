@@ -21,7 +21,7 @@ def test_a_file_gives_the_arguments_of_tune(write):
     assert arguments["build_model"].path.name == "model.py"
     assert arguments["model_kwargs"] == {"width": 64}
     assert arguments["data_kwargs"] == {"folder": "photos"}
-    assert arguments["space"] == {"batch_size": (8, 64), "workers": [0, 2], "use_multiprocessing": [False]}
+    assert arguments["space"] == {"batch_size": {"min": 8, "max": 64}, "workers": [0, 2], "use_multiprocessing": [False]}
     assert arguments["tolerance"] == pytest.approx(0.05)
     assert (arguments["host_memory"], arguments["max_seconds"], arguments["max_trials"]) == ("6GiB", 300.0, 12)
     assert arguments["baseline"] == {"batch_size": 16}
@@ -36,7 +36,7 @@ def test_autotune_is_written_as_a_number_or_by_its_name(write):
     arguments = load.load(write(text))
     assert arguments["space"] == {"workers": [-1, 2], "max_queue_size": [-1, -1, 4, -1]}
     assert arguments["baseline"] == {"workers": -1, "max_queue_size": -1}
-    assert TuneSettings.of(space={"workers": "auto"}).space.values() == {"workers": [-1]}
+    assert TuneSettings(space={"workers": "auto"}).space.values() == {"workers": [-1]}
 
 
 def test_arguments_of_fit_may_name_functions_that_make_them(write):
@@ -68,11 +68,12 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         (GOOD + "jit_compile: !!bool maybe\n", 3, None, "maybe is not allowed: it cannot be read as bool"),
         (GOOD + 'max_trials: !!int ""\n', 3, None, "'' is not allowed: it cannot be read as int"),
         (GOOD + "data_kwargs: {from: !!timestamp soon}\n", 3, None, "soon is not allowed: it cannot be read as timestamp"),
-        (GOOD + "tolerance: 2 percent\n", 3, "tolerance", "valid number"),
-        (GOOD + "tolerance: x%\n", 3, "tolerance", "'x%' is not allowed"),
-        (GOOD + "space:\n  batch_size: {min: 8}\n", 4, "space.batch_size", "{min: 8, max: 1024}"),
+        (GOOD + "tolerance: 2 percent\n", 3, "tolerance", "a percentage"),
+        (GOOD + "tolerance: x%\n", 3, "tolerance", "'x%' is not allowed: write a percentage"),
+        (GOOD + "headroom: 1.5\n", 3, "headroom", "1.5 is not allowed: write a percentage"),
+        (GOOD + "space:\n  batch_size: {min: 8}\n", 4, "space.batch_size", '{"min": 8, "max": 1024} for a range'),
         (GOOD + "space:\n  batch_sizes: [8]\n", 4, "space.batch_sizes", "did you mean batch_size"),
-        (GOOD + "space:\n  workers: [two]\n", 4, "space.workers", "a list of values"),
+        (GOOD + "space:\n  workers: [two]\n", 4, "space.workers", "[8, 16, 1024] for choices"),
         (
             GOOD + "baseline: {workers: -2}\n",
             3,
@@ -80,7 +81,7 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
             "-2 is not allowed: give a whole number from 0 on, or -1",
         ),
         (GOOD + "baseline: {max_queue_size: 0}\n", 3, "baseline.max_queue_size", "a whole number from 1 on, or -1"),
-        (GOOD + "space:\n  batch_size: [auto]\n", 4, "space.batch_size", "a list of values"),
+        (GOOD + "space:\n  batch_size: [auto]\n", 4, "space.batch_size", "[8, 16, 1024] for choices"),
         (GOOD + "min_updates: 0\n", 3, "min_updates", "greater than or equal to 1"),
         (
             GOOD + "fit_kwargs:\n  epochs: 3\n  batch_size: 8\n",
@@ -99,7 +100,7 @@ def test_the_defaults_of_a_file_are_those_of_the_call(write):
         (GOOD + "space:\n  workers: []\n", 4, "space.workers", "write a value"),
         (GOOD + "host_memory: much\n", 3, "host_memory", "is not an amount of memory; write a percentage"),
         (GOOD + "launch: rocket\n", 3, "launch", "'auto', 'fork' or 'plain'"),
-        (GOOD + "device: tpu\n", 3, "device", "'tpu' is not one of auto, cpu, gpu, gpu:0"),
+        (GOOD + "device: tpu\n", 3, "device", "'tpu' is not allowed: write auto, cpu, gpu, gpu:0"),
         (GOOD + "space: {\n", 4, None, "is not YAML"),
         ("- a\n", 1, None, "must be a mapping"),
         ("", 1, None, "is empty"),

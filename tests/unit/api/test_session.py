@@ -4,7 +4,7 @@ import tempfile
 
 import pytest
 
-from autofit.api import requests, session
+from autofit.api import session
 from autofit.errors import DeviceLockedError, StorageError, UsageError
 from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock
@@ -26,8 +26,7 @@ def detections(tmp_path, monkeypatch):
         return host.detect((GPU,)), Placement.on(GPU)
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(session, "detected", detected)
-    monkeypatch.setattr(requests, "detected", detected)
+    monkeypatch.setattr(session, "detect", detected)
     return counted
 
 

@@ -62,7 +62,7 @@ def test_a_queue_that_is_autotunes_alone_leaves_the_numbers_of_the_baseline_alon
     [
         ({"workers": [-1, 2]}, False, "tf.data"),
         ({"max_queue_size": [-1]}, False, "tf.data"),
-        ({"workers": (-1, 4)}, True, "whole numbers from 0 on"),
+        ({"workers": {"min": -1, "max": 4}}, True, "whole numbers from 0 on"),
         ({"workers": [-2]}, True, "or -1 "),
         ({"batch_size": [-1]}, True, "whole numbers from 1 on"),
     ],

@@ -7,7 +7,12 @@ from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.search.sampler import FrontierSampler
 
-ASKED = {"batch_size": (1, 512), "workers": [1, 2, 4, 8], "max_queue_size": [2, 10], "use_multiprocessing": [False]}
+ASKED = {
+    "batch_size": {"min": 1, "max": 512},
+    "workers": [1, 2, 4, 8],
+    "max_queue_size": [2, 10],
+    "use_multiprocessing": [False],
+}
 DEVICE, HOST = 1000.0, 4000.0
 
 
@@ -106,10 +111,10 @@ def test_a_space_that_is_exhausted_is_said():
 
 
 def test_only_divisors_of_an_effective_batch_are_searched():
-    sampler = FrontierSampler({"batch_size": (8, 512)}, cores=2, effective_batch_size=960)
+    sampler = FrontierSampler({"batch_size": {"min": 8, "max": 512}}, cores=2, effective_batch_size=960)
     assert {c.batch_size for c in sampler.proposer.feasible.configs} == {b for b in range(8, 513) if 960 % b == 0}
     with pytest.raises(UsageError, match="divides the effective batch size 7"):
-        FrontierSampler({"batch_size": (8, 512)}, cores=2, effective_batch_size=7)
+        FrontierSampler({"batch_size": {"min": 8, "max": 512}}, cores=2, effective_batch_size=7)
 
 
 def test_parameters_that_are_no_knobs_may_be_searched_beside_them():

@@ -79,7 +79,7 @@ def test_default_batch_sizes_stay_within_the_data():
 
 
 def test_a_tuple_is_a_range_and_a_list_a_choice():
-    space = build_space({"batch_size": (8, 100), "workers": [3, 1]}, KNOBS, cores=2, sample_count=None)
+    space = build_space({"batch_size": {"min": 8, "max": 100}, "workers": [3, 1]}, KNOBS, cores=2, sample_count=None)
     assert space.batch_size == (8, 12, *range(16, 97, 8), 100)
     assert space.workers == (1, 3)
 
@@ -101,7 +101,9 @@ def test_a_knob_that_is_not_taken_is_none():
     [
         ({"batchsize": [8]}, KNOBS, "'batchsize' is not a knob; the knobs are batch_size"),
         ({"workers": [1]}, ("batch_size",), "the data does not take it"),
-        ({"batch_size": (64, 8)}, KNOBS, "is not (lowest, highest)"),
+        ({"batch_size": {"min": 64, "max": 8}}, KNOBS, "min is larger than max"),
+        ({"batch_size": (8, 64)}, KNOBS, "(8, 64) is not allowed; write"),
+        ({"batch_size": {"min": 8}}, KNOBS, "for a range"),
         ({"batch_size": [0]}, KNOBS, "whole numbers from 1 on"),
         ({"workers": []}, KNOBS, "whole numbers from 0 on"),
         ({"max_queue_size": ["many"]}, KNOBS, "whole numbers from 1 on"),
@@ -127,7 +129,7 @@ def test_the_largest_batch_and_the_effective_one_bound_what_is_tried():
 
     assert max(sizes(max_batch_size=100)) == 100
     assert sizes({"batch_size": [8, 64, 256]}, max_batch_size=100) == (8, 64)
-    assert sizes({"batch_size": (8, 64)}, effective_batch_size=96) == (8, 12, 16, 24, 32, 48)
+    assert sizes({"batch_size": {"min": 8, "max": 64}}, effective_batch_size=96) == (8, 12, 16, 24, 32, 48)
     assert max(sizes(effective_batch_size=1024, max_batch_size=200)) == 128
 
 
@@ -135,7 +137,12 @@ def test_the_largest_batch_and_the_effective_one_bound_what_is_tried():
     ("asked", "knobs", "bounds", "message"),
     [
         ({"batch_size": [64, 256]}, ["batch_size"], {"max_batch_size": 32}, "the smallest is 64, and max_batch_size 32"),
-        ({"batch_size": (7, 8)}, ["batch_size"], {"effective_batch_size": 9}, "divides the effective batch size 9"),
+        (
+            {"batch_size": {"min": 7, "max": 8}},
+            ["batch_size"],
+            {"effective_batch_size": 9},
+            "divides the effective batch size 9",
+        ),
         ({}, ["workers"], {"effective_batch_size": 64}, "effective_batch_size: 64 is given, but the data does not take"),
         ({}, ["workers"], {"max_batch_size": 64}, "max_batch_size: 64 is given, but the data does not take"),
     ],
@@ -202,7 +209,7 @@ def test_on_several_devices_the_sizes_on_each_are_those_of_one():
     ("asked", "more", "problem"),
     [
         ({"batch_size": [8, 9, 15]}, {}, "batches of 9, 15 cannot be shared evenly by 2 devices: batch_size is global"),
-        ({"batch_size": (3, 3)}, {}, r"the range \(3, 3\) has no multiple of 2"),
+        ({"batch_size": {"min": 3, "max": 3}}, {}, "has no multiple of 2"),
         ({}, {"max_batch_size": 1}, "no batch size is left"),
         ({}, {"effective_batch_size": 15}, "divides the effective batch size 15 and can be shared by 2 devices"),
         ({}, {"sample_count": 1}, "1 samples are fewer than the 2 devices"),
@@ -214,6 +221,8 @@ def test_batches_that_devices_cannot_share_are_refused(asked, more, problem):
 
 
 def test_a_range_and_an_effective_batch_give_multiples_alone():
-    assert build_space({"batch_size": (3, 33)}, KNOBS, cores=4, sample_count=None, replicas=2).batch_size[0] == 4
+    assert (
+        build_space({"batch_size": {"min": 3, "max": 33}}, KNOBS, cores=4, sample_count=None, replicas=2).batch_size[0] == 4
+    )
     space = build_space({}, KNOBS, cores=4, sample_count=None, effective_batch_size=24, replicas=4)
     assert space.batch_size == (4, 8, 12, 24)

@@ -15,7 +15,7 @@ def sizes(asked=None, samples=2000, updates=10, **changes):
 def test_batch_sizes_that_leave_fewer_updates_are_not_searched():
     assert max(sizes()) == 200
     assert max(sizes(updates=1)) == 2000
-    assert max(sizes({"batch_size": (8, 1024)})) == 200
+    assert max(sizes({"batch_size": {"min": 8, "max": 1024}})) == 200
     assert sizes({"batch_size": [8, 64, 512]}) == (8, 64)
     assert max(sizes(samples=None)) == 4096
 

@@ -336,7 +336,7 @@ def test_large_batches_that_leave_few_updates_are_not_searched_which_is_said_onc
 
 
 def test_a_bound_that_leaves_nothing_out_is_not_mentioned(tmp_path):
-    request = make_request(tmp_path, min_updates=10, space={"batch_size": [8, 64]})
+    request = make_request(tmp_path, min_updates=10, space={"batch_size": [8, 16, 64]})
     events, _ = collect(tune, request, FakeLauncher())
     assert not [e for e in events if isinstance(e, Notice)]
 
@@ -381,7 +381,7 @@ GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
         {"limits_asked": ("80%", "80%")},
         {"limits_asked": ("90%", "6GiB")},
         {"space": {"workers": [1, 2]}},
-        {"space": {"workers": (1, 2)}},
+        {"space": {"workers": {"min": 1, "max": 2}}},
         {"baseline": {"batch_size": 16}},
         {"max_batch_size": 64},
         {"effective_batch_size": 256},

@@ -1,0 +1,76 @@
+"""Types of arguments that several models share, and errors about arguments in plain words."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator
+
+from autofit.errors import UsageError
+from autofit.workload.inputs.knobs import NAMES
+
+REFERENCE = "write path/to/file.py:function or package.module:function"
+
+
+def written_as(form: str) -> WrapValidator:
+    """Describe the allowed form in one sentence, in place of an error for each type of a union.
+
+    Args:
+        form: what to write, as an imperative: "write a percentage (2%) or a share (0.02)".
+    """
+
+    def validate(value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            reasons = [str(part["ctx"]["error"]) for part in error.errors() if part["type"] == "value_error"]
+            raise ValueError(reasons[0] if reasons else form) from None
+
+    return WrapValidator(validate)
+
+
+def _none_is_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+NONE_IS_EMPTY = BeforeValidator(_none_is_empty)
+"""Lets a program pass None for a mapping, as the signature of `tune` does."""
+
+Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY]
+"""Keyword arguments for a function of the user's; None for none."""
+
+
+def explain(error: ValidationError, fields: Mapping[str, Any]) -> UsageError:
+    """Turn the first problem that pydantic found into an error that names the argument, its value and what is allowed.
+
+    Args:
+        error: raised by pydantic.
+        fields: the model's fields, by name (`model_fields`).
+    """
+    first = error.errors()[0]
+    keys = [str(key) for key in first["loc"]]
+    return UsageError(_problem(first, keys, fields), key=".".join(keys) or None)
+
+
+def no_such(name: str, allowed: Iterable[str]) -> str:
+    """Say that an argument does not exist, with the nearest that does."""
+    names = list(allowed)
+    knobs = [knob for knob, aliases in NAMES.items() if name in aliases]  # the names of knobs in tf.data factories
+    similar = [knob for knob in knobs if knob in names] or difflib.get_close_matches(name, names, 1)
+    hint = f"; did you mean {similar[0]}?" if similar else "."
+    return f"there is no such key{hint} Allowed here: {', '.join(names)}"
+
+
+def _problem(error: Any, keys: list[str], fields: Mapping[str, Any]) -> str:
+    if error["type"] == "extra_forbidden":
+        for key in keys[:-1]:
+            inner = fields[key].annotation
+            fields = inner.model_fields if inspect.isclass(inner) and issubclass(inner, BaseModel) else {}
+        return no_such(keys[-1], fields)
+    if error["type"] == "missing":
+        return f"is missing; {REFERENCE}"
+    reason = error["msg"].removeprefix("Value error, ")
+    return f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}"

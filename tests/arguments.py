@@ -1,0 +1,165 @@
+"""Writes the arguments of `tune` where people read them: signatures, docstrings, calls, and the README's table.
+
+To change an argument, edit its field in `autofit/tuning/settings.py` or `autofit/workload/workload.py`, then run:
+
+    python -m tests.arguments
+"""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from autofit.tuning.settings import TuneSettings
+from autofit.workload.workload import ARGUMENTS
+
+ROOT = Path(__file__).parents[1]
+WIDTH = 124
+POSITIONAL = ("build_model", "data")
+EVERYDAY = (
+    "validation",
+    "fit_kwargs",
+    "space",
+    "baseline",
+    "device",
+    "device_memory",
+    "host_memory",
+    "max_trials",
+    "max_seconds",
+    "storage",
+)
+"""What most users need; these come first."""
+
+FIELDS = {**ARGUMENTS, **TuneSettings.model_fields}
+ORDER = (*EVERYDAY, *(name for name in FIELDS if name not in (*EVERYDAY, *POSITIONAL)))
+BUILT = ("model_kwargs", "data_kwargs", "fit_kwargs", "dtype_policy", "jit_compile", "backend")
+PLACED = ("device", "device_memory", "host_memory", "launch")
+FUNCTIONS = {
+    "tune": ORDER,
+    "measure": (*BUILT, *PLACED, "devices", "distribution", "max_trial_seconds"),
+    "estimate": (*BUILT, *PLACED, "baseline"),
+}
+"""The functions that take these arguments, and which of them."""
+
+
+def type_text(annotation) -> str:
+    """A type as a signature shows it: what the user passes, without the constraints."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return type_text(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return " | ".join(dict.fromkeys(type_text(part) for part in typing.get_args(annotation)))
+    if typing.get_origin(annotation) is typing.Literal:
+        return f"Literal[{', '.join(json.dumps(value) for value in typing.get_args(annotation))}]"
+    if typing.get_origin(annotation) is Sequence:
+        return f"Sequence[{type_text(typing.get_args(annotation)[0])}]"
+    if is_mapping(annotation):
+        return "Mapping[str, Any]"
+    return "None" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
+
+
+def is_mapping(annotation) -> bool:
+    """Whether the user passes a mapping."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return is_mapping(typing.get_args(annotation)[0])
+    origin = typing.get_origin(annotation) or annotation
+    return isinstance(origin, type) and (issubclass(origin, BaseModel) or issubclass(origin, typing.Mapping))
+
+
+def default_text(name) -> str:
+    """The default of an argument as code."""
+    default = FIELDS[name].default
+    if is_mapping(FIELDS[name].annotation):
+        return "{}"
+    return json.dumps(default) if isinstance(default, str) else repr(default)
+
+
+def signature(names) -> str:
+    """The parameters, a line each."""
+    return "".join(f"    {name}: {type_text(FIELDS[name].annotation)} = {default_text(name)},\n" for name in names)
+
+
+def documentation(names) -> str:
+    """The entries of a docstring's "Args:"."""
+    wrapped = textwrap.TextWrapper(WIDTH, initial_indent=8 * " ", subsequent_indent=12 * " ", break_on_hyphens=False)
+    return "".join(f"{wrapped.fill(f'{name}: {uncapitalised(FIELDS[name].description)}')}\n" for name in names)
+
+
+def uncapitalised(text) -> str:
+    """A sentence as it follows a colon; names such as Keras keep their capital."""
+    first, _, rest = text.partition(" ")
+    return text if first != first.capitalize() or first in ("Keras", "Ray") else f"{first.lower()} {rest}"
+
+
+def call(model, names) -> str:
+    """The call that hands the arguments to a model."""
+    fields = [name for name in (*POSITIONAL, *names) if name in model]
+    return ", ".join(name if name in POSITIONAL else f"{name}={name}" for name in fields)
+
+
+def written(source, function) -> str:
+    """A module's source with a function's parameters, documentation and calls written from the models."""
+    names = FUNCTIONS[function]
+    own = "|".join((*POSITIONAL, *FIELDS))
+    start = source.index(f"def {function}(\n")
+    end = (re.compile(r"^(?:def|class) |\Z", re.MULTILINE).search(source, start + 1) or sys.exit(function)).start()
+    before, text, after = source[:start], source[start:end], source[end:]
+    head, star, body = text.partition("    *,\n")
+    parameters, arrow, body = body.partition(") ->")
+    kept = "".join(line for line in parameters.splitlines(keepends=True) if not re.match(rf"    (?:{own}): ", line))
+    if function == "tune":
+        intro, title, rest = body.partition("    Args:\n")
+        entries, gap, rest = rest.partition("\n\n    Returns:")
+        others = re.sub(rf"^        (?:{own}): .*\n(?: {{12}}.*\n)*", "", f"{entries}\n", flags=re.MULTILINE)
+        body = f"{intro}{title}{documentation((*POSITIONAL, *names))}{others.rstrip()}{gap}{rest}"
+    for called, model in (("Workload", ARGUMENTS), ("TuneSettings", TuneSettings.model_fields)):
+        body = re.sub(rf" {called}\([^()]*\)", f" {called}({call(model, names)})", body)
+    return formatted(f"{before}{head}{star}{signature(names)}{kept}{arrow}{body}{after}")
+
+
+def formatted(source) -> str:
+    """Source in the project's format."""
+    command = [sys.executable, "-m", "ruff", "format", "--quiet", "--stdin-filename", str(ROOT / "autofit" / "x.py"), "-"]
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+
+
+def table(names) -> str:
+    """Rows of the README's table: name, default, and the first sentence of the text."""
+    rows = []
+    for name in names:
+        default = FIELDS[name].default
+        empty = default is None or is_mapping(FIELDS[name].annotation)
+        shown = "" if empty else f"`{default.strip() if isinstance(default, str) else format(default, 'g')}`"
+        first = re.split(r"(?<=[.])\s+(?=[A-Z`])", FIELDS[name].description, maxsplit=1)[0]
+        rows.append(f"| `{name}` | {shown} | {first.replace('|', chr(92) + '|')} |\n")
+    return "".join(rows)
+
+
+def readme(source) -> str:
+    """The README with its tables of arguments written from the models."""
+    for title, names in (("everyday", EVERYDAY), ("other", [name for name in ORDER if name not in EVERYDAY])):
+        head = f"<!-- {title} arguments -->\n"
+        start = source.index(head) + len(head)
+        body = f"| argument | default | |\n| --- | --- | --- |\n{table(names)}"
+        source = source[:start] + body + source[source.index("<!-- end -->", start) :]
+    return source
+
+
+def files() -> dict:
+    """Each file that shows arguments, with the text that it must have."""
+    modules = {ROOT / "autofit" / "api" / f"{name}.py": name for name in FUNCTIONS}
+    texts = {path: written(path.read_text(), name) for path, name in modules.items()}
+    return {**texts, ROOT / "README.md": readme((ROOT / "README.md").read_text())}
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        if path.read_text() != text:
+            path.write_text(text)
+            print(f"written: {path.relative_to(ROOT)}")
