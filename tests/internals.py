@@ -3,7 +3,7 @@
 from autofit.records.events import Described
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.storage import result_files, sweep_files
-from autofit.workload.fingerprint.fingerprint import identify
+from autofit.workload.fingerprint import identify
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 from tests.fakes import FakeLauncher, collect, make_request, tune

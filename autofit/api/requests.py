@@ -12,9 +12,9 @@ from autofit.machine import gpus, host, limits
 from autofit.records.machine import Machine, Placement
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
+from autofit.workload import fingerprint
 from autofit.workload.arguments import no_such
 from autofit.workload.call_source import call_source_of
-from autofit.workload.fingerprint import fingerprint
 from autofit.workload.inputs import prebuilt
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload

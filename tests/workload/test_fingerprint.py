@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from autofit.workload.fingerprint import modules
-from autofit.workload.fingerprint.fingerprint import identify
+from autofit.workload import own_modules
+from autofit.workload.fingerprint import identify
 from autofit.workload.workload import Workload
 from tests.unit.workload.functions import build, over
 
@@ -28,7 +28,7 @@ def test_of_what_is_installed_the_package_counts():
 
 
 def test_no_file_of_an_installed_package_is_read(monkeypatch):
-    monkeypatch.setattr(modules, "read", lambda content: pytest.fail("a file was read"))
+    monkeypatch.setattr(own_modules, "read", lambda content: pytest.fail("a file was read"))
     fingerprint(keras.utils.image_dataset_from_directory, np.linspace, model_kwargs={"kind": keras.layers.Dense})
 
 

@@ -10,9 +10,8 @@ import pytest
 from autofit.api.config import load
 from autofit.api.config.variables import expand
 from autofit.report import snippet
-from autofit.workload import environment
+from autofit.workload import environment, fingerprint
 from autofit.workload.call_source import call_source_of
-from autofit.workload.fingerprint import fingerprint
 from autofit.workload.workload import Workload
 
 VARIABLES = {"TOKEN": "s3cret-value", "PIN": "1234567", "RATE": "0.25", "EMPTY": ""}

@@ -1,0 +1,154 @@
+"""The user's own modules, found by following imports from file to file. Nothing is imported or run.
+
+A module counts as a whole, except for comments, layout and docstrings. A module that imports by a computed name counts with
+all modules beside it and on the search path, and with those in packages that its texts name.
+
+An import is written as a dotted name. Leading dots make it relative; `*` as the last part stands for every module there.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import re
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_INSTALLED = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])  # and autofit itself
+_INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
+_IMPORTERS = {"import_module", "__import__"}
+_MAX_CACHED_SOURCES = 1_000  # parsed files kept for the next tune of a sweep
+
+
+class OwnModules:
+    """The files of the user's modules that functions come from, and of the modules that these import.
+
+    Args:
+        folders: where to look for modules before Python's search path.
+
+    Attributes:
+        packages: top-level names of the imported modules that are not the user's own.
+    """
+
+    def __init__(self, folders: Iterable[str] = ()) -> None:
+        self.packages: set[str] = set()
+        self._folders = list(dict.fromkeys(folders))
+        self._digests: dict[Path, str] = {}
+
+    def add(self, *files: Path) -> None:
+        """Add files, the packages that contain them, and every own module that they import."""
+        pending = list(files)
+        while pending:
+            file = pending.pop()
+            if file in self._digests or not file.is_file():  # the trial reports a missing file
+                continue
+            self._digests[file], imports = read(file.read_bytes())
+            pending.append(file.parents[file.name == "__init__.py"] / "__init__.py")
+            for name in imports:
+                pending += self._files_of(name, file)
+
+    def follow(self, imports: Iterable[str], file: Path) -> None:
+        """Add the own modules that these imports in a file run; a file that does not exist stands for a notebook."""
+        importing = file if file.is_file() else Path("notebook").absolute()
+        self.add(*(imported for name in imports for imported in self._files_of(name, importing)))
+
+    def contain(self, module: str) -> bool:
+        """Whether an imported module is the user's own; adds it to the own modules, or its package to `packages`."""
+        top = module.partition(".")[0]
+        origins = [getattr(sys.modules.get(name), "__file__", None) for name in (module, top)]
+        file = next((Path(origin) for origin in origins if origin and Path(origin).is_file()), None)
+        if module != "__main__" and not (_is_own(file) if file else top not in sys.stdlib_module_names):
+            self.packages.add(top)
+            return False
+        if file and module != "__main__":
+            self.add(file)
+        return True
+
+    def text(self) -> str:
+        """The names and digests of the files, the same in whichever folder they are."""
+        digests = {file.resolve(): digest for file, digest in self._digests.items()}  # links to a file count once
+        return "\n".join(f"{file.name} {digests[file]}" for file in sorted(digests, key=lambda file: (file.name, file)))
+
+    def _files_of(self, name: str, file: Path) -> Iterator[Path]:
+        """The own files that an import in a file runs: the module's, and those of the packages that contain it."""
+        absolute = name.lstrip(".")
+        level = len(name) - len(absolute)
+        # folders above the file come last: programs add them to the search path
+        folders = [*self._folders, *sys.path, *map(str, file.parents)]
+        if level:
+            folders = [str(file.parents[min(level, len(file.parents)) - 1])]
+        elif absolute == "*":
+            folders = [str(file.parent), *(folder for folder in [*self._folders, *sys.path] if _is_own(Path(folder)))]
+        for position, part in enumerate(filter(None, absolute.split("."))):
+            if part == "*":
+                files = [file.name for folder in map(Path, folders) if folder.is_dir() for file in folder.iterdir()]
+                for module in {inspect.getmodulename(file) or file for file in files}:
+                    yield from _locate(module, folders)[0] if module.isidentifier() else ()
+                return
+            located, folders = _locate(part, folders)
+            yield from located
+            if not located and not folders:
+                self.packages |= set() if level or position else {part}
+                return
+
+
+@functools.cache
+def _is_own(path: Path) -> bool:
+    """Whether a file or folder belongs neither to the standard library nor to an installed package."""
+    path = path.resolve()
+    return not any(path.is_relative_to(folder) for folder in _INSTALLED) and not _INSTALLED_FOLDERS & set(path.parts)
+
+
+def _locate(name: str, folders: list[str]) -> tuple[list[Path], list[str]]:
+    """The file of an own module (none for a package without `__init__.py`) and the folders of its submodules."""
+    finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec"))  # those of editable installs too
+    spec = next(filter(None, (finder.find_spec(name, folders) for finder in finders)), None)
+    files = [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
+    below = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return [file for file in files if _is_own(file)], [folder for folder in below if _is_own(Path(folder))]
+
+
+@functools.lru_cache(_MAX_CACHED_SOURCES)
+def read(content: bytes) -> tuple[str, frozenset[str]]:
+    """Return a digest of Python code and its imports. Content that cannot be parsed counts by its bytes."""
+    text, imports = content, frozenset[str]()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(content)
+        imports = frozenset(_imports_of(tree))
+        for node in ast.walk(tree):
+            if isinstance(body := getattr(node, "body", None), list):  # docstrings are constants that stand alone
+                body[:] = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+        text = ast.dump(tree).encode(errors="surrogatepass")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass
+    return hashlib.sha256(text).hexdigest(), imports
+
+
+def _imports_of(tree: ast.Module) -> Iterator[str]:
+    """The imports anywhere in a file, including those by `import_module` and `__import__`."""
+    texts, computed = set(), 0  # computed: mentions of an importing function other than in a call with a constant name
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module, names, level):
+                yield from ("." * (level or 0) + (f"{module}." if module else "") + alias.name for alias in names)
+                computed += sum(alias.name in _IMPORTERS and alias.asname is not None for alias in names)
+            case ast.Call(ast.Name(name) | ast.Attribute(attr=name), [ast.Constant(str(text))], []) if name in _IMPORTERS:
+                computed -= 1
+                yield text
+            case ast.Name(name) | ast.Attribute(attr=name) if name in _IMPORTERS:
+                computed += 1
+            case ast.Constant(str(text)):
+                texts.add(re.split(r"[^\w.]", text)[0])
+    if computed:
+        yield "*"
+        for text in texts:
+            yield from (f"{text}.*", f"{text.rpartition('.')[0]}.*")  # the last part may be only the start of a name
