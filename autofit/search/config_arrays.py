@@ -1,4 +1,4 @@
-"""Many configs as arrays, so that a surrogate predicts a whole search space at once."""
+"""Configs as arrays, so that predictions for all configs of a space take one pass."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 _PROCESS_OCTAVES = 4.0  # distance from threads to processes
-_AUTO_OCTAVES = 1.0  # distance from a number to AUTOTUNE: of the workers, and of the queue before its weight
-_QUEUE_WEIGHT = 0.3  # of an octave of the queue, relative to one of batch or workers
+_AUTO_OCTAVES = 1.0  # distance from a number to AUTOTUNE, for workers and (before its weight) for the queue
+_QUEUE_WEIGHT = 0.3  # of an octave of queue size, relative to an octave of batch size or workers
 
 
 @dataclass(frozen=True)
 class ConfigArrays:
-    """Configs as arrays, an entry for each config.
+    """Configs as arrays with one entry per config.
 
     `workers` is 1 and `queue` 0 where Keras puts no queue between workers and step; `processes` is True where the workers
-    are processes. `auto_workers` and `auto_queue` are True for AUTOTUNE: a category of its own, whose numbers in `workers`
-    and `queue` are what it may take.
+    are processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which is a category of its own: its numbers in
+    `workers` and `queue` are what tf.data may take.
     """
 
     batch: Vector
@@ -37,11 +37,11 @@ class ConfigArrays:
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig], cores: int = 1) -> ConfigArrays:
-        """The arrays of configs; a batch size of None counts as 1, a queue size of None as 0.
+        """Convert configs; a batch size of None counts as 1, a queue size of None as 0.
 
         Args:
             configs: the configs.
-            cores: CPU cores: the threads that AUTOTUNE counts as.
+            cores: CPU cores, which is the number of threads that AUTOTUNE counts as.
         """
         return cls(
             np.array([c.batch_size or 1 for c in configs], float),
@@ -58,7 +58,7 @@ class ConfigArrays:
         return (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
 
     def log_points(self) -> Matrix:
-        """Points with coordinates in octaves: batch, workers, queue, threads against processes, and AUTOTUNE of the two."""
+        """Coordinates in octaves: batch, workers, queue, threads or processes, AUTOTUNE of workers and of the queue."""
         kind = _PROCESS_OCTAVES * self.processes
         queue = _QUEUE_WEIGHT * np.log2(self.queue + 2)
         automatic = _AUTO_OCTAVES * self.auto_workers, _QUEUE_WEIGHT * _AUTO_OCTAVES * self.auto_queue

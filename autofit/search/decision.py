@@ -10,29 +10,40 @@ from autofit.records.states import Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 
 INTERVAL_DEVIATIONS = 2.0
-"""Standard deviations from a predicted rate to the ends of its interval of 95 %."""
+"""Standard deviations from a predicted rate to the ends of its 95 % interval."""
 
-_CLEAR_GAIN = 0.005  # relative: below this predicted gain a config is tried for its uncertainty
+_CLEAR_GAIN = 0.005  # relative; a config with a smaller predicted gain is tried because its rate is uncertain
 
 
 class Reason(Text):
     """Why a config is proposed."""
 
-    WARM_START = "what an earlier tune of this workload would choose now"
-    PROBE = "to see how time and memory grow"
-    STEP = "a step towards what promises more"
-    PROMISE = "promising"
-    FALLBACK = "proposed by Optuna's TPE"
+    WARM_START = "warm_start"
+    PROBE = "probe"
+    STEP = "step"
+    PROMISE = "promise"
+
+    @property
+    def label(self) -> str:
+        """The reason for people; a promising config has its predicted gain instead."""
+        return _LABELS[self]
+
+
+_LABELS = {
+    Reason.WARM_START: "the choice that an earlier tune of this workload predicts",
+    Reason.PROBE: "to learn how time and memory grow",
+    Reason.STEP: "a step towards a promising configuration",
+    Reason.PROMISE: "promising",
+}
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A config to try, why, and what is expected of it.
+    """A config to try, the reason, and the expected result.
 
     `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of its 95 % interval;
-    `change` says how the config differs from that one.
-    `device_share` and `host_share` are upper bounds of memory in units of the limits; `likely_share` is the expected value
-    of the memory with the higher bound.
+    `change` says how the config differs from that one. `device_share` and `host_share` are upper bounds of memory in units
+    of the limits; `likely_share` is the expected value of the memory with the higher bound.
     """
 
     config: FitConfig
@@ -45,52 +56,50 @@ class Proposal:
     most_gain: float | None = None
 
     def __str__(self) -> str:
-        """Why this config, in words."""
+        """The reason for people."""
         share = max(self.device_share, self.host_share)
         name = "device" if self.device_share >= self.host_share else "host"
         memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
-        reason = self._prediction() if self.reason is Reason.PROMISE else str(self.reason)
+        reason = self._prediction() if self.reason is Reason.PROMISE else self.reason.label
         return f"{self.change}: {reason}{memory}" if self.change else f"{reason}{memory}"
 
     def _prediction(self) -> str:
-        """The expected gain; with the upper end of its interval where that, not the gain itself, is the reason."""
+        """The expected gain, with the upper end of its interval if the uncertainty is the reason for the trial."""
         gain = self.gain or 0.0
         predicted = f"predicted {_percent(gain)}"
         if gain >= _CLEAR_GAIN or self.most_gain is None:
             return predicted
-        return f"{predicted}, but uncertain: up to {_percent(self.most_gain)} is within the 95 % interval"
+        return f"{predicted}, but uncertain: the 95 % interval reaches {_percent(self.most_gain)}"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The next step: try a proposal, stop, or let another sampler choose among `candidates` (`fallback` is the reason).
+    """The next step of a search: try the proposal, or stop.
 
-    `candidates` are all configs that may be tried; they are listed only without a proposal.
+    With a `stop_reason`, the proposal is the best config that is left, which is not worth a trial; None if none is left.
     """
 
     proposal: Proposal | None = None
     stop_reason: str | None = None
-    fallback: str | None = None
-    candidates: tuple[FitConfig, ...] = ()
 
 
 class Proposer(Protocol):
-    """What a tune needs of a search; plug in another one by `tuner.tune(..., make_proposer=...)`."""
+    """The interface of a search; plug in another one with `tuner.tune(..., make_proposer=...)`."""
 
     def propose(self, trials: Sequence[Trial]) -> Decision:
-        """The next config after these trials, or the reason to stop."""
+        """Propose the next config after these trials, or give the reason to stop."""
 
     def rates(self, trials: Sequence[Trial]) -> Mapping[FitConfig, tuple[float, float]]:
-        """For each config that ran, the logarithm of its samples per second and the standard deviation of that."""
+        """Estimate log samples per second and its standard deviation for each config that ran."""
 
 
 def _percent(gain: float) -> str:
-    """A relative gain with its sign; none where it rounds to 0."""
+    """A relative gain with its sign, or 0% if it rounds to that."""
     return f"{gain:+.0%}" if round(gain, 2) else "0%"
 
 
 def difference(config: FitConfig, other: FitConfig) -> str:
-    """How a config differs from another, in a few words."""
+    """Describe how a config differs from another, in a few words."""
     words = []
     for knob, name, less, more in (
         ("batch_size", "batch", "smaller", "larger"),
@@ -98,14 +107,14 @@ def difference(config: FitConfig, other: FitConfig) -> str:
         ("max_queue_size", "queue", "shorter", "longer"),
         ("prefetch_factor", "prefetch", "less", "more"),
     ):
-        own, its = getattr(config, knob), getattr(other, knob)
+        value, reference = getattr(config, knob), getattr(other, knob)
         is_idle = knob in ("max_queue_size", "prefetch_factor") and not config.has_queue
-        if own is None or its is None or own == its or is_idle:
+        if value is None or reference is None or value == reference or is_idle:
             continue
-        if AUTOTUNE in (own, its):
-            words.append(f"{name} {value_in_words(own)}")
+        if AUTOTUNE in (value, reference):
+            words.append(f"{name} {value_in_words(value)}")
         else:
-            words.append(f"{more if own > its else less} {name}")
+            words.append(f"{more if value > reference else less} {name}")
     if config.has_queue and config.use_multiprocessing != other.use_multiprocessing:
         words.append("processes" if config.use_multiprocessing else "threads")
     return ", ".join(words)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import optuna
@@ -15,13 +13,12 @@ from autofit.machine.host import usable_cores
 from autofit.records.description import Description
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig, Limits, Trial
 from autofit.search.acquisition import FrontierSearch
-from autofit.search.decision import Decision, Proposal, Reason
+from autofit.search.context import SearchContext
+from autofit.search.decision import Decision
 from autofit.search.space import SearchSpace, build_space
 from autofit.storage import codec
 
-_UNIT_BYTES = 2**30  # stands for a limit where only shares of it are known; its size does not matter
-_KIND_OCTAVES = 2.0  # distance between settings of different kinds
-_TPE_STARTUP_TRIALS = 4  # random trials before TPE's model
+_UNIT_BYTES = 2**30  # stands for a limit if only shares of it are known; its size does not matter
 _UNKNOWN_WORKLOAD = Description(
     input_kind="unknown",
     knobs={},
@@ -38,8 +35,8 @@ _UNKNOWN_WORKLOAD = Description(
 class FrontierSampler(optuna.samplers.BaseSampler):
     """Optuna sampler that proposes the most promising config among those predicted to fit in memory.
 
-    It models throughput and memory, explores under memory constraints, and tells when no further trial is worthwhile. It
-    keeps no state outside the Optuna study, so that a resumed study continues where it stopped. Use it with plain Optuna:
+    It models throughput and memory, explores under memory constraints, and reports when no further trial is worthwhile. It
+    keeps no state outside the Optuna study, so a resumed study continues where it stopped. Use it with plain Optuna:
 
         sampler = FrontierSampler({"batch_size": {"min": 8, "max": 1024}, "workers": [1, 2, 4], "max_queue_size": [2, 10]})
         study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -53,13 +50,13 @@ class FrontierSampler(optuna.samplers.BaseSampler):
 
         study.optimize(objective, n_trials=30, callbacks=[sampler.stop_when_settled])
 
-    Set the user attributes `compute_samples_per_second` (rate of the train step alone) and `input_samples_per_second` (rate
-    of the input pipeline alone) of a trial to make the model converge in fewer trials.
+    The search needs fewer trials if the objective sets the user attributes `compute_samples_per_second` (rate of the train
+    step alone) and `input_samples_per_second` (rate of the input pipeline alone) of its trial.
 
     Args:
         space: a `SearchSpace`, or a mapping by knob: `{"min": 8, "max": 64}` for a range, a list for choices.
-        baseline: the present config; Keras's defaults if left out.
-        description: of the workload; its memory estimates make the first proposals safer.
+        baseline: the present config.
+        description: the workload; its memory estimates make the first proposals safer.
         limits: memory limits in bytes; without them, memory is known only as the shares that the constraints give.
         cores: CPU cores; None for all that this process may use.
         on_cpu: whether the model trains on the CPU, where the step competes with the input pipeline for cores and memory.
@@ -67,11 +64,10 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         headroom: share of each limit that the upper bound of a predicted memory must leave free. At 0.03 about one tune in
             thirty has an OOM (simulated: see tests/benchmarks/search.py).
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
-        expected_training_seconds: how long the fastest config so far will train; None for a training so long that any
-            trial pays.
+        expected_training_seconds: training time with the fastest config so far; None if any trial pays off.
         effective_batch_size: samples of one weight update; only batch sizes that divide it are searched.
         warm_start: finished trials of an earlier tune of the same workload under other limits or versions.
-        seed: of TPE, which proposes where the model's predictions are no guide.
+        seed: seed of Optuna's TPE, which samples parameters that are not knobs.
 
     Raises:
         UsageError: the space is empty or contains an illegal value.
@@ -105,9 +101,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
                 autotunes=any(AUTOTUNE in value for value in space.values() if isinstance(value, list)),
             )
         self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
-        self.proposer = FrontierSearch(
-            space,
-            space.canonical(baseline),
+        context = SearchContext(
             description,
             self._limits,
             cores=cores,
@@ -116,11 +110,12 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             headroom=headroom,
             max_oom=max_oom,
             expected_training_seconds=expected_training_seconds,
-            warm_start=warm_start,
+            warm_start=tuple(warm_start),
         )
+        self.proposer = FrontierSearch(space, space.canonical(baseline), context)
         self._knobs = space.knobs()
         self.distributions = codec.distributions(self._knobs)
-        self._tpe = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=_TPE_STARTUP_TRIALS, seed=seed)
+        self._tpe = optuna.samplers.TPESampler(seed=seed)
         self._cached_study, self._cached_trials = "", dict[int, Trial]()  # trials by number, of the study with this name
 
     def suggest(self, trial: optuna.Trial) -> FitConfig:
@@ -134,24 +129,10 @@ class FrontierSampler(optuna.samplers.BaseSampler):
 
     def decide(self, study: optuna.Study) -> Decision:
         """Decide what to do next in a study: the proposal with its reason, or the reason to stop."""
-        return self.proposer.decide(self._trials(study))
-
-    def propose(self, trials: Sequence[Trial]) -> Decision:
-        """The next config after these trials, from TPE where the predictions are no guide; or the reason to stop."""
-        decision = self.proposer.decide(trials)
-        if decision.proposal is not None or decision.stop_reason is not None:
-            return decision
-        study = optuna.create_study(direction="maximize", sampler=self)
-        study.add_trials([codec.frozen_trial(trial, self._limits, self._knobs) for trial in trials])
-        config = codec.config_of(study.ask(self.distributions).params)
-        return replace(decision, proposal=Proposal(config, Reason.FALLBACK))
-
-    def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
-        """For each config that ran, the logarithm of its samples per second and the standard deviation of that."""
-        return self.proposer.rates(trials)
+        return self.proposer.propose(self._trials(study))
 
     def stop_reason(self, study: optuna.Study) -> str | None:
-        """Why no further trial is worth its time, or None."""
+        """The reason why no further trial is worth its time, or None."""
         return self.decide(study).stop_reason
 
     def stop_when_settled(self, study: optuna.Study, trial: FrozenTrial) -> None:
@@ -166,21 +147,15 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next config as Optuna parameters; from TPE once there is a reason to stop, or where it must step in.
+        """The next config as Optuna parameters; once there is a reason to stop, the best config that is left.
 
         Raises:
             RuntimeError: no config is left to try.
         """
         decision = self.decide(study)
-        if decision.proposal is not None:
-            config = decision.proposal.config
-        elif decision.candidates:
-            params = self._tpe.sample_relative(study, trial, search_space)
-            middle = decision.candidates[len(decision.candidates) // 2]
-            wanted = codec.config_of(params) if params else middle
-            config = min(decision.candidates, key=lambda candidate: _distance(candidate, wanted))
-        else:
+        if decision.proposal is None:
             raise RuntimeError(decision.stop_reason)
+        config = decision.proposal.config
         values = {codec.parameter(knob, values): getattr(config, knob) for knob, values in self._knobs.items()}
         return {name: values[name] for name in search_space}
 
@@ -198,15 +173,3 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             if trial.number not in self._cached_trials:
                 self._cached_trials[trial.number] = codec.trial_of(trial, self._limits)
         return tuple(self._cached_trials[trial.number] for trial in finished)
-
-
-def _distance(config: FitConfig, wanted: FitConfig) -> float:
-    """Distance of two settings in squared octaves; threads and processes, AUTOTUNE and a number are two octaves apart."""
-    total = 0.0
-    for knob, value in wanted.values().items():
-        own = getattr(config, knob)
-        if isinstance(value, bool) or AUTOTUNE in (own, value):
-            total += _KIND_OCTAVES**2 * (own != value)
-        elif own is not None:
-            total += math.log2((own + 1) / (value + 1)) ** 2
-    return total

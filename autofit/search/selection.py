@@ -1,4 +1,4 @@
-"""Which of the trials to choose, and which may be better. Pure."""
+"""Choose among the trials of a search, and find those that may be better. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import numpy as np
 from autofit.records.result import DecidedBy, PassedOver, RateEstimate
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
+from autofit.search.acquisition import expected_improvement
 from autofit.search.config_arrays import ConfigArrays, Vector
-from autofit.search.improvement import expected_improvement
-from autofit.search.space import cost, dominated_by
+from autofit.search.feasibility import dominated_by
+from autofit.search.space import cost, distance
 
 _WORTHWHILE_SHARE = 0.25  # of the tolerance: the least gain in log rate that is worth another run (simulated searches)
-_LEAST_GAIN = 0.001  # that is worth it where the tolerance is less
+_LEAST_GAIN = 0.001  # in log rate: the least gain that is worth another run, however small the tolerance
 _MOST_RIVALS = 2
-_LEAST_SURPRISE = 0.15  # log rate: smaller surprises are selection bias, the best of several noisy readings
-_SURPRISE_DEVIATIONS = 2.0  # of both readings' noise
+_LEAST_SURPRISE = 0.15  # in log rate: smaller surprises are selection bias, the best of several noisy readings
+_SURPRISE_DEVIATIONS = 2.0  # standard deviations of both readings' noise
 
 
 def choose(
@@ -28,10 +29,10 @@ def choose(
     baseline: FitConfig,
     rates: Mapping[FitConfig, float] | None = None,
 ) -> Trial | None:
-    """The trial nearest to the baseline among those within `tolerance` (0.02 is 2 %) of the best; None when none fits.
+    """Choose the trial nearest to the baseline among those within `tolerance` (0.02 is 2 %) of the best; None if none fits.
 
-    Configs with a failed trial, and those that an OOM rules out, are not eligible. `rates` are estimates (samples per
-    second) that replace single readings.
+    Configs with a failed trial and those that an OOM rules out are not eligible. `rates` are estimates (samples per second)
+    that replace single readings.
     """
     by_rate = sorted(eligible(trials, limits), key=lambda trial: trial.measurement.samples_per_second or 0.0)
     candidates = {trial.config: trial for trial in by_rate}
@@ -49,29 +50,8 @@ def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitCon
     return min(near, key=lambda config: (distance(config, baseline), cost(config)))
 
 
-def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
-    """Sort key, nearest to the baseline first: by batch size, then workers, then processes or threads, then queue size.
-
-    Sizes differ in octaves. Without a queue (`FitConfig.has_queue`) only the batch size counts.
-    """
-    own, its = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
-    return (
-        _octaves(own.batch_size, its.batch_size),
-        _octaves(own.workers, its.workers),
-        float(bool(own.use_multiprocessing) != bool(its.use_multiprocessing)),
-        _octaves(own.max_queue_size or own.prefetch_factor, its.max_queue_size or its.prefetch_factor),
-    )
-
-
-def _octaves(value: int | None, other: int | None) -> float:
-    """How far apart two sizes are; a size that is no count of at least 1 is an octave from every other."""
-    if value == other or value is None or other is None:
-        return 0.0
-    return abs(math.log2(value / other)) if min(value, other) > 0 else 1.0
-
-
 def updated(estimate: RateEstimate, measurement: Measurement) -> RateEstimate:
-    """Update the estimated rate of a config by one more measurement of it, weighed by their variances."""
+    """Update the estimated rate of a config with one more measurement of it, weighted by their variances."""
     variance, noise = estimate.deviation**2, measurement.rate_noise**2
     weight, mean = variance / (variance + noise), math.log(estimate.samples_per_second)
     updated_mean = mean + weight * (math.log(measurement.samples_per_second or 1.0) - mean)
@@ -85,17 +65,17 @@ def finalists(
     baseline: FitConfig,
     estimates: Mapping[FitConfig, tuple[float, float]],
 ) -> tuple[Trial, ...]:
-    """The choice, preceded by its rivals: configs that another run of both may well show to be faster.
+    """Return the choice, preceded by its rivals: configs that may prove faster if both run once more.
 
-    Worth another run is what is expected to gain by it: the lead that the estimates will have after it, if that is more
-    than the tolerance. How far a run moves them follows from its noise: what is noisy is not worth a single one.
+    A rival is worth another run if its expected lead after that run, counted from the tolerance on, is large enough. A
+    noisy run moves the estimates little, so it is not worth its time.
 
     Args:
         trials: all trials.
-        limits: under which a trial fits.
+        limits: the limits that a trial must fit.
         tolerance: see `choose`.
         baseline: see `choose`.
-        estimates: for each config the logarithm of its rate and its standard deviation.
+        estimates: log rate and its standard deviation for each config.
     """
     rates = {config: math.exp(mean) for config, (mean, _) in estimates.items()}
     chosen = choose(trials, limits, tolerance, baseline, rates)
@@ -112,7 +92,7 @@ def finalists(
 def _gains_by_run(
     rivals: Sequence[Trial], chosen: Trial, tolerance: float, estimates: Mapping[FitConfig, tuple[float, float]]
 ) -> Vector:
-    """The gains in log rate to be expected from another run of each rival and of the choice."""
+    """Expected gains in log rate from another run of each rival and of the choice."""
     means, deviations = np.array([estimates[trial.config] for trial in (*rivals, chosen)]).T
     variances, noises = np.square(deviations), np.square([trial.measurement.rate_noise for trial in (*rivals, chosen)])
     variance, noise = variances[:-1] + variances[-1], noises[:-1] + noises[-1]
@@ -123,12 +103,12 @@ def _gains_by_run(
 def overlooked(
     trials: Sequence[Trial], limits: Limits, confirmed: Collection[FitConfig], samples_per_second: float, noise: float
 ) -> Trial | None:
-    """The trial whose reading exceeds the confirmed rate most; None where noise explains every reading.
+    """Find the trial whose reading exceeds the confirmed rate most; None if noise explains every reading.
 
     Args:
         trials: all trials.
-        limits: under which a trial fits.
-        confirmed: configs that had confirming runs, the choice among them.
+        limits: the limits that a trial must fit.
+        confirmed: configs that had confirming runs, including the choice.
         samples_per_second: the confirmed rate of the choice.
         noise: relative standard deviation of that rate.
     """
@@ -144,12 +124,12 @@ def overlooked(
 def passed_over(
     choice: FitConfig, ran: Sequence[Trial], limits: Limits, no_time: Collection[FitConfig]
 ) -> PassedOver | None:
-    """The config with the highest reading of all runs, and what decided against it; None if it is the choice.
+    """Find the config with the highest reading of all runs, and what decided against it; None if it is the choice.
 
     Args:
         choice: the chosen config.
         ran: all trials of the search and all runs after it.
-        limits: under which a trial fits.
+        limits: the limits that a trial must fit.
         no_time: configs that could not be confirmed in the time left.
     """
     finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
@@ -168,7 +148,7 @@ def passed_over(
 
 
 def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
-    """The trials that may be chosen: every trial of their config fits, and no OOM rules it out."""
+    """List the trials that may be chosen: every trial of their config fits, and no OOM rules the config out."""
     failed = {trial.config for trial in trials if not trial.fits(limits)}
     arrays = ConfigArrays.of([trial.config for trial in trials])
     dominated = np.zeros(len(arrays), bool)

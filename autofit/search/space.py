@@ -1,4 +1,4 @@
-"""The search space: which configs are legal, which are equivalent, and which an OOM rules out."""
+"""The search space: which configs are legal, which are equivalent, and how they compare."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from autofit.errors import UsageError
-from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
-from autofit.search.config_arrays import ConfigArrays, Mask
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
-_LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger ones are tried only where the user's space has them
 RANGE_OR_CHOICES = '{"min": 8, "max": 1024} for a range, [8, 16, 1024] for choices'
 """How to write the values of a knob."""
 
-_SLOW_SHARE = 0.5  # of a batch that did not end in time: above it, another one is not tried
+_LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger ones are tried only if the user's space has them
 _MOST_WORKERS = 16
 _QUEUES = (2, 4, 10, 32)  # batches
-_PREFETCH_FACTORS = (2, 4, 8)  # batches for each worker process
+_PREFETCH_FACTORS = (2, 4, 8)  # batches per worker process
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The values that each knob may take, ascending, AUTOTUNE first; None for a knob that is not searched."""
+    """The values of each knob, in ascending order with AUTOTUNE first; None for a knob that is not searched.
+
+    `most_samples_ahead` is the number of samples that worker processes may have ready in /dev/shm; None for no limit.
+    """
 
     batch_size: tuple[int, ...] | None = None
     workers: tuple[int, ...] | None = None
@@ -36,17 +34,16 @@ class SearchSpace:
     use_multiprocessing: tuple[bool, ...] | None = None
     prefetch_factor: tuple[int, ...] | None = None
     most_samples_ahead: int | None = None
-    """Samples that worker processes may have ready in /dev/shm; None for any number."""
 
     def knobs(self) -> dict[str, tuple[int, ...]]:
-        """The knobs that are searched, with their values."""
+        """The values of the knobs that are searched."""
         return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
 
     def __contains__(self, config: FitConfig) -> bool:
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
 
     def canonical(self, config: FitConfig) -> FitConfig:
-        """Map all equivalent configs to one: without a queue (`FitConfig.has_queue`), only the batch size matters."""
+        """Map equivalent configs to one of them: without a queue (`FitConfig.has_queue`), only the batch size matters."""
         if config.workers is None or self.workers is None or config.has_queue:
             return config
         processes, queue = config.use_multiprocessing, config.max_queue_size
@@ -61,10 +58,10 @@ class SearchSpace:
         return FitConfig(config.batch_size, workers, queue, processes, factor)
 
     def configs(self) -> Iterator[FitConfig]:
-        """Every point of the space once, in canonical form.
+        """Yield every point of the space once, in canonical form.
 
-        Workers beyond `max_queue_size + 2` are never busy (measured: see tests/trial/test_keras_facts.py); of the settings
-        with that many or more, only the smallest is listed.
+        Workers beyond `max_queue_size + 2` are never busy (measured: see tests/trial/test_keras_facts.py); of the numbers
+        from there on, only the smallest is listed.
         """
         knobs = self.knobs()
         seen = set()
@@ -86,38 +83,8 @@ class SearchSpace:
         return any(config.max_queue_size + 2 <= fewer < (config.workers or 0) for fewer in self.workers)
 
 
-def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) -> Mask:
-    """Which configs cannot fit either, given the outcome of one config; none unless that is an OOM.
-
-    Device memory grows with the batch size alone; host memory also with workers, processes and queue, so that a host OOM
-    rules out the configs that are at least as large in every knob. What AUTOTUNE takes has no order to a number: it is
-    compared with AUTOTUNE alone.
-    """
-    failed = ConfigArrays.of([oom_config])
-    larger = arrays.batch >= failed.batch
-    if outcome is Outcome.HOST_OOM:
-        same_kind = (arrays.auto_workers == failed.auto_workers) & (arrays.auto_queue == failed.auto_queue)
-        larger &= same_kind & (arrays.workers >= failed.workers)
-        larger &= (arrays.processes >= failed.processes) & (arrays.queue >= failed.queue)
-    return larger if outcome.is_oom else np.zeros(len(arrays), bool)
-
-
-def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
-    """Which configs may hang as one did: with as many workers of its kind; without a queue, with as large a batch."""
-    failed = ConfigArrays.of([hung])
-    same_kind = (arrays.processes == failed.processes) & (arrays.queued == failed.queued)
-    return np.asarray(same_kind & np.where(failed.queued, arrays.workers >= failed.workers, arrays.batch >= failed.batch))
-
-
-def hardly_faster(arrays: ConfigArrays, slow: FitConfig) -> Mask:
-    """Which configs hardly end in time if one did not: batches of half its size and more, with no more workers."""
-    failed = ConfigArrays.of([slow])
-    no_faster = (arrays.workers <= failed.workers) & (arrays.processes <= failed.processes)
-    return np.asarray((arrays.batch > _SLOW_SHARE * failed.batch) & no_faster)
-
-
 def cost(config: FitConfig) -> tuple[float, ...]:
-    """Sort key, cheapest first: by batch size, then workers, then threads before processes, then queue size.
+    """Sort key, cheapest first: by batch size, workers, threads before processes, queue size.
 
     AUTOTUNE, which may take all cores and half of the free RAM, comes after every number.
     """
@@ -126,6 +93,27 @@ def cost(config: FitConfig) -> tuple[float, ...]:
     queue_size = config.max_queue_size if config.prefetch_factor is None else config.queue_batches
     workers, queue = (math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, queue_size))
     return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue
+
+
+def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
+    """Sort key, nearest to the baseline first: by batch size, workers, processes or threads, queue size.
+
+    Sizes differ in octaves. Without a queue (`FitConfig.has_queue`) only the batch size counts.
+    """
+    own, its = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
+    return (
+        _octaves(own.batch_size, its.batch_size),
+        _octaves(own.workers, its.workers),
+        float(bool(own.use_multiprocessing) != bool(its.use_multiprocessing)),
+        _octaves(own.max_queue_size or own.prefetch_factor, its.max_queue_size or its.prefetch_factor),
+    )
+
+
+def _octaves(value: int | None, other: int | None) -> float:
+    """How far apart two sizes are; AUTOTUNE and 0 are one octave from every other size."""
+    if value == other or value is None or other is None:
+        return 0.0
+    return abs(math.log2(value / other)) if min(value, other) > 0 else 1.0
 
 
 def build_space(
@@ -149,18 +137,17 @@ def build_space(
         asked: for each knob a range, `{"min": 8, "max": 64}`, or a list of values; other knobs get defaults.
         knobs: names of the knobs that the input takes.
         cores: CPU cores that may be used; default workers go up to twice as many.
-        sample_count: samples in the training data; default batch sizes do not exceed it. None if unknown.
-        baseline: the user's present values, added to the defaults.
+        sample_count: samples in the training data, the upper bound of default batch sizes; None if unknown.
+        baseline: the user's present values, which are added to the defaults.
         effective_batch_size: samples of one weight update; only batch sizes that divide it are legal.
         max_batch_size: largest legal batch size, samples.
-        min_updates: the fewest full batches an epoch that a batch size may leave, where `sample_count` is known; the
-            baseline's batch size may leave fewer. Not used with `effective_batch_size`, which decides on the updates.
-        autotunes: whether the data takes AUTOTUNE for workers and queue, as `tf.data` does: a value among the defaults.
-        on_gpu: whether a GPU trains, which small models saturate only with large batches.
-        has_processes: whether the workers are always processes, as those of a torch DataLoader: one is another setting than
-            none.
-        replicas: devices that share each batch evenly: only multiples of their number are legal batch sizes. The default
-            sizes are the usual ones of one device on each.
+        min_updates: the fewest full batches per epoch that a batch size may leave, if `sample_count` is known; the
+            baseline's batch size may leave fewer. Ignored with `effective_batch_size`, which fixes the number of updates.
+        autotunes: whether the data takes AUTOTUNE for workers and queue, as `tf.data` does; it is then among the defaults.
+        on_gpu: whether a GPU trains; small models saturate it only with large batches.
+        has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
+        replicas: devices that share each batch evenly; legal batch sizes are multiples of it, and the default sizes are the
+            usual ones times it.
 
     Raises:
         UsageError: a knob does not exist, the data does not take it, or its values are illegal or empty.
@@ -172,13 +159,13 @@ def build_space(
         if knob not in taken:
             raise UsageError(
                 f"{knob} is given, but the data does not take it (it takes {', '.join(taken) or 'no knob'}); "
-                f"add {knob} to the parameters of the data factory, or leave it out of the space",
+                f"add {knob} to the parameters of the data factory, or remove it from the space",
                 key="space",
             )
     if not taken:
         raise UsageError(
             "nothing to tune: the data factory takes none of the knobs; "
-            "give it a parameter batch_size (and workers, max_queue_size, use_multiprocessing)"
+            "add a parameter batch_size (and workers, max_queue_size, use_multiprocessing) to it"
         )
     largest = replicas * (_LARGEST_GPU_BATCH if on_gpu else _LARGEST_BATCH)
     largest = min(largest, sample_count or largest)
@@ -201,7 +188,7 @@ def build_space(
                 raise UsageError(f"{value} is given, but the data does not take batch_size", key=name)
         return SearchSpace(**values)
     if not values["batch_size"]:
-        raise UsageError(f"{sample_count} samples are fewer than the {replicas} devices that share a batch", key="devices")
+        raise UsageError(f"{sample_count} samples are too few: {replicas} devices share each batch", key="devices")
     if max_batch_size is not None:
         largest = max_batch_size // replicas * replicas
         values["batch_size"] = _capped(values["batch_size"], largest, asked.get("batch_size"))
@@ -215,12 +202,12 @@ def build_space(
 
 
 def largest_batch(sample_count: int, updates: int) -> int:
-    """The largest batch size that leaves so many updates an epoch, full batches counted; 0 if none does."""
+    """The largest batch size that leaves `updates` full batches per epoch; 0 if none does."""
     return sample_count // updates
 
 
 def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: Any) -> tuple[int, ...]:
-    """Batch sizes up to the largest, and the present one; without any, those up to the present one, or the first."""
+    """Batch sizes up to `largest`, and the present one; if there are none, those up to the present one, or the first."""
     allowed = {b for b in values if b <= largest or b == present}
     if not isinstance(asked, list) and values[0] <= largest <= values[-1]:
         allowed.add(largest)
@@ -230,17 +217,17 @@ def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: A
 
 
 def _capped(values: Sequence[int], largest: int, asked: Any) -> tuple[int, ...]:
-    """Batch sizes up to the largest; it is one of them, unless the user listed the values one by one."""
+    """Batch sizes up to `largest`, which is one of them unless the user listed the values one by one."""
     allowed = {b for b in values if b <= largest}
     if not isinstance(asked, list) and 0 < largest <= values[-1]:
         allowed.add(largest)
     if not allowed:
-        raise UsageError(f"no batch size is left: the smallest is {values[0]}, and max_batch_size {largest}", key="space")
+        raise UsageError(f"no batch size is left: the smallest, {values[0]}, is above max_batch_size", key="space")
     return tuple(sorted(allowed))
 
 
 def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int, ...]:
-    """The divisors of an effective batch size between the smallest and the largest of `sizes`, multiples of `replicas`."""
+    """The divisors of an effective batch size between the ends of `sizes` that are multiples of `replicas`."""
     first = max(replicas, math.ceil(sizes[0] / replicas) * replicas)
     divisors = tuple(b for b in range(first, min(effective, sizes[-1]) + 1, replicas) if effective % b == 0)
     if not divisors:
@@ -272,12 +259,12 @@ def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[i
         isinstance(v, int) and not isinstance(v, bool) and (v >= lowest or (automatic and v == AUTOTUNE)) for v in values
     ):
         or_auto = ", or -1 (tf.data.AUTOTUNE)" if autotunes and knob in AUTOTUNED else ""
-        raise UsageError(f"{asked!r} is not allowed; give whole numbers from {lowest} on{or_auto}", key=key)
+        raise UsageError(f"{asked!r} is not allowed; give integers of at least {lowest}{or_auto}", key=key)
     if not is_range:
         if knob == "batch_size" and (uneven := [b for b in values if b % replicas]):
             raise UsageError(
-                f"batches of {', '.join(map(str, uneven))} cannot be shared evenly by {replicas} devices: batch_size is "
-                f"global, of all devices together; give multiples of {replicas}",
+                f"batches of {', '.join(map(str, uneven))} cannot be shared evenly by {replicas} devices; batch_size is "
+                f"the total of all devices, so give multiples of {replicas}",
                 key=key,
             )
         return tuple(sorted(set(values)))
@@ -286,7 +273,7 @@ def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[i
     if knob == "batch_size":
         sizes = tuple(batch_grid(values[0], values[1], replicas))
         if not sizes:
-            raise UsageError(f"the range {asked!r} has no multiple of {replicas}, the number of devices", key=key)
+            raise UsageError(f"the range {asked!r} contains no multiple of {replicas}, the number of devices", key=key)
         return sizes
     return tuple(sorted({values[0], values[1], *(2**k for k in range(12) if values[0] <= 2**k <= values[1])}))
 
@@ -295,7 +282,7 @@ def batch_grid(lowest: int, highest: int, replicas: int = 1) -> list[int]:
     """Batch sizes between two ends: powers of two, 3, 6, 12, multiples of 8 up to 128, then eight sizes per doubling.
 
     Hardware tiles by multiples of 16, 32 and 64; steps of an eighth leave little of a limit unused. With `replicas`, these
-    are the sizes on each, and what is returned is of all together.
+    are the sizes on one device, and their total over all devices is returned.
     """
     if replicas > 1:
         on_each = math.ceil(lowest / replicas), highest // replicas

@@ -13,6 +13,7 @@ from autofit.records.description import Description
 from autofit.records.estimate import Estimate, EstimateRow
 from autofit.records.events import Emit
 from autofit.records.trial import FitConfig
+from autofit.search.context import SearchContext
 from autofit.search.space import batch_grid
 from autofit.search.surrogate import host_memory
 from autofit.search.surrogate.memory import MemorySurrogate
@@ -42,7 +43,7 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
     on_cpu = request.device is None
     baseline, cores = request.baseline(described), request.machine.cores
     config = FitConfig.of({knob: value for knob, value in baseline.values().items() if knob in described.knobs})
-    surrogate = MemorySurrogate(described, request.limits, on_cpu=on_cpu, cores=cores)
+    surrogate = MemorySurrogate(SearchContext(described, request.limits, cores, on_cpu))
     rows = []
     for footprint in described.footprints:
         sized = replace(config, batch_size=footprint.batch_size)

@@ -14,10 +14,11 @@ from autofit.records.events import Notice
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.records.units import counted
+from autofit.search.acquisition import FrontierSearch
+from autofit.search.context import SearchContext
 from autofit.search.decision import Proposer
-from autofit.search.sampler import FrontierSampler
 from autofit.search.space import SearchSpace, build_space, largest_batch
-from autofit.search.surrogate.device_estimate import least_device_bytes
+from autofit.search.surrogate.device_memory import least_device_bytes
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.tuning.failure import nothing_fits_error, out_of_time_error
@@ -106,11 +107,9 @@ def warm_start(request: TuneRequest, study: TuningStudy, description: Descriptio
 def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
     """Make the default proposer."""
     settings = request.settings
-    return FrontierSampler(
-        prepared.space,
-        baseline=prepared.baseline,
-        description=prepared.description,
-        limits=request.limits,
+    context = SearchContext(
+        prepared.description,
+        request.limits,
         cores=request.machine.cores,
         on_cpu=request.device is None,
         tolerance=settings.tolerance,
@@ -119,6 +118,7 @@ def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
         expected_training_seconds=settings.expected_training_seconds,
         warm_start=prepared.warm_start,
     )
+    return FrontierSearch(prepared.space, prepared.baseline, context)
 
 
 def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[Notice]:

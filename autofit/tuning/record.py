@@ -11,7 +11,7 @@ from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
 from autofit.records.result import Bottleneck, FailedTune, Recommendation, TuneLog, TuneRecord
 from autofit.records.trial import Measurement
-from autofit.search import frontier
+from autofit.search.feasibility import frontier
 from autofit.storage import attributes, result_files
 from autofit.storage.codec import METRIC
 from autofit.storage.study import TuningStudy
@@ -53,7 +53,7 @@ def record(
         input_samples_per_second=ceilings.input_samples_per_second,
         ceilings_run_samples_per_second=ceilings.samples_per_second,
         stop_reason=stop_reason,
-        frontier=frontier.frontier(log.trials, request.limits),
+        frontier=frontier(log.trials, request.limits),
         effective_batch_size=settings.effective_batch_size,
         untuned={"batch_size": description.fixed_batch_size_reason} if is_fixed else {},
     )

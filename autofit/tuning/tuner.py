@@ -185,16 +185,13 @@ class _Tuning:
 
         Returns a description instead if a trial shows that the workload takes batches of one size only.
         """
-        settings, budget, announced = self._request.settings, self._runner.budget, False
+        settings, budget = self._request.settings, self._runner.budget
         while True:
             trials = (*study.trials(), *self._too_slow)
             decision = proposer.propose(trials)
             reason = decision.stop_reason or budget.stop_reason(trials, prepared.baseline, earlier)
             if reason is not None or decision.proposal is None:
                 return reason or "nothing more was proposed"
-            if decision.fallback is not None and not announced:
-                announced = True
-                self._emit(Notice(decision.fallback))
             config, why = decision.proposal.config, str(decision.proposal)
             reserved = budget.reserved_seconds(trials, prepared.baseline)
             doing = f"trial {len(trials) + 1} of at most {settings.max_trials}"

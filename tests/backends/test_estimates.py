@@ -4,7 +4,7 @@ import pytest
 
 from autofit.records.states import FailureKind, Outcome
 from autofit.records.trial import FitConfig
-from autofit.search.surrogate.device_estimate import estimated_bytes
+from autofit.search.surrogate.device_memory import estimated_bytes
 from tests import workloads as w
 from tests.installed import needs
 

@@ -30,7 +30,7 @@ def measure(backend, name):
     """The row of a model, in a process that has trained nothing yet."""
     import zoo
 
-    from autofit.search.surrogate.device_estimate import estimated_bytes
+    from autofit.search.surrogate.device_memory import estimated_bytes
 
     first = zoo.MODELS[zoo.BY_NAME[name]].first_probe
     model, size = zoo.build_model(name), TIMES * first

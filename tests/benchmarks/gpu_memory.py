@@ -31,7 +31,8 @@ def search(job):
     from autofit.records.description import Description, Footprint
     from autofit.records.states import Outcome
     from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-    from autofit.search.sampler import FrontierSampler
+    from autofit.search.acquisition import FrontierSearch
+    from autofit.search.context import SearchContext
     from autofit.search.space import SearchSpace, batch_grid
     from autofit.search.surrogate.memory import MemorySurrogate
 
@@ -58,12 +59,11 @@ def search(job):
     )
     limits, sizes = Limits(limit, 1024 * GIB), batch_grid(1, 2**16)
     space = SearchSpace(batch_size=tuple(sizes))
-    sampler = FrontierSampler(
-        space, baseline=FitConfig(32), description=description, limits=limits, cores=16, on_cpu=False, seed=seed
-    )
+    context = SearchContext(description, limits, cores=16, on_cpu=False)
+    frontier = FrontierSearch(space, FitConfig(32), context)
     trials, shares, ooms = [], {}, 0
     for number in range(1, max(COUNTS) + 1):
-        proposal = sampler.propose(tuple(trials)).proposal
+        proposal = frontier.propose(tuple(trials)).proposal
         if proposal is not None:
             batch = proposal.config.batch_size
             peak = int((held + sample_bytes * batch) * (1 + draw.normal(0, NOISE)))
@@ -87,7 +87,7 @@ def search(job):
                 )
             trials.append(Trial(proposal.config, measured))
         if number in COUNTS:
-            surrogate = MemorySurrogate(description, limits, on_cpu=False, trials=trials)
+            surrogate = MemorySurrogate(context, trials)
             shares[number] = largest(surrogate, FitConfig, limit) / true
     return [shares[count] for count in COUNTS], ooms, len(trials)
 

@@ -42,6 +42,7 @@ from autofit.machine.host import detect
 from autofit.records.description import Description
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
+from autofit.search.context import SearchContext
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference
@@ -185,7 +186,7 @@ def two_probes(frozen):
         peaks = {int(b): peak for b, peak in case["peaks"].items()}
         batches = sorted(peaks)
         trials = [ran(FitConfig(b), peaks[b]) for b in batches[:2]]
-        surrogate = MemorySurrogate(description, LIMITS, on_cpu=True, trials=trials)
+        surrogate = MemorySurrogate(SearchContext(description, LIMITS, 1, True), trials)
         for batch in batches[2:]:
             yield key, batch, peaks[batch], surrogate.device(FitConfig(batch))
 
@@ -249,10 +250,10 @@ def print_limits(frozen, count=100, seed=0):
         fits = [b for b in batches if peaks[b] <= limit]
         trials = [ran(FitConfig(b), peaks[b]) for b in batches[:2] if peaks[b] <= limit]
         surrogate = MemorySurrogate(
-            DESCRIPTIONS.validate_python(case["description"]),
-            Limits(int(limit), LIMITS.host_bytes),
-            on_cpu=True,
-            trials=trials,
+            SearchContext(
+                DESCRIPTIONS.validate_python(case["description"]), Limits(int(limit), LIMITS.host_bytes), 1, True
+            ),
+            trials,
         )
         tried = {t.config.batch_size for t in trials}
         chosen = [b for b in batches if b in tried or surrogate.device(FitConfig(b)).upper_bytes <= limit]
@@ -277,7 +278,7 @@ def print_host_table(frozen):
             for c in (settings[i] for i in GIVEN[name])
         ]
         surrogate = MemorySurrogate(
-            DESCRIPTIONS.validate_python(case["description"]), HOST_LIMITS, on_cpu=True, trials=trials
+            SearchContext(DESCRIPTIONS.validate_python(case["description"]), HOST_LIMITS, 1, True), trials
         )
         errors, covered = [], []
         for config in (c for i, c in enumerate(settings) if i not in GIVEN[name]):

@@ -13,6 +13,7 @@ from autofit.records.result import RateEstimate
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search import selection
+from autofit.search.decision import Decision, Proposal, Reason
 from autofit.search.sampler import FrontierSampler
 from autofit.storage import codec
 
@@ -161,7 +162,7 @@ class Autofit(Peer):
 
     def finish(self, case, tried, draw):
         trials, again = [Trial(c, m) for c, m in tried], []
-        estimates = self._last.rates(trials) if self._races else {}
+        estimates = self._last.proposer.rates(trials) if self._races else {}
         baseline, rates = nearest(case.space, KERAS_DEFAULTS), {}
         finalists = selection.finalists(trials, case.limits, self._tolerance, baseline, estimates)
         for trial in finalists if self._races and len(finalists) > 1 else ():
@@ -198,8 +199,16 @@ def without_memory(proposer):
 
 
 def without_throughput(proposer):
-    """Let TPE choose from the fourth trial on, among what fits, and take the readings for the rates."""
-    proposer.error = lambda trials: 1.0 if len(trials) >= 3 else None
+    """Choose at random among what fits from the fourth trial on, and take the readings for the rates."""
+    propose, draw = proposer.propose, np.random.default_rng(0)
+
+    def at_random(trials):
+        candidates = np.flatnonzero(proposer.feasible.feasibility(trials).candidates)
+        if len(trials) < 3 or not len(candidates):
+            return propose(trials)
+        return Decision(Proposal(proposer.feasible.configs[int(draw.choice(candidates))], Reason.PROBE))
+
+    proposer.propose = at_random
     proposer.rates = lambda trials: {
         t.config: (math.log(t.measurement.samples_per_second), 0.04) for t in trials if t.measurement.outcome is Outcome.OK
     }

@@ -35,6 +35,7 @@ from autofit.records.description import Description  # noqa: E402  # as above
 from autofit.records.machine import ON_CPU, Placement  # noqa: E402  # as above
 from autofit.records.states import Outcome, Role  # noqa: E402  # as above
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec  # noqa: E402  # as above
+from autofit.search.context import SearchContext  # noqa: E402  # as above
 from autofit.search.surrogate.memory import MemorySurrogate  # noqa: E402  # as above
 from autofit.trial.launcher import ProcessLauncher  # noqa: E402  # as above
 from autofit.workload.reference import Reference  # noqa: E402  # as above
@@ -386,7 +387,7 @@ def check_affine(machine):
         slope = (p1 - p0) / (b1 - b0)
         off = [abs(p0 + slope * (batch - b0) - peak) / max(1, peak) for batch, peak in peaks.items()]
         true = b0 + (limit - p0) / slope
-        surrogate = MemorySurrogate(described, Limits(limit, 2**50), on_cpu=not machine.is_gpu, trials=trials)
+        surrogate = MemorySurrogate(SearchContext(described, Limits(limit, 2**50), 1, not machine.is_gpu), trials)
         allowed = max(batch for batch in range(32, 200_000, 8) if batch == 32 or surrogate.fits(FitConfig(batch)))
         got["XLA" if jit_compile else "executor"] = {
             "peaks, MiB": {batch: round(peak / MIB, 1) for batch, peak in peaks.items()},

@@ -14,7 +14,7 @@ from autofit.records.units import format_rate
 from autofit.report.html import curves, style
 from autofit.report.html.curves import MemoryCurve, RateCurve
 from autofit.report.html.style import BAND, BLUE, GREEN, ORANGE, PURPLE, SKY, SOFT, VERMILION, MemoryScale, Plot
-from autofit.search.frontier import frontier
+from autofit.search.feasibility import frontier
 
 NO_BATCH = "This input has no batch size to plot against."
 NOTHING_RAN = "No trial was run."

@@ -15,6 +15,7 @@ from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
 from autofit.search.config_arrays import ConfigArrays, Vector
+from autofit.search.context import SearchContext
 from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.search.surrogate.throughput import ThroughputSurrogate
 
@@ -105,13 +106,8 @@ def rate_curve(log: TuneLog) -> RateCurve | None:
     ran = [t for t in log.trials if t.measurement.outcome is Outcome.OK and t.measurement.samples_per_second]
     if log.description is None or best is None or sizes is None or len({t.config.batch_size for t in ran}) < 2:
         return None
-    surrogate = ThroughputSurrogate(
-        ran,
-        cores=log.machine.cores,
-        sample_bytes=log.description.sample_bytes,
-        on_cpu=is_on_cpu(log),
-        takes_turns=log.description.takes_turns,
-    )
+    context = SearchContext(log.description, log.limits, log.machine.cores, is_on_cpu(log))
+    surrogate = ThroughputSurrogate(ran, context)
     batches = grid(*sizes)
     configs = ConfigArrays.of([replace(best, batch_size=size) for size in batches], log.machine.cores)
     fit, ceilings = surrogate.predict(configs), surrogate.ceilings(configs)
@@ -122,7 +118,7 @@ def rate_curve(log: TuneLog) -> RateCurve | None:
 
 def _memory_surrogate(log: TuneLog, description: Description) -> MemorySurrogate:
     """The memory surrogate fitted to all trials of a tune."""
-    return MemorySurrogate(description, log.limits, on_cpu=is_on_cpu(log), trials=log.trials, cores=log.machine.cores)
+    return MemorySurrogate(SearchContext(description, log.limits, log.machine.cores, is_on_cpu(log)), log.trials)
 
 
 @_if_it_can_be_fitted

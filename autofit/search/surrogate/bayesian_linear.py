@@ -1,4 +1,4 @@
-"""Bayesian linear regression with relative noise, lower bounds on coefficients, and censored points."""
+"""Bayesian linear regression with relative noise, lower bounds on coefficients and censored points."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LinearModel:
             self._fit([*observed, *imputed])
 
     def predict(self, rows: Matrix) -> tuple[Vector, Vector]:
-        """Expected value and standard deviation for each row of features, an observation's noise included."""
+        """Expected value and standard deviation for each row of features, including an observation's noise."""
         mean = rows @ self._mean
         return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean))
 

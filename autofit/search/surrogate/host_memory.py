@@ -1,21 +1,32 @@
-"""Host memory of a config by part, from the description alone. Pure.
+"""Host memory of a config, from the description and fitted to trials.
 
     H = process + arrays + tensors + max(step on a CPU, conversion) + (q + p + t)·b·s + w·(U + c·b·s)
 
-with q batches queued, p more between queue and step (and those of the steps under way, on JAX), t threads that each make
-one, w worker processes, b samples a batch and s bytes a sample. Arrays are those that training reads from files, tensors
-the copies that `fit` makes of arrays, and conversion what it needs more while it makes them, before the first step. A
-forked worker holds U bytes of its own (the pages it writes) and c batches. AUTOTUNE counts as a thread for each core, and
-as a queue of `AUTOTUNE_BATCHES`.
+with q queued batches, p batches between queue and step (plus those of the steps under way, on JAX), t threads that each
+make one, w worker processes, b samples per batch and s bytes per sample. "arrays" are read from files during training,
+"tensors" are the copies that `fit` makes of arrays, and "conversion" is the extra memory while it makes them, before the
+first step. A forked worker holds U bytes of its own (the pages it writes) and c batches. AUTOTUNE counts as one thread per
+core, and as a queue of `AUTOTUNE_BATCHES`.
+
+The fitted model has the same terms: the bytes of the process, the step and a queued batch, the batches of a thread, and U
+and c of a worker are fitted, with the constants here as the prior. An OOM is a censored point: the true value is above the
+limit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from autofit.records.description import Description
-from autofit.records.trial import FitConfig
-from autofit.search.config_arrays import ConfigArrays, Vector
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig, Measurement, Trial
+from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
+from autofit.search.context import SearchContext
+from autofit.search.surrogate.bayesian_linear import LinearModel, Point
+from autofit.search.surrogate.device_memory import estimates
+from autofit.search.surrogate.observations import Observations
 
 PASSING_BATCHES = 3
 """Batches between queue and step: in training, prefetched, being copied (measured: tests/trial/test_keras_facts.py)."""
@@ -24,10 +35,15 @@ WORKER_BYTES = 60 * 2**20
 """Bytes of shared pages that a forked worker process writes, and so copies (measured: tests/benchmarks/memory.py)."""
 
 WORKER_BATCHES = 2
-"""Batches that a worker process holds: the one that it makes, and its pickled copy."""
+"""Batches that a worker process holds: the one that it makes, and a pickled copy."""
 
-_OF_ARRAYS = ("arrays", "tensors", "conversion")  # parts of data that is arrays only
+_OF_ARRAYS = ("arrays", "tensors", "conversion")  # parts that only data in arrays has
 _LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 (measured: tests/trial/test_keras_facts.py)
+_HOST_NOISE = 0.03  # relative, of a host peak from run to run
+_WORKER_DEVIATION_BYTES = 100 * 2.0**20  # prior, of a worker process, which copies the shared pages that Python writes to
+_WORKER_DEVIATION_SHARE = 0.3  # the same as a share of the process it is forked from: at worst it copies all pages
+_ASSUMED_BATCHES_SHARE = 0.1  # of the first host peak: batches, if the sample size is unknown (assumed)
+_DEFAULT_PROCESS_BYTES = 2.0**30  # without any reading (assumed)
 
 
 def queued_batches(configs: ConfigArrays) -> Vector:
@@ -51,7 +67,7 @@ def worker_processes(configs: ConfigArrays) -> Vector:
 
 
 def held_bytes(description: Description) -> int:
-    """Bytes of the process and the data that it holds, whatever the config."""
+    """Bytes of the process and of the data that it holds with any config."""
     return description.process_bytes + description.mapped_bytes + description.tensor_bytes
 
 
@@ -59,9 +75,9 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
     """Estimate the host memory of a config by part, bytes.
 
     Args:
-        description: of the workload; only its bytes are used.
+        description: the workload; only its bytes are used.
         config: the knobs.
-        step_bytes: peak of the train step where it runs on the CPU, without the data's tensors; 0 on an accelerator.
+        step_bytes: peak of the train step on a CPU, without the data's tensors; 0 on an accelerator.
         cores: CPU cores, for AUTOTUNE.
     """
     configs = ConfigArrays.of([config], cores)
@@ -77,3 +93,71 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
         "worker_processes": int(worker_processes(configs)[0]) * (WORKER_BYTES + WORKER_BATCHES * batch_bytes),
     }
     return {name: size for name, size in parts.items() if size or name not in _OF_ARRAYS}
+
+
+class HostModel:
+    """Predicts host memory; `is_known` is False if no reading tells how large the process is."""
+
+    def __init__(self, context: SearchContext, observations: Observations) -> None:
+        self._context, self._observations = context, observations
+        description = context.description
+        read = (trial.measurement.host_peak_bytes for trial in observations.finished)
+        peaks = [float(size) for size in read if size]
+        described = held_bytes(description) if description.process_bytes else 0
+        process = float(described or min(peaks, default=_DEFAULT_PROCESS_BYTES))
+        self._sample_bytes = float(description.sample_bytes) or _assumed_sample_bytes(process, observations.finished)
+        points = []
+        for trial, noise in observations.with_noise:
+            measured = trial.measurement
+            features = tuple(self._features(ConfigArrays.of([trial.config], context.cores), measured)[0])
+            if measured.outcome is Outcome.OK and measured.host_peak_bytes is not None:
+                points.append(Point(features, float(measured.host_peak_bytes), noise=noise))
+            elif measured.outcome is Outcome.HOST_OOM:
+                reached = max(context.limits.host_bytes, measured.evidence.last_host_bytes or 0)
+                points.append(Point(features, float(reached), at_least=True))
+        worker_deviation = max(_WORKER_DEVIATION_BYTES, _WORKER_DEVIATION_SHARE * process)
+        batches = float(WORKER_BATCHES)
+        prior = (  # of each coefficient: mean, standard deviation, floor
+            (process, 0.3 * process, 0.5 * process),  # bytes of the process
+            (1.0, 0.5, 0.0),  # the step on a CPU, relative to its estimate
+            (1.0, 0.4, 0.0),  # a held batch, relative to the bytes of its samples
+            (1.0, 0.6, 0.0),  # batches a thread: it holds the one that it makes, and what that is made of
+            (float(WORKER_BYTES), worker_deviation, 0.0),  # bytes a worker process
+            (batches, batches, 0.0),  # batches a worker process
+        )
+        means, deviations, floors = zip(*prior, strict=True)
+        self._model = LinearModel(means, deviations, points, _HOST_NOISE, floors)
+        self.is_known = bool(description.process_bytes or peaks)
+
+    def predict(self, configs: ConfigArrays, deviations: float) -> tuple[Vector, Vector]:
+        """Predict expected bytes, and upper bounds `deviations` standard deviations above."""
+        return self._observations.bounded(self._model, self._features(configs), configs.batch, deviations)
+
+    def _features(self, configs: ConfigArrays, measured: Measurement | None = None) -> Matrix:
+        """(1, step on a CPU, held batches, batches of threads, worker processes, their batches): sizes in bytes.
+
+        A trial that read how full its queue was counts the batches that it read.
+        """
+        description = self._context.description
+        held, processes = held_batches(configs), worker_processes(configs)
+        if measured is not None and measured.queued_batches is not None:
+            held = held + np.where(configs.queued, np.minimum(0, measured.queued_batches - queued_batches(configs)), 0.0)
+        held = held + description.steps_ahead
+        batch_bytes = configs.batch * self._sample_bytes
+        step = self._step_bytes(configs.batch) if self._context.on_cpu else np.zeros(len(configs))
+        step = np.maximum(step, description.conversion_bytes)  # arrays are converted before the first step
+        of_threads, of_processes = worker_threads(configs) * batch_bytes, processes * batch_bytes
+        return np.stack([np.ones(len(configs)), step, held * batch_bytes, of_threads, processes, of_processes], axis=1)
+
+    def _step_bytes(self, batch: Vector) -> Vector:
+        """Bytes of the train step on a CPU: the estimate, or weights, gradients and a few batches."""
+        description = self._context.description
+        if footprints := description.footprints:
+            return estimates(footprints, batch) - (footprints[0].device_bytes - footprints[0].step_bytes)
+        return 2 * description.parameter_bytes + 4 * batch * self._sample_bytes
+
+
+def _assumed_sample_bytes(process_bytes: float, finished: Sequence[Trial]) -> float:
+    """Bytes per sample if the description gives none, from the batches that the first finished trial held."""
+    configs = ConfigArrays.of([finished[0].config if finished else FitConfig()])
+    return _ASSUMED_BATCHES_SHARE * process_bytes / float(held_batches(configs)[0] * configs.batch[0])

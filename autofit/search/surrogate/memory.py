@@ -1,7 +1,7 @@
 """Predict the memory of configs that have not run from those that have, with an upper bound on each prediction.
 
 Both memories are linear models (`bayesian_linear.LinearModel`), monotone in every knob and refitted after each trial: see
-`device_model` and `host_model`.
+`device_memory` and `host_memory`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofit.records.description import Description
-from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.trial import FitConfig, Trial
 from autofit.search.config_arrays import ConfigArrays, Vector
-from autofit.search.surrogate.device_model import DeviceModel
-from autofit.search.surrogate.host_model import HostModel
+from autofit.search.context import SearchContext
+from autofit.search.surrogate.device_memory import DeviceModel
+from autofit.search.surrogate.host_memory import HostModel
 from autofit.search.surrogate.observations import Observations
 
 _BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4 % of a normal distribution lie below
@@ -24,7 +24,7 @@ _BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4 % of a
 
 @dataclass(frozen=True)
 class Prediction:
-    """Expected memory of a config and the bound that it stays below with 99 % probability, bytes."""
+    """Expected memory of a config, and the bound that it stays below with 99 % probability, bytes."""
 
     expected_bytes: float
     upper_bytes: float
@@ -34,36 +34,22 @@ class MemorySurrogate:
     """Predicts both memories of a workload on one device.
 
     Args:
-        description: of the workload, with its footprints.
-        limits: under which the trials ran.
-        on_cpu: whether the train step itself takes host memory.
-        trials: those of this tune.
-        warm_start: finished trials of an earlier tune of the same workload under other limits or versions.
-        cores: CPU cores, for AUTOTUNE.
+        context: the workload and the machine.
+        trials: the trials of this tune; those of a similar tune are in the context.
     """
 
-    def __init__(
-        self,
-        description: Description,
-        limits: Limits,
-        *,
-        on_cpu: bool,
-        trials: Sequence[Trial] = (),
-        warm_start: Sequence[Trial] = (),
-        cores: int = 1,
-    ) -> None:
-        self._limits, self._cores = limits, cores
-        observations = Observations(trials, warm_start)
-        self._device = DeviceModel(description, limits.device_bytes, observations, on_cpu=on_cpu)
-        self._host = HostModel(description, limits.host_bytes, observations, on_cpu=on_cpu, cores=cores)
+    def __init__(self, context: SearchContext, trials: Sequence[Trial] = ()) -> None:
+        self._limits, self._cores = context.limits, context.cores
+        observations = Observations(trials, context.warm_start)
+        self._device, self._host = DeviceModel(context, observations), HostModel(context, observations)
 
     def device(self, config: FitConfig) -> Prediction | None:
-        """Device memory of a config; None without an estimate and without a trial that read a peak."""
+        """Predict the device memory of a config; None with neither an estimate nor a measured peak."""
         predicted = self._device.predict(self._arrays(config), _BOUND_DEVIATIONS)
         return None if predicted is None else Prediction(float(predicted[0][0]), float(predicted[1][0]))
 
     def host(self, config: FitConfig) -> Prediction:
-        """Host memory of a config."""
+        """Predict the host memory of a config."""
         expected, upper = self._host.predict(self._arrays(config), _BOUND_DEVIATIONS)
         return Prediction(float(expected[0]), float(upper[0]))
 
@@ -77,7 +63,7 @@ class MemorySurrogate:
         """Predict memory in units of the limits, with upper bounds `deviations` standard deviations above the expectation.
 
         Returns:
-            The expected shares (device, host) and their upper bounds; 0 without a limit, or where nothing is known.
+            The expected shares (device, host) and their upper bounds; 0 without a limit or without any evidence.
         """
         device, limit = self._device.predict(configs, deviations), self._limits.device_bytes
         expected, upper = self._host.predict(configs, deviations)

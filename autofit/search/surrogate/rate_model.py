@@ -1,15 +1,15 @@
-"""Parametric models of the rates of the step alone, the input alone, and `fit`, samples per second.
+"""Parametric models of the rates of the step alone, the input alone, and `fit`, in samples per second.
 
     step     R_c  = b / (t0 + t1·b)                        affine in the batch: saturates
     input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads up to a capacity g (the GIL, the disk, the
-                                                           cores): s large, at g; s = 1, felt by each further one
-                  = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to G, x for pickling a sample ...
-                    but at most 1 / r                      ... and r for taking it in, one after the other
-                  = a times that of a thread a core        with AUTOTUNE, which tf.data steers as it sees fit
-    fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they alternate; k large: the slower one limits
+                                                           cores), abruptly at a large s, gradually at s = 1
+                  = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to G, x to pickle a sample ...
+                    but at most 1 / r                      ... and r to receive it, one after the other
+                  = a times the rate of one thread per core    with AUTOTUNE, which tf.data controls
+    fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they alternate; large k: the slower one limits
 
-A worker beyond max_queue_size + 1 is idle, where that is known. A queue evens out variation: k grows with it. The minima
-of processes are smooth, too, so that the fit has gradients.
+Workers beyond max_queue_size + 1 are idle. A queue evens out variation: k grows with it. The minima for processes are
+smooth as well, so that the fit has gradients.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ NAMES = (
     "autotune",
     "sharpness",
 )
-"""The parameters, natural logarithms: t1, t0/t1, p1, p0/p1, g, G, x, r (seconds a sample; batches; workers), k, a, s."""
+"""The parameters as natural logarithms: t1, t0/t1, p1, p0/p1, g, G, x, r, k, a, s (seconds/sample, batches, workers)."""
 
 _QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Natural logarithms of the three rates; a row for each set of parameters, a column for each config."""
+    """Natural logarithms of the three rates, one row per set of parameters and one column per config."""
 
     step: Matrix
     inputs: Matrix
@@ -60,9 +60,9 @@ def log_rates(
     Args:
         parameters: (sets, 11) natural logarithms, in the order of `NAMES`.
         configs: the configs.
-        step_off: known error of the step's model in log rate, for each config; added to it.
+        step_off: known error of the step's model in log rate, for each config; it is added.
         input_off: the same for the input's model.
-        takes_turns: whether step and input alternate where there is no queue.
+        takes_turns: whether step and input alternate without a queue.
     """
     columns = np.exp(parameters).T[:, :, None]
     t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness = columns

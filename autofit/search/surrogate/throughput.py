@@ -1,4 +1,4 @@
-"""Predict the throughput of configs that have not run: the models of `rate_model` fitted to all trials, and corrected.
+"""Predict the throughput of configs that have not run, with the models of `rate_model` fitted to all trials.
 
 The parameters have broad priors and are fitted by least squares (maximum a posteriori), with the Laplace approximation of
 their uncertainty (Bishop, Pattern Recognition and Machine Learning, 4.4). A Gaussian process over batch, workers and queue
@@ -15,26 +15,26 @@ import numpy as np
 
 from autofit.records.trial import Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
-from autofit.search.surrogate.gaussian_process import Residual
+from autofit.search.context import SearchContext
 from autofit.search.surrogate.rate_model import NAMES, Rates, log_rates
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3 %).
-_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # of the models, beside the noise of a reading
+_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # errors of the models, apart from the noise of a reading
 _AMPLITUDE = 0.04  # of the residuals of the rate of `fit`
 _LENGTH_SCALES_OCTAVES = (2.0, 2.0, 6.0)  # of these residuals over batch, workers and queue
-_PROCESS_DISTANCE = 2.0  # length scales from threads to processes
-_AUTO_DISTANCE = 1.0  # length scales from a number of workers, or of batches, to AUTOTUNE
-_AUTO_DEVIATION = 0.2  # prior, of the input's log rate with AUTOTUNE relative to a thread a core
+_PROCESS_DISTANCE = 2.0  # from threads to processes, in length scales
+_AUTO_DISTANCE = 1.0  # from a number of workers or batches to AUTOTUNE, in length scales
+_AUTO_DEVIATION = 0.2  # prior, of the input's log rate with AUTOTUNE relative to one thread per core
 _ABOVE_CEILING = 0.005  # of a rate above its lower ceiling, apart from the uncertainty of the ceilings
 _STEP_AMPLITUDES = (0.02, 0.02)  # of the step's residuals: from batch to batch, and over octaves
-_STEP_LENGTH_SCALES_OCTAVES = (0.08, 1.0)  # of the two
+_STEP_LENGTH_SCALES_OCTAVES = (0.08, 1.0)  # of the same two
 _STEP_READING_NOISE = 0.02
-_PRIOR_WEIGHT_TRIALS = 3.0  # trials that the usual amplitude of residuals counts for
-_LOSS_PER_POWER = 0.005  # log rate lost for each power of two that a batch lacks ...
-_TILE_POWERS = 6  # ... to be a multiple of 64 (assumed: hardware tiles by 64)
+_PRIOR_WEIGHT_TRIALS = 3.0  # the usual amplitude of residuals counts as this many trials
+_TILE_POWERS = 6  # batches are multiples of up to 2^6 = 64 (assumed: hardware tiles by 64)
+_LOSS_PER_POWER = 0.005  # log rate lost for each power of two that is missing to that (assumed)
 _CROWDING_LOSS = 0.005  # log rate of the input lost for each worker beyond the cores (assumed)
 _DIFFERENCE = 1e-5  # step of a parameter's logarithm for a numerical derivative
-_BYTES_PER_SECOND = 0.5e9  # prior, through a pool of processes: 0.12e9 was measured with large batches
+_BYTES_PER_SECOND = 0.5e9  # prior, through a pool of processes (measured with large batches: 0.12e9)
 _DRIFT = 0.2  # of a parameter's logarithm since an earlier tune
 _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
 
@@ -47,30 +47,54 @@ class RatePrediction:
     deviation: Vector
 
 
+class Residual:
+    """A zero-mean Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine Learning, algorithm 2.1).
+
+    It is the sum of independent parts, each with a squared-exponential covariance over coordinates of its own.
+
+    Args:
+        amplitudes: standard deviation of each part.
+        points: for each part (n, d) coordinates in units of its length scales.
+        residuals: (n,) observed minus fitted values.
+        noise: (n,) standard deviation of each residual.
+    """
+
+    def __init__(self, amplitudes: Sequence[float], points: Sequence[Matrix], residuals: Matrix, noise: Matrix) -> None:
+        self._amplitudes, self._points = amplitudes, points
+        covariance = self._covariance(points) + np.diag(np.square(noise))
+        self._root = np.linalg.cholesky(covariance)
+        self._weights = np.linalg.solve(covariance, residuals)
+
+    def predict(self, points: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
+        """Predict mean and standard deviation at new points, which have (m, d) coordinates for each part."""
+        covariance = self._covariance(points)
+        explained = np.linalg.solve(self._root, covariance.T)
+        variance = sum(a**2 for a in self._amplitudes) - np.square(explained).sum(0)
+        return covariance @ self._weights, np.sqrt(np.maximum(variance, 0.0))
+
+    def _covariance(self, points: Sequence[Matrix]) -> Matrix:
+        """Covariance between new points and those that the process is fitted to."""
+        total = np.zeros((len(points[0]), len(self._points[0])))
+        for amplitude, new, old in zip(self._amplitudes, points, self._points, strict=True):
+            squares = np.square(new).sum(1)[:, None] + np.square(old).sum(1) - 2 * new @ old.T
+            total += amplitude**2 * np.exp(-0.5 * np.maximum(squares, 0.0))
+        return total
+
+
 class ThroughputSurrogate:
     """Predicts the rate of `fit`.
 
     Args:
         trials: finished trials with a rate, at least one.
-        cores: CPU cores.
-        sample_bytes: bytes a sample; 0 if unknown.
-        on_cpu: whether the step and the input pipeline share the cores.
-        takes_turns: whether step and input alternate where there is no queue.
-        warm_start: surrogate of an earlier tune of the same workload under other limits or versions; the prior.
+        context: the workload and the machine.
+        warm_start: the surrogate of an earlier tune of the same workload, used as the prior.
     """
 
     def __init__(
-        self,
-        trials: Sequence[Trial],
-        *,
-        cores: int,
-        sample_bytes: int,
-        on_cpu: bool,
-        takes_turns: bool = False,
-        warm_start: ThroughputSurrogate | None = None,
+        self, trials: Sequence[Trial], context: SearchContext, warm_start: ThroughputSurrogate | None = None
     ) -> None:
-        self._takes_turns = takes_turns
-        self._at = ConfigArrays.of([t.config for t in trials], cores)
+        self._cores, self._takes_turns = context.cores, context.description.takes_turns
+        self._at = ConfigArrays.of([t.config for t in trials], context.cores)
         measured = [t.measurement for t in trials]
         self._fit_rates = _log_readings(measured, "samples_per_second")
         step_rates = _log_readings(measured, "compute_samples_per_second")
@@ -79,9 +103,8 @@ class ThroughputSurrogate:
         self._is_read = np.isfinite(self._observed)
         noise = np.array([m.rate_noise for m in measured])
         self._noise = np.concatenate([np.hypot(error, noise) for error in (_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR)])
-        self._prior, self._scale = warm_start.as_prior() if warm_start else self._priors(cores, sample_bytes, on_cpu)
-        self._cores = cores
-        from scipy.optimize import least_squares  # a third of a second to load, which a stored result does not need
+        self._prior, self._scale = warm_start.as_prior() if warm_start else self._priors(context)
+        from scipy.optimize import least_squares  # takes a third of a second to load, which a stored result does not need
 
         solution = least_squares(self._misfit, self._prior, jac=self._jacobian, method="lm", xtol=1e-4, ftol=1e-4)
         self._parameters: Vector = solution.x
@@ -114,7 +137,7 @@ class ThroughputSurrogate:
         return rates.step[0], rates.inputs[0]
 
     def _fit_step_residual(self) -> Residual | None:
-        """Fit the step's residuals: some batch sizes suit the hardware better than others. None without a reading."""
+        """Fit the step's residuals, as some batch sizes suit the hardware better than others; None without a reading."""
         observed = self._observed[: len(self._at)]
         is_read = np.isfinite(observed)
         if not is_read.any():
@@ -132,8 +155,9 @@ class ThroughputSurrogate:
         mean, deviation = self._step_residual.predict(_batch_points(configs))
         return mean + _roundness(configs.batch), deviation
 
-    def _priors(self, cores: int, sample_bytes: int, on_cpu: bool) -> tuple[Vector, Vector]:
+    def _priors(self, context: SearchContext) -> tuple[Vector, Vector]:
         """Means and standard deviations of the parameters' logarithms, in the order of `NAMES`."""
+        cores, sample_bytes = context.cores, context.description.sample_bytes
         rates = self._observed.reshape(3, -1)
         step, inputs = (np.where(np.isfinite(row), row, rates[2])[0] for row in rates[:2])
         pickle = sample_bytes / _BYTES_PER_SECOND if sample_bytes else 0.1 * math.exp(-inputs)
@@ -147,7 +171,7 @@ class ThroughputSurrogate:
             "processes": (math.log(0.9 * cores), 0.4),
             "pickle": (math.log(pickle), 1.5),
             "receive": (math.log(pickle), 1.5),
-            "overlap": (math.log(1.5 if on_cpu else 5.0), 0.5),
+            "overlap": (math.log(1.5 if context.on_cpu else 5.0), 0.5),
             "autotune": (0.0, _AUTO_DEVIATION),
             "sharpness": (math.log(4.0), 1.0),  # measured (tests/benchmarks/tables): two cores 4, a disk 1
         }
@@ -170,13 +194,13 @@ class ThroughputSurrogate:
         return log_rates(self._parameters[None], configs, step_off, crowding, takes_turns=self._takes_turns)
 
     def _crowding(self, configs: ConfigArrays) -> Vector:
-        """Expected change of the input's log rate by workers beyond the cores."""
+        """Expected change of the input's log rate due to workers beyond the cores."""
         return -_CROWDING_LOSS * np.maximum(0.0, configs.workers - self._cores)
 
     def _with_slopes(
         self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
     ) -> tuple[Rates, Rates]:
-        """The rates, and their derivatives (forward differences), a row for each parameter."""
+        """The rates and their derivatives (forward differences), one row per parameter."""
         rates = log_rates(
             np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))]),
             configs,
@@ -196,7 +220,7 @@ def _log_readings(measured: Sequence[Measurement], name: str) -> Vector:
 
 
 def _amplitude(usual: float, residuals: Vector) -> float:
-    """Amplitude of residuals: the usual one, weighed against the observed (mean of an inverse-gamma posterior)."""
+    """Amplitude of residuals: the usual one, weighted against the observed (mean of an inverse-gamma posterior)."""
     total = _PRIOR_WEIGHT_TRIALS * usual**2 + float(np.square(residuals).sum())
     return math.sqrt(total / (_PRIOR_WEIGHT_TRIALS + len(residuals)))
 
@@ -207,7 +231,7 @@ def _batch_points(configs: ConfigArrays) -> tuple[Matrix, Matrix]:
 
 
 def _roundness(batch: Vector) -> Vector:
-    """Expected change of the step's log rate for each power of two that a batch size lacks."""
+    """Expected change of the step's log rate for the powers of two that a batch size lacks."""
     size = batch.astype(int)
     twos = np.log2(size & -size)
     lacking = np.maximum(0.0, np.minimum(_TILE_POWERS, np.floor(np.log2(batch))) - twos)

@@ -10,7 +10,7 @@ from autofit.records.result import Bottleneck, CallSource, FailedTune, Recommend
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
-from autofit.search.frontier import frontier
+from autofit.search.feasibility import frontier
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 
 CALL_SOURCE = CallSource(

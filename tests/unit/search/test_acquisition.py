@@ -1,7 +1,9 @@
-"""The proposer: what it never proposes, what it explores, when it stops, and when its predictions are no guide."""
+"""The proposer: what it never proposes, what it explores, and when it stops."""
 
+import itertools
 import math
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,8 +14,10 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.config_arrays import ConfigArrays
+from autofit.search.context import SearchContext
 from autofit.search.decision import Proposal, Reason, difference
-from autofit.search.space import build_space, dominated_by
+from autofit.search.feasibility import dominated_by
+from autofit.search.space import build_space
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB
 
 SPACE = build_space(None, KNOBS, cores=8, sample_count=100_000)
@@ -21,18 +25,18 @@ WIDE = Limits(2**40, 2**40)
 
 
 def proposer(limits=WIDE, **changes):
-    options = {"cores": 8, "on_cpu": False, "tolerance": 0.02, "headroom": 0.03, "max_oom": 2}
-    return FrontierSearch(SPACE, BASELINE, DESCRIPTION, limits, **{**options, **changes})
+    return FrontierSearch(SPACE, BASELINE, SearchContext(DESCRIPTION, limits, **{"cores": 8, "on_cpu": False, **changes}))
 
 
 def proposed(asked, trials):
-    """The proposal, or the reason to stop or to fall back."""
-    decision = asked.decide(trials)
-    return decision.proposal or decision.stop_reason or decision.fallback
+    """The reason to stop, or the proposal."""
+    decision = asked.propose(trials)
+    return decision.stop_reason or decision.proposal
 
 
 def left(asked, trials):
-    return asked.feasible.configs_at(asked.feasible.feasibility(trials).candidates)
+    candidates = asked.feasible.feasibility(trials).candidates
+    return list(itertools.compress(asked.feasible.configs, candidates))
 
 
 def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, noise=1.0):
@@ -85,7 +89,7 @@ def test_a_search_ends_when_no_trial_saves_more_of_the_training_than_it_takes(tr
     assert why == "no other configuration is expected to gain 1%"
     assert trials[:3] == usual[:3]
     assert (len(trials) < len(usual)) is fewer
-    assert ("save as much of the training as a trial takes" in reason) is fewer
+    assert ("training time" in reason) is fewer
 
 
 def searched(asked, limits=WIDE, most=20, **formula):
@@ -176,15 +180,6 @@ def test_where_the_bound_allows_no_larger_batch_a_smaller_one_makes_the_line():
     assert proposed(proposer(limits), [first]).config.batch_size < 8
 
 
-def test_predictions_that_stay_wrong_are_noticed():
-    configs = [FitConfig(b, 1, 10, False) for b in (8, 32, 256, 64, 1024, 512, 128)]
-    wild = [run(c, noise=n) for c, n in zip(configs, (1, 0.4, 2, 0.3, 1.5, 0.2, 3), strict=True)]
-    sound = [run(c) for c in configs]
-    assert proposer().decide(wild).fallback
-    assert not proposer().decide(sound).fallback
-    assert proposer().error(sound[:5]) is None
-
-
 def test_a_noisy_reading_is_shrunk_towards_the_model():
     noises = (1.0, 1.0, 1.0, 1.08)
     configs = [FitConfig(b, 1, 10, False) for b in (8, 64, 256, 512)]
@@ -222,9 +217,9 @@ def test_a_proposal_says_what_why_and_how_near_the_limit():
     proposal = Proposal(FitConfig(64), Reason.PROMISE, 0.123, 0.74, 0.2, 0.71, "larger batch")
     assert str(proposal) == "larger batch: predicted +12%, device memory 71% ± 3% of the limit"
     unsure = Proposal(FitConfig(64), Reason.PROMISE, -0.58, most_gain=0.3)
-    assert str(unsure) == "predicted -58%, but uncertain: up to +30% is within the 95 % interval"
-    assert str(replace(unsure, gain=-0.001)).startswith("predicted 0%, but uncertain")
-    assert str(Proposal(FitConfig(64), Reason.PROBE)) == "to see how time and memory grow"
+    assert re.findall(r"[+-]?\d+%", str(unsure)) == ["-58%", "+30%"]
+    assert re.findall(r"[+-]?\d+%", str(replace(unsure, gain=-0.001))) == ["0%", "+30%"]
+    assert str(Proposal(FitConfig(64), Reason.PROBE)) == Reason.PROBE.label
 
 
 @given(st.integers(0, 10_000), st.integers(2, 9))
@@ -239,7 +234,7 @@ def test_no_proposal_promises_more_where_less_is_predicted(seed, count):
         )
         for config in configs
     ]
-    proposal = proposer().decide(trials).proposal
+    proposal = proposer().propose(trials).proposal
     why = "" if proposal is None else str(proposal)
     assert "may be faster" not in why
-    assert "predicted +" in why or "predicted" not in why or "uncertain: up to " in why
+    assert "predicted +" in why or "predicted" not in why or "uncertain" in why

@@ -11,13 +11,18 @@ from hypothesis import strategies as st
 from autofit.records.description import Footprint
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.search.surrogate.device_estimate import estimated_bytes
+from autofit.search.context import SearchContext
+from autofit.search.surrogate.device_memory import estimated_bytes
 from autofit.search.surrogate.memory import MemorySurrogate
 from tests.fakes import DESCRIPTION, MIB
 
 LIMITS = Limits(10_000 * MIB, 10_000 * MIB)
 FOOTPRINTS = tuple(Footprint(b, {"weights": 20 * MIB, "activations": b * MIB}, "walk", 0.2) for b in (1, 32, 128))
 ESTIMATED = replace(DESCRIPTION, footprints=FOOTPRINTS)
+
+
+def surrogate_of(description, limits, trials=(), on_cpu=False):
+    return MemorySurrogate(SearchContext(description, limits, 1, on_cpu), trials)
 
 
 def ran(config, device=None, host=None, queued=None):
@@ -34,17 +39,17 @@ def oom(config, outcome, last=None):
 @pytest.mark.parametrize("description", [DESCRIPTION, ESTIMATED])
 def test_two_trials_make_the_line(description):
     trials = [ran(FitConfig(b), device=(50 + 2 * b) * MIB) for b in (32, 64)]
-    predicted = MemorySurrogate(description, LIMITS, on_cpu=False, trials=trials).device(FitConfig(256))
+    predicted = surrogate_of(description, LIMITS, trials).device(FitConfig(256))
     assert predicted.expected_bytes == pytest.approx(562 * MIB, rel=0.15)
     assert predicted.upper_bytes > 562 * MIB
 
 
 def test_an_unknown_device_memory_is_none():
-    assert MemorySurrogate(DESCRIPTION, LIMITS, on_cpu=False).device(FitConfig(32)) is None
+    assert surrogate_of(DESCRIPTION, LIMITS).device(FitConfig(32)) is None
 
 
 def test_before_anything_has_run_the_estimate_is_the_prediction():
-    predicted = MemorySurrogate(ESTIMATED, LIMITS, on_cpu=False).device(FitConfig(64))
+    predicted = surrogate_of(ESTIMATED, LIMITS).device(FitConfig(64))
     assert predicted.expected_bytes == pytest.approx(84 * MIB, rel=0.01)
     assert predicted.upper_bytes > 1.1 * predicted.expected_bytes
 
@@ -52,7 +57,7 @@ def test_before_anything_has_run_the_estimate_is_the_prediction():
 def test_after_one_batch_size_the_estimate_may_be_wrong_as_a_whole():
     def upper(*batches):
         trials = [ran(FitConfig(batch), device=round(1.4 * (20 + batch) * MIB)) for batch in batches]
-        return MemorySurrogate(ESTIMATED, LIMITS, on_cpu=False, trials=trials).device(FitConfig(128)).upper_bytes
+        return surrogate_of(ESTIMATED, LIMITS, trials).device(FitConfig(128)).upper_bytes
 
     assert upper(16) >= 1.4 * 148 * MIB
     assert upper(16, 96) < upper(16)
@@ -61,7 +66,7 @@ def test_after_one_batch_size_the_estimate_may_be_wrong_as_a_whole():
 def test_trials_narrow_the_bound():
     def width(count):
         trials = [ran(FitConfig(b), device=(20 + b) * MIB) for b in (16, 32, 64)[:count]]
-        predicted = MemorySurrogate(ESTIMATED, LIMITS, on_cpu=False, trials=trials).device(FitConfig(128))
+        predicted = surrogate_of(ESTIMATED, LIMITS, trials).device(FitConfig(128))
         return predicted.upper_bytes - predicted.expected_bytes
 
     assert width(3) < width(2) < width(1)
@@ -81,7 +86,7 @@ def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
         peak = (held + a_sample * batch) * limit
         assert peak <= limit
         trials.append(ran(FitConfig(batch), device=int(peak * draw.gauss(1, 0.005))))
-        surrogate = MemorySurrogate(description, LIMITS, on_cpu=False, trials=trials)
+        surrogate = surrogate_of(description, LIMITS, trials)
         allowed = max(b for b in range(1, 2 * largest) if surrogate.device(FitConfig(b)).upper_bytes <= limit)
         batch = min(allowed, 8 * batch)
     assert 0.88 * largest <= allowed <= largest
@@ -89,7 +94,7 @@ def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
 
 def test_peaks_of_no_byte_are_no_error():
     trials = [ran(FitConfig(b), device=0) for b in (8, 32)]
-    surrogate = MemorySurrogate(DESCRIPTION, LIMITS, on_cpu=True, trials=trials)
+    surrogate = surrogate_of(DESCRIPTION, LIMITS, trials, on_cpu=True)
     assert surrogate.device(FitConfig(64)).upper_bytes <= MIB
 
 
@@ -97,7 +102,7 @@ def test_peaks_that_scatter_widen_the_bound():
     def width(scatter):
         peaks = [(20 + b) * MIB * (1 + sign * scatter) for b, sign in ((16, 1), (24, -1), (32, 1), (48, -1), (64, 1))]
         trials = [ran(FitConfig(b), device=int(peak)) for b, peak in zip((16, 24, 32, 48, 64), peaks, strict=True)]
-        predicted = MemorySurrogate(ESTIMATED, LIMITS, on_cpu=False, trials=trials).device(FitConfig(128))
+        predicted = surrogate_of(ESTIMATED, LIMITS, trials).device(FitConfig(128))
         return predicted.upper_bytes - predicted.expected_bytes
 
     assert width(0.2) > 1.5 * width(0.0)
@@ -106,9 +111,9 @@ def test_peaks_that_scatter_widen_the_bound():
 def test_a_device_oom_raises_what_is_predicted():
     limits = Limits(100 * MIB, 10_000 * MIB)
     trials = [ran(FitConfig(16), device=36 * MIB)]
-    before = MemorySurrogate(ESTIMATED, limits, on_cpu=False, trials=trials).device(FitConfig(64))
+    before = surrogate_of(ESTIMATED, limits, trials).device(FitConfig(64))
     trials.append(oom(FitConfig(64), Outcome.DEVICE_OOM))
-    after = MemorySurrogate(ESTIMATED, limits, on_cpu=False, trials=trials).device(FitConfig(64))
+    after = surrogate_of(ESTIMATED, limits, trials).device(FitConfig(64))
     assert before.expected_bytes < 86 * MIB < after.expected_bytes
     assert after.upper_bytes > 100 * MIB
 
@@ -118,10 +123,10 @@ def test_after_a_host_oom_batches_are_known_to_be_larger():
     limits = Limits(None, 900 * MIB)
     small, large = FitConfig(8, 2, 10, False), FitConfig(64, 2, 10, False)
     trials = [ran(small, host=220 * MIB, queued=13)]
-    before = MemorySurrogate(DESCRIPTION, limits, on_cpu=False, trials=trials).host(large)
+    before = surrogate_of(DESCRIPTION, limits, trials).host(large)
     trials.append(oom(large, Outcome.HOST_OOM, last=920 * MIB))
-    after = MemorySurrogate(DESCRIPTION, limits, on_cpu=False, trials=trials).host(large)
-    nearby = MemorySurrogate(DESCRIPTION, limits, on_cpu=False, trials=trials).host(replace(large, max_queue_size=8))
+    after = surrogate_of(DESCRIPTION, limits, trials).host(large)
+    nearby = surrogate_of(DESCRIPTION, limits, trials).host(replace(large, max_queue_size=8))
     assert before.expected_bytes < 800 * MIB
     assert after.expected_bytes > 850 * MIB
     assert nearby.upper_bytes > 800 * MIB
@@ -134,7 +139,7 @@ def test_after_a_host_oom_batches_are_known_to_be_larger():
 )
 def test_memory_never_falls_with_a_knob(seen, processes, description):
     trials = [ran(FitConfig(b, 2, 4, processes), device=size * MIB, host=size * MIB) for b, size in seen]
-    surrogate = MemorySurrogate(description, LIMITS, on_cpu=False, trials=trials)
+    surrogate = surrogate_of(description, LIMITS, trials)
     for low, high in itertools.pairwise((8, 64, 256)):
         devices = [surrogate.device(FitConfig(b)) for b in (low, high)]
         if devices[0] is not None:
@@ -163,7 +168,7 @@ def test_an_upper_bound_is_never_below_the_expectation(finished, failed, on_cpu,
     limits = Limits(2000 * MIB, 2000 * MIB)
     trials = [ran(FitConfig(b, 2, 4, False), device=size * MIB, host=size * MIB) for b, size in finished]
     trials += [oom(FitConfig(b, 2, 4, False), outcome) for b, outcome in failed]
-    surrogate = MemorySurrogate(description, limits, on_cpu=on_cpu, trials=trials)
+    surrogate = surrogate_of(description, limits, trials, on_cpu=on_cpu)
     for batch in (1, 8, 32, 64, 256, 1024):
         config = FitConfig(batch, 2, 4, False)
         for predicted in (surrogate.device(config), surrogate.host(config)):
@@ -175,7 +180,7 @@ def test_an_oom_does_not_raise_the_expectation_above_measured_peaks():
     limits = Limits(150 * MIB, 10_000 * MIB)
     trials = [ran(FitConfig(b), device=(10 + b) * MIB) for b in (8, 32, 64)]
     trials += [oom(FitConfig(b), Outcome.DEVICE_OOM) for b in (72, 80)]
-    surrogate = MemorySurrogate(DESCRIPTION, limits, on_cpu=False, trials=trials)
+    surrogate = surrogate_of(DESCRIPTION, limits, trials)
     measured, beyond = surrogate.device(FitConfig(64)), surrogate.device(FitConfig(72))
     assert measured.expected_bytes <= 74 * MIB <= measured.upper_bytes
     assert beyond.expected_bytes > 1.1 * 82 * MIB  # 82 MiB: on the line through the finished trials

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from autofit.records.result import DecidedBy, FrontierPoint, PassedOver
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.search.frontier import frontier
-from autofit.search.selection import choose, distance, finalists, nearest, passed_over
+from autofit.search.feasibility import frontier
+from autofit.search.selection import choose, finalists, nearest, passed_over
+from autofit.search.space import distance
 from autofit.tuning.record import decide_bottleneck
 
 LIMITS = Limits(device_bytes=100, host_bytes=1000)

@@ -2,15 +2,18 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays
+from autofit.search.context import SearchContext
 from autofit.search.surrogate.rate_model import NAMES, log_rates
 from autofit.search.surrogate.throughput import ThroughputSurrogate
+from tests.fakes import DESCRIPTION
 
 SEEN = [FitConfig(8, 1, 10, False), FitConfig(64, 4, 4, False), FitConfig(256, 2, 10, True), FitConfig(128, 8, 20, False)]
 ALL = [
@@ -34,8 +37,9 @@ def ran(config, scale=1.0, ceilings=True, spread=0.02):
     return Trial(config, Measurement(Outcome.OK, evidence, samples_per_second=scale * fit, spread=spread, **rates))
 
 
-def surrogate(trials, on_cpu=False):
-    return ThroughputSurrogate(trials, cores=8, sample_bytes=1000, on_cpu=on_cpu)
+def surrogate(trials, on_cpu=False, cores=8, takes_turns=False):
+    description = replace(DESCRIPTION, sample_bytes=1000, takes_turns=takes_turns)
+    return ThroughputSurrogate(trials, SearchContext(description, Limits(None, 2**40), cores, on_cpu))
 
 
 def test_four_trials_predict_the_rest():
@@ -140,10 +144,8 @@ def test_where_step_and_input_take_turns_a_queue_is_known_to_help_after_one_tria
     configs = ConfigArrays.of([config, FitConfig(64, 2, 10, False)])
     gains = {}
     for takes_turns in (False, True):
-        surrogate = ThroughputSurrogate(
-            [Trial(config, measurement)], cores=2, sample_bytes=1000, on_cpu=True, takes_turns=takes_turns
-        )
-        alone, queued = np.exp(surrogate.predict(configs).mean)
+        predicted = surrogate([Trial(config, measurement)], on_cpu=True, cores=2, takes_turns=takes_turns).predict(configs)
+        alone, queued = np.exp(predicted.mean)
         gains[takes_turns] = queued / alone
     assert gains[True] > 1.5
     assert gains[True] > gains[False]

@@ -1,8 +1,8 @@
 """Device memory fitted to trials: peak = c·E(b) + V + k·b.
 
-E is the estimate from the graph of the train step, which knows the jumps of the curve; c is near 1, V and k are near 0
-until trials show otherwise. Without an estimate, peak = V + k·b. An OOM is a censored point: the true value is above the
-limit.
+E is the estimate from the graph of the train step, which follows the jumps of the curve: piecewise linear through the
+footprints of a few batch sizes. c is near 1, V and k are near 0 until trials show otherwise. Without an estimate, peak =
+V + k·b. An OOM is a censored point: the true value is above the limit.
 """
 
 from __future__ import annotations
@@ -14,28 +14,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofit.records.description import Description
+from autofit.records.description import Description, Footprint
 from autofit.records.states import Outcome
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
+from autofit.search.context import SearchContext
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
-from autofit.search.surrogate.device_estimate import estimates
 from autofit.search.surrogate.observations import Observations
 
-_SEQUENTIAL_NOISE = 0.01  # relative, of a device peak from run to run where operations run one after the other
-_COMPILED_NOISE = 0.02  # the same where XLA has laid out the step's buffers (measured: tests/benchmarks/memory.py)
-_OVERLAPPING_NOISE = 0.06  # the same where operations overlap by chance (measured: ditto, on a CPU)
-_FEWEST_TO_SCATTER = 3  # measured peaks: through two of them goes a line
+_SEQUENTIAL_NOISE = 0.01  # relative, of a device peak from run to run if operations run one after the other
+_COMPILED_NOISE = 0.02  # the same if XLA has laid out the step's buffers (measured: tests/benchmarks/memory.py)
+_OVERLAPPING_NOISE = 0.06  # the same if operations overlap by chance (measured there as well, on a CPU)
+_FEWEST_TO_SCATTER = 3  # measured peaks: a line goes through any two
 _IMPLAUSIBLE_ERROR = 0.25  # relative: an estimate that is further off describes another computation
-# the estimate's error as prior deviations of c, V and k (tuned on tests/benchmarks/memory.py)
-_ERROR_SPLIT = (0.3, 2.0, 0.3)
+_ERROR_SPLIT = (0.3, 2.0, 0.3)  # prior deviations of c, V and k per error (tuned on tests/benchmarks/memory.py)
 _NO_FLOOR = -math.inf
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """Device memory fitted to trials.
+    """A model fitted to trials.
 
-    `peaks` are (batch size, bytes) of the finished ones; `jumps` is True where an OOM lies above every line through them.
+    `peaks` are (batch size, bytes) of the finished trials; `jumps` is True if an OOM lies above every line through them.
     """
 
     model: LinearModel
@@ -44,24 +43,15 @@ class _Fit:
 
 
 class DeviceModel:
-    """Predicts device memory.
+    """Predicts device memory."""
 
-    Args:
-        description: of the workload, with its footprints.
-        limit_bytes: under which the trials ran; None without a limit.
-        observations: the trials.
-        on_cpu: whether the device is the CPU.
-    """
-
-    def __init__(
-        self, description: Description, limit_bytes: int | None, observations: Observations, *, on_cpu: bool
-    ) -> None:
-        self._description, self._limit_bytes, self._on_cpu = description, limit_bytes, on_cpu
-        self._footprints, self._observations = description.footprints, observations
+    def __init__(self, context: SearchContext, observations: Observations) -> None:
+        self._context, self._observations = context, observations
+        self._footprints = context.description.footprints
         self._fit = self._fitted()
 
     def predict(self, configs: ConfigArrays, deviations: float) -> tuple[Vector, Vector] | None:
-        """Expected bytes and upper bounds so many deviations above; None without an estimate and a peak that was read."""
+        """Predict expected bytes, and upper bounds `deviations` above; None with neither an estimate nor a peak."""
         if self._fit is None:
             if not self._footprints:
                 return None
@@ -78,9 +68,9 @@ class DeviceModel:
         return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._peak_noise))
 
     def _wrong_as_a_whole(self, batch: Vector) -> Vector:
-        """The estimate in the proportion by which the only batch size that ran took more, bytes; 0 where several ran.
+        """The estimate scaled by the measured/estimated ratio of the only batch size run so far; 0 if several ran.
 
-        One peak does not say whether the estimate is too low by as much everywhere, or in proportion.
+        One peak does not show whether the estimate is too low by a constant or by a factor.
         """
         peaks = () if self._fit is None else self._fit.peaks
         if len({size for size, _ in peaks}) != 1:
@@ -91,21 +81,22 @@ class DeviceModel:
 
     @property
     def _peak_noise(self) -> float:
-        """Of a measured peak, relative: a matter of how memory is allocated, not of how well it was estimated."""
-        if self._description.jit_compile:
+        """Relative noise of a measured peak, which depends on how memory is allocated, not on the estimate."""
+        if self._context.description.jit_compile:
             return _COMPILED_NOISE
-        return _OVERLAPPING_NOISE if self._on_cpu or self._footprints else _SEQUENTIAL_NOISE
+        return _OVERLAPPING_NOISE if self._context.on_cpu or self._footprints else _SEQUENTIAL_NOISE
 
     def _fitted(self) -> _Fit | None:
         """Fit c, V and k; None without an observation."""
+        description, limit_bytes = self._context.description, self._context.limits.device_bytes
         points, peaks = list[Point](), list[tuple[int, float]]()
         for trial, noise in self._observations.with_noise:
             measured, features = trial.measurement, tuple(self._features(ConfigArrays.of([trial.config]))[0])
             if measured.outcome is Outcome.OK and measured.device_peak_bytes is not None:
                 points.append(Point(features, float(measured.device_peak_bytes), noise=noise))
                 peaks.append((trial.config.batch_size or 1, float(measured.device_peak_bytes)))
-            elif measured.outcome is Outcome.DEVICE_OOM and self._limit_bytes is not None:
-                points.append(Point(features, float(self._limit_bytes), at_least=True))
+            elif measured.outcome is Outcome.DEVICE_OOM and limit_bytes is not None:
+                points.append(Point(features, float(limit_bytes), at_least=True))
         if not points:
             return None
         ooms = [(np.array([point.features[2]]), point.value) for point in points if point.at_least]
@@ -120,7 +111,7 @@ class DeviceModel:
             model = LinearModel(means, deviations, points, self._peak_noise, floors)
             noise = max(self._peak_noise, _scatter(model, points))
             return _Fit(LinearModel(means, deviations, points, noise, floors), tuple(peaks), jumps)
-        variables = float(2 * self._description.parameter_bytes + self._description.optimizer_bytes)
+        variables = float(2 * description.parameter_bytes + description.optimizer_bytes)
         highest = max(1.0, *(point.value for point in points))  # an allocator may count no byte of small tensors
         steepest = max(1.0, *(point.value / (point.features[2] or 1.0) for point in points))
         model = LinearModel((0.0, variables, 0.0), (1.0, highest, steepest), points, self._peak_noise, (0.0, 0.0, 0.0))
@@ -129,7 +120,7 @@ class DeviceModel:
     def _correction(self, points: Sequence[Point]) -> float:
         """The prior mean of c: 1 unless trials are further off than the estimate's error allows.
 
-        The larger the excess, the more of it counts (positive-part James-Stein shrinkage).
+        A larger excess counts for a larger part (positive-part James-Stein shrinkage).
         """
         first = self._footprints[0]
         far = [p for p in points if abs(p.value - p.features[0]) > first.absolute_error_bytes and p.features[0]]
@@ -144,7 +135,7 @@ class DeviceModel:
 
 
 def _scatter(model: LinearModel, points: Sequence[Point]) -> float:
-    """The relative deviation of measured peaks from the model, as far as there are more of them than it can follow."""
+    """The relative deviation of measured peaks from the model; 0 if there are too few to tell."""
     measured = [point for point in points if not point.at_least]
     if len(measured) < _FEWEST_TO_SCATTER:
         return 0.0
@@ -155,9 +146,38 @@ def _scatter(model: LinearModel, points: Sequence[Point]) -> float:
 
 
 def _highest_affine(peaks: Sequence[tuple[int, float]], batch: Vector) -> Vector:
-    """The highest peak that an affine line through the measured ones allows, bytes; inf without any.
+    """The highest peak that an affine line through the measured peaks allows, bytes; inf without any.
 
-    A batch takes at most the peak of any larger one, and at most its proportion of any smaller one's.
+    A batch takes at most the peak of any larger batch, and at most the peak of a smaller one times the ratio of sizes.
     """
     bounds = [peak * np.maximum(1.0, batch / size) for size, peak in peaks]
     return np.asarray(np.min(bounds, axis=0)) if bounds else np.full(len(batch), np.inf)
+
+
+def least_device_bytes(description: Description, batch_size: int) -> int:
+    """A lower bound of a batch's device memory, bytes: the estimate minus twice its error, or at least the variables."""
+    variables = description.parameter_bytes + description.optimizer_bytes
+    if not description.footprints:
+        return variables
+    estimated = estimated_bytes(description.footprints, batch_size)
+    return max(variables, round(estimated - 2 * description.footprints[0].error_bytes(estimated)))
+
+
+def estimated_bytes(footprints: Sequence[Footprint], batch_size: int) -> float:
+    """Estimate device memory for a batch size, bytes: piecewise linear through the footprints, and never falling."""
+    ascending = sorted(footprints, key=lambda footprint: footprint.batch_size)
+    sizes = [footprint.batch_size for footprint in ascending]
+    values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in ascending]).tolist()
+    if len(sizes) == 1:
+        return float(values[0] * max(1.0, batch_size / sizes[0]))
+    index = next((i for i, size in enumerate(sizes[1:-1]) if batch_size <= size), len(sizes) - 2)
+    slope = (values[index + 1] - values[index]) / (sizes[index + 1] - sizes[index])
+    return float(max(values[0] * min(1.0, batch_size / sizes[0]), values[index] + slope * (batch_size - sizes[index])))
+
+
+def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
+    """Estimate device memory for each batch size, bytes; 0 without footprints."""
+    if not footprints:
+        return np.zeros(len(batch))
+    sizes, indices = np.unique(batch, return_inverse=True)
+    return np.array([estimated_bytes(footprints, int(size)) for size in sizes])[indices]
