@@ -1,15 +1,7 @@
-"""Run all checks, each a function from readings to findings.
-
-The quick ones come first:
-
-    readings ──────────────────────────> checks ─> Finding ─┐
-    Probe (imports TensorFlow) ─> BackendReport ─> Finding ─┼─> command
-    a real trial of a tiny model ────────────────> Finding ─┘
-"""
+"""Run all checks, each a function from readings to findings; a trial of a tiny model comes last."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import platform
@@ -21,7 +13,6 @@ from pathlib import Path
 import psutil
 
 from autofit.backends.keras_config import TENSORFLOW, backend_name
-from autofit.backends.tensorflow.probe import Probe, ProbeFailure
 from autofit.cli.doctor import folders, gpus, resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, problem
 from autofit.errors import AutofitError
@@ -31,8 +22,6 @@ from autofit.records.events import Activity
 from autofit.records.machine import Device, Machine, Placement
 from autofit.storage import urls
 from autofit.trial.launcher import ProcessLauncher
-
-_IMPORT_SECONDS = 120.0  # importing TensorFlow from a cold disk takes half a minute
 
 
 def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
@@ -52,27 +41,17 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     usable = tuple(device for device in visible if isinstance(device, Device))
     machine = host.detect(usable)
     backend = software.keras_backend(os.environ, software.version_of)
-    report = None
-    with Probe() if backend_name(os.environ) == TENSORFLOW else contextlib.nullcontext() as probe:
-        yield from software.libraries(
-            software.version_of, software.requirements(), importlib.metadata.packages_distributions()
-        )
-        yield backend
-        yield from software.variables(os.environ, software.version_of)
-        yield from gpus.driver(visible, survey(hidden=True), unusable_gpu(), os.environ)
-        yield from _checks_of_the_host(machine)
-        if storage is not None:
-            yield Activity("checking the storage")
-            yield folders.storage_at(storage)
-        if probe is not None:
-            yield Activity("importing TensorFlow")
-            report = probe.result(_IMPORT_SECONDS)
-            yield from gpus.tensorflow(report, visible)
-    if isinstance(report, ProbeFailure) or backend.status is Status.PROBLEM:
-        return
-    yield Activity("training a tiny model in its own process")
-    on_gpu = usable and (report is None or report.gpus)
-    yield from _trials(machine, usable[0] if on_gpu else None)
+    yield from software.libraries(software.version_of, software.requirements(), importlib.metadata.packages_distributions())
+    yield backend
+    yield from software.variables(os.environ, software.version_of)
+    yield from gpus.driver(visible, survey(hidden=True), unusable_gpu(), os.environ)
+    yield from _checks_of_the_host(machine)
+    if storage is not None:
+        yield Activity("checking the storage")
+        yield folders.storage_at(storage)
+    if backend.status is not Status.PROBLEM:
+        yield Activity("training a tiny model in its own process")
+        yield from _trials(machine, usable[0] if usable else None)
 
 
 def _checks_of_the_host(machine: Machine) -> Iterator[Finding]:
@@ -84,8 +63,8 @@ def _checks_of_the_host(machine: Machine) -> Iterator[Finding]:
     yield folders.storage(folders.read(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
 
 
-def _trials(machine: Machine, device: Device | None) -> Iterator[Finding]:
-    """Run a trial; on a GPU also one whose train step XLA compiles."""
+def _trials(machine: Machine, device: Device | None) -> Iterator[Finding | Activity]:
+    """Run a trial; on a GPU also one whose train step XLA compiles, or the reason why TensorFlow does not see the GPU."""
     forks = sys.platform == "linux"
     try:
         with ProcessLauncher(smoke_trial.workload(), Placement.on(*([device] if device else []))) as launcher:
@@ -97,3 +76,7 @@ def _trials(machine: Machine, device: Device | None) -> Iterator[Finding]:
                 yield replace(compiled, subject="XLA trial")
     except (AutofitError, OSError) as error:
         yield problem("trial", f"a trial could not be prepared: {error}", "Fix the problems above first.")
+        return
+    if device is not None and finding.status is Status.PROBLEM and backend_name(os.environ) == TENSORFLOW:
+        yield Activity("asking TensorFlow for its GPUs")
+        yield from gpus.unseen_by_tensorflow(gpus.TensorFlowView.read())

@@ -1,16 +1,19 @@
-"""Checks of GPUs: what the driver reports, free memory, and what TensorFlow sees."""
+"""Checks of GPUs: what the driver reports, free memory, and why TensorFlow does not see them."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from autofit.backends.tensorflow.probe import BackendReport, ProbeFailure
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.machine.gpus import UnreadDevice
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device
-from autofit.records.units import counted, format_bytes, format_seconds
+from autofit.records.units import counted, format_bytes
 
 _BUS_ORDER = "PCI_BUS_ID"
 _LEAST_BYTES = 2**30  # CUDA's context and libraries alone take hundreds of MiB
@@ -18,6 +21,12 @@ _MISSING_LIBRARIES = re.compile(
     r"Cannot dlopen some GPU libraries|Could not find cuda drivers|libcu\w+\.so|failed call to cuInit.*\(303\)"
 )
 _OLD_DRIVER = re.compile(r"driver version is insufficient|unsupported display driver|CUDA_ERROR_\w+")
+_LIST_GPUS = """
+import tensorflow as tf
+gpus = tf.config.list_physical_devices("GPU")
+print(tf.test.is_built_with_cuda(), len(gpus))
+"""
+_IMPORT_SECONDS = 120.0  # importing TensorFlow from a cold disk takes half a minute
 _INSTALL = f"Run {install_command('gpu')}."
 
 
@@ -71,42 +80,40 @@ def _memory(device: Device) -> Finding:
     return ok(subject, detail)
 
 
-def tensorflow(report: BackendReport | ProbeFailure, visible: Sequence[Device | UnreadDevice]) -> Iterator[Finding]:
-    """Compare the GPUs that TensorFlow sees with those that the driver reports."""
-    if isinstance(report, ProbeFailure):
-        yield _import_failure(report)
+@dataclass(frozen=True)
+class TensorFlowView:
+    """The number of GPUs that TensorFlow sees, and its log; a process of its own reads them."""
+
+    built_with_cuda: bool
+    gpu_count: int
+    log: str
+
+    @classmethod
+    def read(cls) -> TensorFlowView | None:
+        """Import TensorFlow and list its GPUs; None if that fails."""
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
+        command, folder = [sys.executable, "-c", _LIST_GPUS], "/"  # not the working directory, which may hold user modules
+        try:
+            process = subprocess.run(
+                command, env=environment, cwd=folder, capture_output=True, timeout=_IMPORT_SECONDS, check=True
+            )
+        except subprocess.SubprocessError:
+            return None
+        built_with_cuda, count = process.stdout.decode().split()[-2:]
+        return cls(built_with_cuda == "True", int(count), process.stderr.decode(errors="replace"))
+
+
+def unseen_by_tensorflow(view: TensorFlowView | None) -> Iterator[Finding]:
+    """Explain why TensorFlow sees no GPU although the driver reports one, if that is so."""
+    if view is None or view.gpu_count:
         return
-    yield ok(
-        "tensorflow",
-        f"{report.tensorflow} with Keras {report.keras}, imported in {format_seconds(report.import_seconds)}; "
-        f"built {'with' if report.built_with_cuda else 'without'} CUDA; sees {counted(len(report.gpus), 'GPU')}",
-    )
-    if visible and not report.gpus:
-        yield problem("tensorflow", *_why_no_gpu(report))
-    if report.gpus and not visible:
-        yield warning(
-            "tensorflow",
-            f"sees {report.gpus[0]}, which the NVIDIA driver does not report: trials run on the CPU",
-            "Set device: cpu; the result is valid for the CPU only.",
-        )
-
-
-def _import_failure(report: ProbeFailure) -> Finding:
-    lines = f": {' / '.join(report.last_lines)}" if report.last_lines else ""
-    detail = f"cannot be imported, {report.how}{lines}"
-    if report.signal == "SIGILL":
-        return problem("tensorflow", detail, "Use a machine whose CPU has AVX: TensorFlow's wheels require it.")
-    command = 'python -c "import keras, tensorflow"'
-    return problem("tensorflow", detail, f"Make {command} work; try a new environment and {install_command()}.")
-
-
-def _why_no_gpu(report: BackendReport) -> tuple[str, str]:
-    """Why TensorFlow sees no GPU, and what to do."""
-    if not report.built_with_cuda:
-        return "this build has no CUDA and cannot use the GPU", f"Run pip uninstall tensorflow-cpu. {_INSTALL}"
-    for line in reversed(report.log.splitlines()):
+    detail, remedy = "sees no GPU and logs no reason", f"{_INSTALL} If that does not help, update the NVIDIA driver."
+    if not view.built_with_cuda:
+        detail, remedy = "this build has no CUDA and cannot use a GPU", f"Run pip uninstall tensorflow-cpu. {_INSTALL}"
+    for line in view.log.splitlines() if view.built_with_cuda else ():  # the last reason is the most specific
         if match := _OLD_DRIVER.search(line):
-            return f"sees no GPU; CUDA reports: {match[0]}", "Update the NVIDIA driver, and check that nvidia-smi works."
-        if match := _MISSING_LIBRARIES.search(line):
-            return f"sees no GPU: CUDA's libraries are missing ({match[0]})", _INSTALL
-    return "sees no GPU and logs no reason", f"{_INSTALL} If that does not help, update the NVIDIA driver."
+            detail = f"sees no GPU; CUDA reports: {match[0]}"
+            remedy = "Update the NVIDIA driver, and check that nvidia-smi works."
+        elif match := _MISSING_LIBRARIES.search(line):
+            detail, remedy = f"sees no GPU: CUDA's libraries are missing ({match[0]})", _INSTALL
+    yield problem("tensorflow", detail, remedy)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autofit.cli.doctor.findings import Finding, ok, problem
-from autofit.errors import AutofitError
+from autofit.errors import AutofitError, UsageError
 from autofit.records.description import Description
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Machine
@@ -28,6 +28,8 @@ _DEVICE_BYTES = 2**30  # ample for one layer, and leaves the rest of the GPU to 
 _SAMPLES, _BATCH, _PIXELS = 64, 8, 8
 _REINSTALL = "Run pip install --force-reinstall keras tensorflow."
 _REINSTALL_GPU = f"Run {install_command('gpu')} in a new environment: CUDA's libraries and TensorFlow must match."
+_AVX = "Use a machine whose CPU has AVX: TensorFlow's wheels require it."
+_STARTED = 'Make python -c "import keras" work, in a new environment if need be; then try --launch plain.'
 _PLAIN = "Use --launch plain (launch='plain' in Python): each trial then starts its own interpreter."
 
 
@@ -65,15 +67,23 @@ def attempt(launcher: ProcessLauncher, machine: Machine, device: Device | None, 
         launcher.warm()
         ready = time.monotonic()
         measurement = _run_to_end(launcher.run(spec))
+    except UsageError as error:
+        return problem("trial", str(error), "Do so, then run autofit doctor again.")
     except AutofitError as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        return problem("trial", " ".join(("did not start:", lines[0], *lines[1:][-1:])), _PLAIN)
+        return _not_started(str(error))
     if isinstance(measurement, Measurement) and measurement.outcome is not Outcome.OK:
         return _failure(measurement, device, forks=forks)
     detail = f"trained a tiny model on {device.name if device else 'the CPU'} in {format_seconds(time.monotonic() - ready)}"
     if not forks:
         return ok("trial", f"a new interpreter {detail}")
     return ok("trial", f"fork server ready in {format_seconds(ready - started)}; a fork {detail}")
+
+
+def _not_started(message: str) -> Finding:
+    first, *rest = (line.strip() for line in message.splitlines() if line.strip())
+    is_traceback = any(line.startswith("Traceback") for line in rest)
+    reason = " / ".join(rest[-1:] if is_traceback else [*rest[:1], *rest[1:][-1:]])
+    return problem("trial", f"did not start: {first} {reason}".rstrip(), _AVX if "SIGILL" in reason else _STARTED)
 
 
 def _failure(measurement: Measurement, device: Device | None, *, forks: bool) -> Finding:

@@ -4,7 +4,6 @@ import importlib.metadata
 import io
 import json
 import os
-import sys
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +15,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from autofit.backends.keras_config import backend_name
-from autofit.backends.tensorflow.probe import BackendReport, Probe, ProbeFailure
 from autofit.cli import app
 from autofit.cli.doctor import command, diagnose, folders, gpus, resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning
+from autofit.cli.doctor.gpus import TensorFlowView
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine.gpus import UnreadDevice
 from autofit.records.distribution import DISTRIBUTION, install_command
@@ -34,8 +33,6 @@ OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
 HERE = Machine("Linux", "3.11", "some CPU", 4, 16 * GIB, 12 * GIB)
 GPU = Device(0, "NVIDIA T4", "GPU-1", 16 * GIB, 15 * GIB)
 UNREAD = UnreadDevice(1, "NVIDIA GB10", "GPU-2", str(pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)))
-SEEING = BackendReport("2.21.0", "3.15.1", 2.0, True, ("Tesla T4",))
-BLIND = BackendReport("2.21.0", "3.15.1", 2.0, True, ())
 REQUIREMENTS = ["keras<4,>=3.8", "tensorflow<3,>=2.18", "numpy<3,>=1.26"]
 INSTALLED = {DISTRIBUTION: "0.1.0", "keras": "3.15.1", "tensorflow": "2.21.0", "numpy": "2.4.6"}
 
@@ -212,15 +209,6 @@ def test_numbers_of_different_gpus_are_ambiguous():
     assert warnings((GPU, replace(GPU, index=1)), CUDA_VISIBLE_DEVICES="0") == []
 
 
-def test_what_tensorflow_sees():
-    (on_cpu,) = gpus.tensorflow(BLIND, ())
-    expect(on_cpu, OK, "2.21.0|3.15.1|2.0 s|with CUDA|0 GPUs")
-    (on_gpu,) = gpus.tensorflow(SEEING, (GPU,))
-    expect(on_gpu, OK, "1 GPU")
-    _, other = gpus.tensorflow(SEEING, ())
-    expect(other, WARNING, "Tesla T4", "device: cpu")
-
-
 @pytest.mark.parametrize(
     ("built_with_cuda", "log", "detail", "remedy"),
     [
@@ -233,44 +221,24 @@ def test_what_tensorflow_sees():
     ],
 )
 def test_a_gpu_that_tensorflow_does_not_see(built_with_cuda, log, detail, remedy):
-    _, finding = gpus.tensorflow(BackendReport("2.21.0", "3.15.1", 2.0, built_with_cuda, (), log), (GPU,))
+    (finding,) = gpus.unseen_by_tensorflow(TensorFlowView(built_with_cuda, 0, f"a line\n{log}"))
     expect(finding, PROBLEM, detail, remedy)
 
 
-def test_tensorflow_that_cannot_be_imported():
-    (finding,) = gpus.tensorflow(ProbeFailure("died by SIGSEGV", "SIGSEGV", ("one", "two")), ())
-    expect(finding, PROBLEM, "SIGSEGV|one / two", install_command())
-    (finding,) = gpus.tensorflow(ProbeFailure("died by SIGILL", "SIGILL", ()), ())
-    expect(finding, PROBLEM, "SIGILL", "AVX")
+@pytest.mark.parametrize("view", [None, TensorFlowView(True, 1, "CUDA_ERROR_UNKNOWN")])
+def test_tensorflow_that_sees_the_gpu_or_is_broken_needs_no_explanation(view):
+    assert list(gpus.unseen_by_tensorflow(view)) == []
 
 
-def probed(program, seconds=20.0):
-    with Probe([sys.executable, "-c", program]) as probe:
-        return probe.result(seconds)
-
-
-def test_a_probe_that_crashes_hangs_or_writes_no_report():
-    crashed = probed("import os, sys; print('on the way', file=sys.stderr, flush=True); os.abort()")
-    assert (crashed.how, crashed.signal, crashed.last_lines) == ("died by SIGABRT", "SIGABRT", ("on the way",))
-    raised = probed("raise ImportError('no such symbol')")
-    assert raised.how == "exited with status 1"
-    assert raised.last_lines == ('File "<string>", line 1, in <module>', "ImportError: no such symbol")
-    hung = probed("import sys, time; print('waiting', file=sys.stderr, flush=True); time.sleep(60)", 1.0)
-    assert (hung.signal, hung.last_lines) == (None, ("waiting",))
-    assert "1 s" in hung.how
-    assert isinstance(probed("print('hello')"), ProbeFailure)
-
-
-def test_a_probe_ends_with_its_context():
-    with Probe([sys.executable, "-c", "import time; time.sleep(60)"]) as probe:
-        assert probe._process.poll() is None
-    assert probe._process.returncode == -9
-
-
-def test_what_libraries_print_does_not_spoil_a_report():
-    fields = json.dumps(vars(SEEING))
-    report = probed(f"import sys; print('banner'); print('log', file=sys.stderr); print({fields!r})")
-    assert report == replace(SEEING, log="log\n")
+def test_the_gpus_of_tensorflow_are_read_in_a_process_of_its_own(monkeypatch):
+    monkeypatch.setattr(gpus, "_LIST_GPUS", "import sys; print('banner'); print('log', file=sys.stderr); print(True, 2)")
+    assert TensorFlowView.read() == TensorFlowView(True, 2, "log\n")
+    for broken in ("raise ImportError('no such symbol')", "import os; os.abort()"):
+        monkeypatch.setattr(gpus, "_LIST_GPUS", broken)
+        assert TensorFlowView.read() is None
+    monkeypatch.setattr(gpus, "_LIST_GPUS", "import time; time.sleep(60)")
+    monkeypatch.setattr(gpus, "_IMPORT_SECONDS", 0.5)
+    assert TensorFlowView.read() is None
 
 
 def test_host_memory():
@@ -370,8 +338,15 @@ class FakeLauncher:
         (Outcome.CRASHED, False, PROBLEM, "made to be crashed", "--force-reinstall"),
         (Outcome.ERROR, True, PROBLEM, "made to be error", "--force-reinstall"),
         (Outcome.HOST_OOM, True, PROBLEM, "out of memory|made to be host_oom", "End "),
-        (TrialProcessError("could not be:\n\nTraceback\nboom"), True, PROBLEM, "could not be: boom", "--launch plain"),
-        (UsageError("one line"), True, PROBLEM, "one line", "--launch plain"),
+        (
+            TrialProcessError("could not be:\n\nTraceback\nline\nboom"),
+            True,
+            PROBLEM,
+            "could not be: boom",
+            "--launch plain",
+        ),
+        (TrialProcessError("could not be:\n\nended by SIGILL\nlog"), True, PROBLEM, "SIGILL / log", "AVX"),
+        (UsageError("TensorFlow does not see the GPU"), True, PROBLEM, "does not see the GPU", "autofit doctor"),
     ],
 )
 def test_a_trial(end, forks, status, detail, remedy):
@@ -394,44 +369,35 @@ def test_the_tiny_workload_can_be_pickled(tmp_path):
     assert any(tmp_path.iterdir())
 
 
-class FakeProbe:
-    """A probe with a result of its own."""
-
-    ended = 0
-
-    def __init__(self, result):
-        self._result = result
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        FakeProbe.ended += 1
-
-    def result(self, seconds):
-        return self._result
-
-
-@pytest.mark.parametrize(
-    ("report", "backend", "is_tried"),
-    [
-        (BLIND, "tensorflow", True),
-        (ProbeFailure("died by SIGSEGV", "SIGSEGV", ()), "tensorflow", False),
-        (BLIND, "openvino", False),
-    ],
-)
-def test_all_checks_run_and_no_trial_that_cannot_work(report, backend, is_tried, monkeypatch):
+@pytest.mark.parametrize("backend", ["tensorflow", "openvino"])
+def test_all_checks_run_and_no_trial_that_cannot_work(backend, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    monkeypatch.setattr(FakeProbe, "ended", 0)
-    monkeypatch.setattr(diagnose, "Probe", lambda: FakeProbe(report))
     monkeypatch.setattr(diagnose, "_trials", lambda machine, device: [ok("trial", "done")])
     events = list(diagnose.diagnose())
     subjects = [event.subject for event in events if isinstance(event, Finding)]
     assert subjects[:2] == ["platform", "libraries"]
     assert {"host memory", "cores", "temporary files", "storage", "keras backend"} <= set(subjects)
-    assert ("tensorflow" in subjects) == FakeProbe.ended == (backend == "tensorflow")
-    assert ("trial" in subjects) == is_tried
+    assert ("trial" in subjects) == (backend == "tensorflow")
     assert any(isinstance(event, Activity) for event in events) == (backend == "tensorflow")
+
+
+@pytest.mark.parametrize(
+    ("device", "statuses", "subjects"),
+    [
+        (None, [OK], ["trial"]),
+        (None, [PROBLEM], ["trial"]),
+        (GPU, [OK, OK], ["trial", "XLA trial"]),
+        (GPU, [OK, PROBLEM], ["trial", "XLA trial"]),
+        (GPU, [PROBLEM], ["trial", "tensorflow"]),
+    ],
+)
+def test_a_failed_trial_on_a_gpu_is_explained_and_a_good_one_repeated_with_xla(device, statuses, subjects, monkeypatch):
+    findings = iter([Finding("trial", status, "detail", "remedy") for status in statuses])
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    monkeypatch.setattr(smoke_trial, "attempt", lambda *_, forks: next(findings))
+    monkeypatch.setattr(TensorFlowView, "read", lambda: TensorFlowView(True, 0, ""))
+    events = diagnose._trials(HERE, device)
+    assert [event.subject for event in events if isinstance(event, Finding)] == subjects
 
 
 def test_an_unsupported_platform_ends_the_checks(monkeypatch):
@@ -441,7 +407,6 @@ def test_an_unsupported_platform_ends_the_checks(monkeypatch):
 
 def test_the_trial_runs_on_the_cpu_if_no_gpu_is_usable(monkeypatch):
     monkeypatch.setattr(diagnose, "survey", lambda *, hidden=False: (UNREAD,))
-    monkeypatch.setattr(diagnose, "Probe", lambda: FakeProbe(SEEING))
     monkeypatch.setattr(diagnose, "_trials", lambda machine, device: [ok("trial", f"on {device}, of {machine.devices}")])
     assert ok("trial", "on None, of ()") in list(diagnose.diagnose())
 
