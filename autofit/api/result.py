@@ -9,7 +9,7 @@ from types import ModuleType
 
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import SweepRecord
-from autofit.report import advice, snippet
+from autofit.report import advice, columns, snippet
 from autofit.report.console.plain_text import plain_text
 from autofit.report.console.summary import summary
 from autofit.report.console.sweep import sweep_table
@@ -86,7 +86,7 @@ class SweepResult(_Reportable, SweepRecord):
 
     def csv(self) -> str:
         """The table as CSV: a line for each cell."""
-        return sweep_files.as_csv(self)
+        return columns.as_csv(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sweep as JSON, and its table as CSV beside it; `autofit report` and `autofit show` read the JSON.
@@ -94,4 +94,4 @@ class SweepResult(_Reportable, SweepRecord):
         Raises:
             UsageError: a file cannot be written.
         """
-        sweep_files.save(self, path)
+        sweep_files.save(self, path, columns.as_csv(self))

@@ -6,7 +6,7 @@ import math
 
 from autofit.records.result import TuneRecord
 from autofit.records.states import Stage
-from autofit.records.trial import AUTOTUNE, FEW_UPDATES, FitConfig, Trial
+from autofit.records.trial import FEW_UPDATES, FitConfig, Trial
 from autofit.records.units import counted, format_rate
 from autofit.workload import accumulation
 
@@ -22,56 +22,52 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "other work": _other_work(record),
         "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
-        "updates": updates_sentence(record),
+        "updates": _few_updates(record),
         "epoch": _epoch(record),
     }
     return {subject: text for subject, text in sentences.items() if text}
 
 
 def bottleneck_sentence(record: TuneRecord) -> str:
-    """The bottleneck and the rates that show it, all of one run."""
+    """The bottleneck, a colon, and the rates that show it, all from one run."""
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None or record.bottleneck == "unknown":
         return _without_ceiling(record, compute, inputs)
-    model_rate, input_rate, rate = map(format_rate, (compute, inputs, rate_beside_ceilings(record)))
+    together = record.ceilings_run_samples_per_second or record.samples_per_second
+    model_rate, input_rate, rate = map(format_rate, (compute, inputs, together))
     if record.bottleneck == "compute" and inputs < compute:
         return (
-            f"compute-bound: in one run the fit reached {rate} of the {model_rate} samples/s of the model alone; the input "
-            f"alone makes {input_rate}, so it would limit a faster model"
+            f"compute-bound: fit reached {rate} of the {model_rate} samples/s that the model alone takes; the input alone "
+            f"makes {input_rate} and would limit a faster model"
         )
     if record.bottleneck == "compute":
         return (
-            f"compute-bound: the model takes {model_rate} samples/s, the input could make {input_rate}; "
+            f"compute-bound: the model takes {model_rate} samples/s, the input can make {input_rate}; "
             "more workers would not help"
         )
     if record.bottleneck == "contention":
         return (
-            f"contention: in one run the model alone took {model_rate} samples/s and the input alone made {input_rate}, "
+            f"contention: the model alone takes {model_rate} samples/s and the input alone makes {input_rate}, but "
             f"together they reached {rate}; they compete for cores or memory bandwidth"
         )
     return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
 
 
-def rate_beside_ceilings(record: TuneRecord) -> float:
-    """Samples per second of the whole `fit` in the run that measured the model alone and the input alone."""
-    return record.ceilings_run_samples_per_second or record.samples_per_second
-
-
 def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | None) -> str:
-    """The bottleneck where a ceiling was not measured, or read less than the whole `fit` reaches and so is left out."""
+    """The bottleneck if a ceiling was not measured, or was left out because it read less than `fit` reaches."""
     if record.ceilings_run_samples_per_second is None:
         return "unknown: the rates of the model alone and the input alone were not measured"
     if compute is None and inputs is None:
         return (
-            "unknown: the model alone and the input alone read less than the whole fit reaches: something slowed the "
+            "unknown: the model alone and the input alone read less than the whole fit reaches, so something slowed the "
             "machine while they were measured"
         )
     left_out = "model" if compute is None else "input"
-    known = f"the input alone makes {format_rate(inputs)}" if inputs is not None else ""
-    known = known or f"the model alone takes {format_rate(compute or 0.0)}"
+    ceiling = f"the model alone takes {format_rate(compute)}" if compute is not None else ""
+    ceiling = ceiling or f"the input alone makes {format_rate(inputs or 0.0)}"
     return (
-        f"{record.bottleneck}-bound: {known} samples/s; the {left_out} alone read less than the whole fit reaches, which "
-        "cannot be, and is left out"
+        f"{record.bottleneck}-bound: {ceiling} samples/s; the reading of the {left_out} alone is left out, because it is "
+        "lower than the whole fit reaches"
     )
 
 
@@ -82,7 +78,7 @@ def _noise(record: TuneRecord) -> str:
         return ""
     return (
         f"runs of the chosen configuration reached {format_rate(min(rates))} to {format_rate(max(rates))} samples/s: "
-        "another program used the machine, or the data came from storage. These rates are not reliable; tune again with "
+        "another program used the machine, or the data came from slow storage. Do not rely on these rates; tune again with "
         "--fresh on an idle machine"
     )
 
@@ -90,7 +86,7 @@ def _noise(record: TuneRecord) -> str:
 def _input_bound(record: TuneRecord, compute: float, inputs: float) -> list[str]:
     """The rate of the input with one worker and with the best number of workers.
 
-    Rates above the model's are no limit, and rates at another batch size are named as such.
+    Rates above the model's are no limit and are left out. Rates at another batch size name it.
     """
     rates = {t.config: t.measurement.input_samples_per_second for t in record.trials}
     slower = {config: rate for config, rate in rates.items() if rate and rate < compute}
@@ -104,7 +100,8 @@ def _input_bound(record: TuneRecord, compute: float, inputs: float) -> list[str]
     best = max(same_batch, key=same_batch.__getitem__, default=single)
     if best.has_queue and slower[best] > one:
         batch = f" (batch {best.batch_size})" if batch else ""
-        parts.append(f"{_workers(best)} reach {format_rate(slower[best])}{batch}")
+        workers = FitConfig(workers=best.workers, use_multiprocessing=best.use_multiprocessing)
+        parts.append(f"{workers} reach {format_rate(slower[best])}{batch}")
     if any(_is_limited_by_pickling(trial, one, record) for trial in record.trials if trial.config in same_batch):
         parts.append("pickling batches between processes limits the rate beyond that")
     return parts
@@ -118,12 +115,6 @@ def _is_limited_by_pickling(trial: Trial, one_worker: float, record: TuneRecord)
     expected = one_worker * min(config.workers or 1, record.machine.cores)
     moves_much = rate * record.description.sample_bytes > _PICKLING_BYTES_PER_SECOND
     return moves_much and rate < _PICKLING_RATIO * expected
-
-
-def _workers(config: FitConfig) -> str:
-    if config.workers == AUTOTUNE:
-        return "auto threads"
-    return counted(config.workers or 0, "process" if config.use_multiprocessing else "thread")
 
 
 def _learning_rate(record: TuneRecord) -> str:
@@ -142,30 +133,32 @@ def _learning_rate(record: TuneRecord) -> str:
     )
 
 
-def updates_sentence(record: TuneRecord) -> str:
-    """The updates an epoch of the choice if they are few; empty otherwise, or where the number of samples is not known."""
+def _few_updates(record: TuneRecord) -> str:
+    """The updates per epoch if they are few; empty otherwise, or if the number of samples is unknown."""
     updates = _updates(record, record.config)
     if updates is None or updates >= FEW_UPDATES:
         return ""
-    text = f"batch {record.config.batch_size} leaves {counted(updates, 'update')} an epoch"
     before = _updates(record, record.speedup.baseline)
-    text += f", the baseline {before:,}" if before is not None and before != updates else ""
-    return f"{text}: so few teach the model little; train for more epochs, or tune with a higher min_updates"
+    compared = f" instead of {before:,}" if before is not None and before != updates else ""
+    return (
+        f"batch {record.config.batch_size} leaves {counted(updates, 'update')} per epoch{compared}, which teach the model "
+        "little. Train for more epochs, or tune with a higher min_updates"
+    )
 
 
 def _updates(record: TuneRecord, config: FitConfig) -> int | None:
-    """Updates of the weights in an epoch, a partial last batch counted; None if unknown."""
+    """Updates of the weights in an epoch, including that of a partial last batch; None if unknown."""
     count, batch = record.description.sample_count, config.batch_size
     steps = record.fit_kwargs.get("steps_per_epoch")
     if count is None and steps is not None and record.config.batch_size:
-        count = steps * record.config.batch_size  # as many as the user said, up to the last batch
+        count = steps * record.config.batch_size  # what the user asked for, up to the last batch
     if not count or not batch:
         return None
     return max(1, math.ceil(count / batch) // accumulation.steps_of(batch, record.effective_batch_size))
 
 
 def _epoch(record: TuneRecord) -> str:
-    """Steps an epoch and the size of its last batch; only arrays have an exact number of samples."""
+    """Steps per epoch and the size of its last batch; only arrays have an exact number of samples."""
     count, batch = record.description.sample_count, record.config.batch_size
     if record.description.input_kind != "arrays" or not count or not batch:
         return ""
@@ -173,16 +166,16 @@ def _epoch(record: TuneRecord) -> str:
     text = counted(steps, "step")
     if not last or steps == 1:
         return text
-    text += f", the last of {counted(last, 'sample')}"
+    text += f", the last with {counted(last, 'sample')}"
     compiler = record.description.compiler
     return f"{text}, for which {compiler} compiles once more" if compiler else text
 
 
 def _other_work(record: TuneRecord) -> str:
-    """What other work the runs were timed beside, and what held the GPU's clock back."""
-    timed = [(trial, trial.measurement.conditions) for trial in (*record.searched, *record.runs)]
-    disturbed = [conditions for _, conditions in timed if conditions is not None and conditions.is_disturbed]
-    throttles = sorted({reason for _, conditions in timed if conditions is not None for reason in conditions.throttles})
+    """Other work on the machine while rates were timed, and reasons for which the GPU lowered its clock."""
+    timed = [trial.measurement.conditions for trial in (*record.searched, *record.runs)]
+    disturbed = [conditions for conditions in timed if conditions is not None and conditions.is_disturbed]
+    throttles = sorted({reason for conditions in timed if conditions is not None for reason in conditions.throttles})
     sentences = []
     if disturbed:
         worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)

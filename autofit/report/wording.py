@@ -1,4 +1,4 @@
-"""Words that the console and the pages share: limits, cells of a sweep, parts of an estimate."""
+"""Wording that the console and the pages share: limits, outcomes, cells of a sweep, parts of an estimate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from autofit.records.estimate import Estimate
 from autofit.records.result import TuneRecord
+from autofit.records.states import Outcome
 from autofit.records.sweep import Cell
 from autofit.records.trial import Limits
 from autofit.records.units import format_bytes, format_rate
@@ -26,8 +27,13 @@ PART_NAMES = {
 }
 """Labels of the parts of an estimate."""
 
-_PEAK_NOTE = "Parts are what the process holds at the moment of the peak; memory freed before does not show."
-_XLA_NOTE = "With XLA, gradients and activations are in its one buffer, under temporaries."
+_PEAK_NOTE = "Parts are what the process holds at its peak; memory that was freed before is not included."
+_XLA_NOTE = "XLA keeps gradients and activations in one buffer, listed under temporaries."
+
+
+def outcome_label(outcome: Outcome) -> str:
+    """The outcome of a trial: ok, device OOM, host OOM, timeout, crashed or error."""
+    return outcome.value.replace("_oom", " OOM")
 
 
 def limits_in_words(limits: Limits) -> str:

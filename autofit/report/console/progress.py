@@ -12,14 +12,14 @@ from rich.text import Text
 
 from autofit.records.events import Activity, Described, Event, Notice, TrialEnded
 from autofit.records.result import TuneRecord
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report.console.notebook import NotebookView
 from autofit.report.console.summary import summarise
 from autofit.report.console.terminal import Terminal
 from autofit.report.console.trial_table import trial_table
-from autofit.report.wording import limits_in_words
+from autofit.report.wording import limits_in_words, outcome_label
 
 _HEADER_LINES = 1  # of the table
 _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
@@ -36,13 +36,13 @@ class Progress:
         self._view: NotebookView | None = None
         self._lines: list[str] = []  # shown above the table in a notebook
         self._limits: Limits | None = None
-        self._rows: list[tuple[str, Trial]] = []
+        self._trials: list[Trial] = []
         self._activity = Activity("starting")
         self._max_trials: int | None = None
         self._deadline: float | None = None
 
     def __enter__(self) -> Progress:
-        self._rows, self._activity, self._deadline = [], Activity("starting"), None
+        self._trials, self._activity, self._deadline = [], Activity("starting"), None
         if self.console.is_jupyter and not self._quiet:
             self._view = NotebookView()
         elif self.console.is_terminal and not self._quiet:
@@ -57,7 +57,7 @@ class Progress:
         if self._view is not None:
             self._view.draw(self._draw(), at_once=True)
             self._view, self._lines = None, []
-        live, self._live = self._live, None  # so that the last drawing, which stays, is not cut to the screen
+        live, self._live = self._live, None  # so that the last drawing, which remains, is not cut to the screen
         if live is not None:
             live.stop()
 
@@ -68,8 +68,8 @@ class Progress:
 
     @property
     def trials_kept(self) -> int:
-        """Number of stored trials of the search, those of earlier runs included."""
-        return sum(stage in ("kept", "search") for stage, _ in self._rows)
+        """Number of stored trials of the search, including those of earlier runs."""
+        return sum(trial.stage is Stage.SEARCH for trial in self._trials)
 
     def title(self, text: str) -> None:
         """Print a title for the events that follow."""
@@ -77,7 +77,7 @@ class Progress:
             self.console.print(f"\n[bold]{escape(text)}[/bold]", soft_wrap=True)
 
     def summarise(self, record: TuneRecord) -> None:
-        """Print the summary of the result below the progress; nothing when quiet."""
+        """Print the summary of the result below the progress, unless quiet."""
         if not self._quiet:
             summarise(record, self.console)
 
@@ -86,7 +86,7 @@ class Progress:
         if isinstance(event, Described):
             self._described(event)
         elif isinstance(event, TrialEnded):
-            self._rows.append((event.stage, event.trial))
+            self._trials.append(event.trial)
             self._print_plain(_line(event, self._limits))
         elif isinstance(event, Notice):
             self._print(event.text)
@@ -102,7 +102,7 @@ class Progress:
         self._limits, self._max_trials = event.limits, event.max_trials
         if event.max_seconds is not None:
             self._deadline = time.monotonic() + event.max_seconds - event.seconds
-        self._rows = [("kept", trial) for trial in event.kept]
+        self._trials = list(event.kept)
         d, cores = event.description, counted(event.machine.cores, "core")
         lines = [
             f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} a sample, {d.input_kind}; "
@@ -117,7 +117,7 @@ class Progress:
             self._print(line)
 
     def _print_plain(self, line: str) -> None:
-        """Print a line where no live table shows the same."""
+        """Print a line unless a live table shows the same."""
         if self._live is None and self._view is None:
             self._print(line)
 
@@ -132,8 +132,8 @@ class Progress:
         parts: list[RenderableType] = [Text(line) for line in self._lines]
         if self._live is not None:
             parts += self._last_rows(self.console.height - len(self.console.render_lines(now)))
-        elif self._rows:
-            parts.append(trial_table(self._rows, self._limits))
+        elif self._trials:
+            parts.append(trial_table(self._trials, self._limits))
         return Group(*parts, now)
 
     def _activity_lines(self) -> list[RenderableType]:
@@ -147,18 +147,18 @@ class Progress:
         return [*lines, Text(f"     why: {now.why}", style="dim")] if now.why else [*lines]
 
     def _last_rows(self, lines: int) -> list[RenderableType]:
-        """The last rows of the table, with a count of the earlier ones: rich cuts a drawing that is too high at its end."""
-        if not self._rows:
+        """The last rows of the table and a count of the others: rich cuts off the end of a drawing that is too high."""
+        if not self._trials:
             return []
         room = lines - _HEADER_LINES
-        if len(self._rows) <= room:
-            return [trial_table(self._rows, self._limits, no_wrap=True)]
-        earlier = len(self._rows) - max(1, room - 1)
+        if len(self._trials) <= room:
+            return [trial_table(self._trials, self._limits, no_wrap=True)]
+        earlier = len(self._trials) - max(1, room - 1)
         count = Text(f"… {counted(earlier, 'earlier trial')}", style="dim")
-        return [count, trial_table(self._rows, self._limits, skip=earlier, no_wrap=True)]
+        return [count, trial_table(self._trials, self._limits, skip=earlier, no_wrap=True)]
 
     def _time_left(self, reserved_seconds: float = 0.0) -> str:
-        """The time left, and the part of it that is kept for confirming."""
+        """The time left, and the part of it reserved for confirming."""
         seconds = self._seconds_left()
         if not seconds:
             return ""
@@ -172,18 +172,18 @@ class Progress:
         return min(estimates, default=None)
 
     def _seconds_at_this_pace(self) -> float | None:
-        searched = [trial.measurement.seconds for stage, trial in self._rows if stage in ("kept", "search")]
+        searched = [trial.measurement.seconds for trial in self._trials if trial.stage is Stage.SEARCH]
         if not searched or self._max_trials is None:
             return None
         mean = sum(searched) / len(searched)
-        confirmed = len(self._rows) - len(searched)
+        confirmed = len(self._trials) - len(searched)
         return mean * (max(0, self._max_trials - len(searched)) + max(1, _CONFIRMING_RUNS - confirmed))
 
 
 def _line(event: TrialEnded, limits: Limits | None) -> str:
     """A trial in one plain line."""
     trial, m = event.trial, event.trial.measurement
-    parts = [m.outcome.value]
+    parts = [outcome_label(m.outcome)]
     if m.samples_per_second is not None:
         parts.append(f"{format_rate(m.samples_per_second)} samples/s")
     for name, peak, limit in (
@@ -193,6 +193,6 @@ def _line(event: TrialEnded, limits: Limits | None) -> str:
         if peak is not None:
             parts.append(f"{name} {format_bytes(peak)}" + (f" ({peak / limit:.0%})" if limit else ""))
     parts.append(format_seconds(m.seconds))
-    stage = "" if event.stage == "search" else f"{event.stage}: "
+    stage = "" if event.stage is Stage.SEARCH else f"{event.stage}: "
     why = "" if m.outcome is Outcome.OK else f"\n    {m.evidence.reason}"
     return f"{stage}{trial.config}: {', '.join(parts)}{why}"

@@ -2,69 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.table import Table
 from rich.text import Text
 
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Limits, Trial, value_in_words
-from autofit.records.units import format_bytes, format_rate
+from autofit.records.trial import Limits, Trial
+from autofit.report.columns import TRIAL_COLUMNS, Field, Output, columns_of, trial_rows
 
-_BAR_CELLS = 6
+_BAR_CHARACTERS = 6
 _STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
+_LEFT = ("trial", "outcome", "device_peak_bytes", "host_peak_bytes")  # columns that are aligned to the left
 
 
-def trial_table(rows: list[tuple[str, Trial]], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
-    """A table of (stage, trial).
+def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
+    """A table with a row for each trial.
 
     Args:
-        rows: the trials with their stages, in order.
+        trials: the trials, in order.
         limits: the memory limits that the bars relate to.
         skip: rows left out at the top.
         no_wrap: whether each trial takes one line, however narrow the console is.
     """
+    rows = trial_rows(trials, limits)
+    columns = columns_of(TRIAL_COLUMNS, Output.CONSOLE, rows)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("#", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "s"):
-        table.add_column(name, justify="left" if name in ("outcome", "device", "host") else "right", no_wrap=no_wrap)
-    number = 0
-    for index, (stage, trial) in enumerate(rows):
-        number += stage in ("kept", "search")
-        if index < skip:
-            continue
-        m = trial.measurement
-        label = "" if stage in ("kept", "search") else stage
+    for column in columns:
+        table.add_column(column.label, justify="left" if column.name in _LEFT else "right", no_wrap=no_wrap)
+    for row in rows[skip:]:
+        outcome_style = _STYLES.get(row.trial.measurement.outcome, "yellow")
         table.add_row(
-            str(number) if not label else "",
-            _cell(trial.config.batch_size),
-            _workers(trial.config),
-            _queue(trial.config),
-            Text(label if label and m.outcome is Outcome.OK else m.outcome.value, style=_STYLES.get(m.outcome, "yellow")),
-            "" if m.samples_per_second is None else format_rate(m.samples_per_second),
-            _bar(m.device_peak_bytes, limits.device_bytes if limits else None),
-            _bar(m.host_peak_bytes, limits.host_bytes if limits else None),
-            f"{m.seconds:.0f}",
+            *(Text(_text(column.field(row)), outcome_style if column.name == "outcome" else "") for column in columns)
         )
     return table
 
 
-def _cell(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
-def _workers(config: FitConfig) -> str:
-    if config.workers is None:
-        return "-"
-    return f"{value_in_words(config.workers)} {'proc' if config.use_multiprocessing else 'thr'}"
-
-
-def _queue(config: FitConfig) -> str:
-    return config.queue_in_words or "-"
-
-
-def _bar(peak_bytes: int | None, limit_bytes: int | None) -> str:
-    if peak_bytes is None:
-        return "-"
-    if limit_bytes is None:
-        return format_bytes(peak_bytes)
-    share = peak_bytes / limit_bytes
-    full = min(_BAR_CELLS, round(share * _BAR_CELLS))
-    return f"{'█' * full}{'░' * (_BAR_CELLS - full)} {share:.0%}"
+def _text(field: Field) -> str:
+    if field.share is None:
+        return field.text
+    full = min(_BAR_CHARACTERS, round(field.share * _BAR_CHARACTERS))
+    return f"{'█' * full}{'░' * (_BAR_CHARACTERS - full)} {field.share:.0%}"

@@ -1,57 +1,24 @@
-"""The words and tables of a page: key figures, other choices, the machine."""
+"""The texts and tables of a page: origin, machine, trials, other choices."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofit.records.description import Description
 from autofit.records.estimate import Estimate
 from autofit.records.machine import Machine
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
+from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
+from autofit.records.trial import Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
-from autofit.report import devices
-from autofit.report.advice import advice, bottleneck_sentence, rate_beside_ceilings
-from autofit.report.choice import gain_evidence, gain_figure, gain_sentence, why_not_highest
-from autofit.report.html import style, tradeoff_plots
-from autofit.report.html.trial_table import NONE
+from autofit.report.choice import Figure
+from autofit.report.columns import TRIAL_COLUMNS, Column, Field, Output, TrialRow, columns_of, trial_rows
 from autofit.report.wording import limits_in_words
 
-
-@dataclass(frozen=True)
-class Tile:
-    """A key figure; `share` of a limit is drawn as a bar, from 0 to 1."""
-
-    label: str
-    value: str
-    note: str = ""
-    unit: str = ""
-    share: float | None = None
-
-
-def tiles(record: TuneRecord) -> list[Tile]:
-    """The key figures of a result."""
-    spread = f"±{record.spread:.0%}, " if record.spread is not None else ""
-    source = "confirmed in fresh processes" if record.choice.confirmed else "read once in the search: no time to confirm it"
-    bottleneck = {"compute": "the model", "input": "the input", "contention": "contention"}.get(
-        record.bottleneck, "unknown"
-    )
-    return [
-        Tile("Throughput", format_rate(record.samples_per_second), f"{spread}{source}", "samples/s"),
-        _gain(record),
-        _margin("Device memory", record.device_peak_bytes, record.limits.device_bytes),
-        _margin("Host memory", record.host_peak_bytes, record.limits.host_bytes),
-        Tile("What limits it", bottleneck, _ceilings(record)),
-    ]
-
-
-def sentences(record: TuneRecord) -> dict[str, str]:
-    """The result in sentences, by subject."""
-    why = why_not_highest(record)
-    explained = {"gain": gain_sentence(record), **({"why": why} if why else {}), **advice(record)}
-    shares = devices.shares(record)
-    return {**({"devices": shares} if shares else {}), **explained, "search": record.stop_reason}
+_MIN_SECONDS = 0.1  # shorter phases are left out
 
 
 def origin(record: TuneLog | SweepRecord) -> str:
@@ -68,23 +35,6 @@ def origin(record: TuneLog | SweepRecord) -> str:
     else:
         text = counted(len(record.cells), "cell")
     return f"{' '.join(parts)}. {text}, {format_seconds(record.seconds)} in all."
-
-
-def alternatives(log: TuneLog, choices: list[tradeoff_plots.Alternative]) -> list[dict[str, str | bool]]:
-    """The Pareto set as rows of a table."""
-    return [
-        {
-            "config": str(a.trial.config),
-            "rate": format_rate(a.trial.measurement.samples_per_second or 0.0),
-            "memory": format_bytes(a.memory_bytes),
-            "memory_change": _change(a.memory_change, "more memory", "less memory"),
-            "rate_change": _change(a.rate_change, "faster", "slower"),
-            "known": a.memory_change is not None,
-            "kwargs": ", ".join(f"{knob}={value!r}" for knob, value in a.trial.config.values().items()),
-            "chosen": isinstance(log, TuneRecord) and a.trial.config == log.config,
-        }
-        for a in choices
-    ]
 
 
 def machine(record: Machine, measured: TuneLog | Estimate | None = None) -> dict[str, str]:
@@ -112,7 +62,7 @@ def _workload(description: Description) -> dict[str, str]:
     d = description
     model = f"{d.parameter_count:,} parameters ({format_bytes(d.parameter_bytes)})"
     model += f", optimizer {format_bytes(d.optimizer_bytes)}" + (f", compiled by {d.compiler}" if d.compiler else "")
-    data = f"{d.input_kind}, {format_bytes(d.sample_bytes)} a sample"
+    data = f"{d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
     data += f", {counted(d.sample_count, 'sample')}" if d.sample_count else ""
     texts = {"knobs tuned": ", ".join(d.knobs), "shapes": d.shapes, "notices": " ".join(d.notices)}
     return {**d.versions, "model": model, "input": data, **texts}
@@ -124,55 +74,113 @@ def versions(record: SweepRecord) -> dict[str, str]:
     return next((dict(description.versions) for description in descriptions if description is not None), {})
 
 
-def needed(record: FailedTune) -> Tile | None:
-    """The memory that was needed against the limit; None for other failures."""
+def needed(record: FailedTune) -> Figure | None:
+    """The memory that was needed, with the share of it that the limit allows; None for other failures."""
     limit = record.limits.device_bytes if record.memory == "device" else record.limits.host_bytes
     if not record.memory or not record.needed_bytes or not limit:
         return None
-    least = "more than " if record.at_least else ""
-    return Tile(
-        f"{record.memory.capitalize()} memory",
-        f"{least}{format_bytes(record.needed_bytes)} needed",
-        f"the limit is {format_bytes(limit)}",
-        share=min(1.0, limit / record.needed_bytes),
-    )
+    value = f"{'more than ' if record.at_least else ''}{format_bytes(record.needed_bytes)} needed"
+    share = min(1.0, limit / record.needed_bytes)
+    return Figure(f"{record.memory.capitalize()} memory", value, f"the limit is {format_bytes(limit)}", share)
 
 
-def _gain(record: TuneRecord) -> Tile:
-    label, speedup = "Against the baseline", record.speedup
-    figure = gain_figure(record, "×")
-    if figure is None:
-        return Tile(label, NONE, f"the baseline failed: {style.OUTCOMES[speedup.baseline_outcome]}")
-    if speedup.is_shown or speedup.is_loss:
-        interval = f"{speedup.low:.2f} to {speedup.high:.2f} with 95 % probability"
-        return Tile(label, figure, f"{interval}; baseline: {speedup.baseline}")
-    if record.config == speedup.baseline and record.choice.challenger is None:
-        return Tile(label, figure, "the choice is the baseline itself")
-    return Tile(label, figure, gain_evidence(record))
+@dataclass(frozen=True)
+class Row:
+    """A row of the table of trials and the details below it; `mark` is the kind of its outcome: ok, oom or other."""
+
+    mark: str
+    is_chosen: bool
+    fields: list[Field]
+    facts: dict[str, str]
+    log: tuple[str, ...]
+    traceback: str
 
 
-def _margin(label: str, peak: int | None, limit: int | None) -> Tile:
-    if peak is None:
-        return Tile(
-            label, NONE, "not counted by this device" if limit is None else f"not read; limit {format_bytes(limit)}"
+def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], list[Row]]:
+    """The columns and rows of the trials of the search and the runs after it."""
+    rows = trial_rows((*log.searched, *log.runs), log.limits)
+    columns = columns_of(TRIAL_COLUMNS, output, rows)
+    chosen = log.config if isinstance(log, TuneRecord) else None
+    table = []
+    for row in rows:
+        outcome, is_chosen = row.trial.measurement.outcome, row.trial.config == chosen and row.trial.stage is Stage.SEARCH
+        mark = "ok" if outcome is Outcome.OK else "oom" if outcome.is_oom else "other"
+        m = row.trial.measurement
+        fields = [column.field(row) for column in columns]
+        table.append(Row(mark, is_chosen, fields, _details(row.trial), m.evidence.log_tail, m.traceback or ""))
+    return columns, table
+
+
+def _details(trial: Trial) -> dict[str, str]:
+    """The details below a row, by subject."""
+    m, e = trial.measurement, trial.measurement.evidence
+    failed = m.outcome is not Outcome.OK
+    exit_parts = [f"code {e.exit_code}"] if e.exit_code else []
+    exit_parts += [f"signal {e.signal}"] if e.signal else []
+    facts = {
+        "why it was tried": trial.why,
+        "how it ended": e.reason + (f", while {e.phase.label}" if e.phase and failed else ""),
+        "exit": ", ".join(exit_parts),
+        "last reading": f"{format_bytes(e.last_host_bytes)} of host memory" if e.last_host_bytes and failed else "",
+        "steps": f"{m.steps:,}, {_milliseconds(m.step_seconds)} each" if m.steps and m.step_seconds else "",
+        "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
+        "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
+        "peak by the driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
+        "allocator fallbacks": f"{m.allocator_fallbacks:,}" if m.allocator_fallbacks else "",
+        "batches queued": f"{m.queued_batches:,}" if m.queued_batches is not None else "",
+        "time": ", ".join(f"{p.label} {format_seconds(s)}" for p, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _sizes(by_phase: Mapping[Phase, int]) -> str:
+    return ", ".join(f"{phase.label} {format_bytes(size)}" for phase, size in by_phase.items())
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A configuration to choose instead; `change` compares it with the chosen one."""
+
+    config: str
+    rate: str
+    memory: str
+    change: str
+    is_chosen: bool
+
+
+def alternatives(record: TuneRecord) -> list[Alternative]:
+    """Answer "what do I lose with less memory?": the trials that no other one beats in both rate and memory."""
+    has_device = record.limits.device_bytes is not None or any(t.measurement.device_peak_bytes for t in record.trials)
+    name = "device_peak_bytes" if has_device else "host_peak_bytes"
+    read = [
+        (size, trial.measurement.samples_per_second, trial)
+        for trial in record.trials
+        if trial.fits(record.limits) and trial.measurement.samples_per_second
+        if (size := getattr(trial.measurement, name))
+    ]
+    best: list[tuple[int, float, Trial]] = []
+    for size, rate, trial in sorted(read, key=lambda item: (item[0], -item[1], item[2].config != record.config)):
+        if not best or rate > best[-1][1]:
+            best.append((size, rate, trial))
+    chosen = next(((size, rate) for size, rate, trial in read if trial.config == record.config), None)
+    if len(best) < 2:
+        return []
+    return [
+        Alternative(
+            str(trial.config),
+            format_rate(rate),
+            format_bytes(size),
+            "" if chosen is None else f"{_change(size / chosen[0], 'memory')}, {_change(rate / chosen[1], 'samples/s')}",
+            trial.config == record.config,
         )
-    if limit is None:
-        return Tile(label, format_bytes(peak), "no limit of its own")
-    share = peak / limit
-    return Tile(label, f"{1 - share:.0%} free", f"peak {format_bytes(peak)} of {format_bytes(limit)}", share=share)
+        for size, rate, trial in best
+    ]
 
 
-def _ceilings(record: TuneRecord) -> str:
-    compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
-    if compute is None or inputs is None:
-        return bottleneck_sentence(record)
-    alone = f"alone the model takes {format_rate(compute)} samples/s, the input makes {format_rate(inputs)}"
-    if record.bottleneck == "compute" and inputs < compute:
-        return f"{alone}; together they reach {format_rate(rate_beside_ceilings(record))}"
-    return alone
-
-
-def _change(change: float | None, more: str, less: str) -> str:
-    if change is None:
-        return NONE
-    return "the same" if round(change, 2) == 0 else f"{abs(change):.0%} {more if change > 0 else less}"
+def _change(ratio: float, what: str) -> str:
+    percent = f"{abs(ratio - 1):.0%}"
+    return f"the same {what}" if percent == "0%" else f"{percent} {'more' if ratio > 1 else 'less'} {what}"

@@ -1,12 +1,11 @@
-"""HTML pages: one file each, with everything they need inside; and the few lines that a notebook shows."""
+"""HTML pages that hold everything they need in one file, and the short form that a notebook shows."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,12 @@ from autofit.records.estimate import Estimate
 from autofit.records.result import FailedTune, TuneRecord
 from autofit.records.sweep import SweepRecord
 from autofit.records.units import printable
-from autofit.report import snippet, wording
-from autofit.report.html import batch_plots, content, estimate_plots, sweep_cells, timeline, tradeoff_plots, trial_table
+from autofit.report import choice, columns, snippet, wording
+from autofit.report.columns import Output
+from autofit.report.html import batch_plots, content, estimate_plots, sweep_plot, timeline
 from autofit.report.html.style import Plot
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_WIDE = ("throughput", "pareto", "timeline", "phases", "cell-rates")
-_COMPACT = ("#", "stage", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "seconds")
 
 Record = TuneRecord | FailedTune | SweepRecord | Estimate
 
@@ -61,41 +59,35 @@ def save(record: Record, path: str | os.PathLike[str]) -> None:
 def compact(record: TuneRecord | SweepRecord) -> str:
     """HTML without scripts for a notebook: key figures, lines to paste and trials of a tune; the cells of a sweep."""
     if isinstance(record, SweepRecord):
-        cells = sweep_cells.rows(record)
-        table: str = _template("compact_sweep.html").render(title=record.title, origin=content.origin(record), rows=cells)
-        return table
-    result = _result(record)
-    columns = [name for name in _COMPACT if result["trials"] and name in result["trials"][0].fields]
-    shown: str = _template("compact.html").render(**result, columns=columns)
-    return shown
+        shown = {"title": record.title, "origin": content.origin(record), **_cells(record, Output.NOTEBOOK)}
+        sweep: str = _template("compact_sweep.html").render(**shown)
+        return sweep
+    tune: str = _template("compact.html").render(**_result(record, Output.NOTEBOOK))
+    return tune
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    comparison, alternatives = tradeoff_plots.pareto(record)
-    plots: list[Plot | None] = [
+    plots = (
         batch_plots.throughput(record),
         batch_plots.memory(record, "device"),
         batch_plots.memory(record, "host"),
-        batch_plots.feasible(record),
-        *tradeoff_plots.workers_by_queue(record),
-        comparison,
         timeline.timeline(record),
-        timeline.where_it_went(record),
-    ]
-    result = _result(record)
+    )
+    result = _result(record, Output.PAGE)
     return {
         **result,
-        **_plots([plot for plot in plots if plot is not None] if record.trials else []),
+        **_plots(plots),
         "title": f"autofit: {result['headline']}",
-        "alternatives": content.alternatives(record, alternatives) if len(alternatives) > 1 else [],
+        "alternatives": content.alternatives(record) if isinstance(record, TuneRecord) else [],
         "machine": content.machine(record.machine, record),
         "cells": [],
     }
 
 
-def _result(record: TuneRecord | FailedTune) -> dict[str, Any]:
+def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
     """The top of a page on one tune, and its trials."""
-    shared = {"origin": content.origin(record), "trials": trial_table.trial_rows(record)}
+    trial_columns, trials = content.trial_table(record, output)
+    shared = {"origin": content.origin(record), "trial_columns": trial_columns, "trials": trials}
     if isinstance(record, FailedTune):
         headline = f"Not enough {record.memory} memory" if record.memory else "The tune failed"
         return {**shared, "headline": headline, "problem": record.problem, "needed": content.needed(record)}
@@ -103,15 +95,23 @@ def _result(record: TuneRecord | FailedTune) -> dict[str, Any]:
         **shared,
         "problem": None,
         "headline": str(record.config),
-        "tiles": content.tiles(record),
-        "sentences": content.sentences(record),
+        "tiles": choice.figures(record),
+        "sentences": choice.sentences(record),
         "snippet": snippet.render(record),
     }
 
 
+def _cells(record: SweepRecord, output: Output) -> dict[str, Any]:
+    """The columns of the table of cells, and the fields of each row."""
+    shown = columns.cell_columns(record, output)
+    rows = [[column.field(row) for column in shown] for row in columns.cell_rows(record)]
+    return {"columns": shown, "rows": rows}
+
+
 def _sweep(record: SweepRecord) -> dict[str, Any]:
+    table = _cells(record, Output.PAGE)
     return {
-        **_plots([sweep_cells.rates(record)]),
+        **_plots([sweep_plot.rates(record)]),
         "title": f"autofit: {record.title}",
         "headline": record.title,
         "origin": content.origin(record),
@@ -119,9 +119,10 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         "trials": [],
         "alternatives": [],
         "machine": content.machine(record.machine) | content.versions(record),
+        "columns": table["columns"],
         "cells": [
-            {"row": row, "cell": cell, "answer": {} if cell.tune is None else _result(cell.tune)}
-            for row, cell in zip(sweep_cells.rows(record), record.cells, strict=True)
+            {"fields": fields, "cell": cell, "answer": {} if cell.tune is None else _result(cell.tune, Output.PAGE)}
+            for fields, cell in zip(table["rows"], record.cells, strict=True)
         ],
     }
 
@@ -141,21 +142,11 @@ def _estimate(record: Estimate) -> dict[str, Any]:
     }
 
 
-def _plots(plots: Sequence[Plot]) -> dict[str, Any]:
-    """The plots that are drawn, those that take the whole width, and the captions of the others."""
-    drawn = [plot for plot in plots if plot.figure is not None]
-    not_drawn = {plot.title: plot.caption for plot in plots if plot.figure is None}
-    return {"plots": drawn, "not_drawn": not_drawn, "wide": wide([plot.name for plot in drawn])}
-
-
-def wide(names: Sequence[str]) -> set[str]:
-    """The plots that take the whole width: those that need it, and any that would be alone in a row of two."""
-    alone = set(_WIDE)
-    for needs_width, run in itertools.groupby(names, _WIDE.__contains__):
-        halves = list(run)
-        if not needs_width and len(halves) % 2:
-            alone.add("frontier" if "frontier" in halves[::2] else halves[-1])
-    return alone
+def _plots(plots: Iterable[Plot | None]) -> dict[str, Any]:
+    """The plots that there are; those of memory share a row if there are two."""
+    drawn = [plot for plot in plots if plot is not None]
+    memory = {plot.name for plot in drawn if plot.name.startswith("memory-")}
+    return {"plots": drawn, "halves": memory if len(memory) > 1 else set()}
 
 
 def _template(name: str) -> Any:
@@ -167,7 +158,7 @@ def _template(name: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: printable(value) if type(value) is str else value,  # not what is marked as safe
+        finalize=lambda value: printable(value) if type(value) is str else value,  # leaves markup that is marked as safe
     )
     return environment.get_template(name)
 
@@ -177,13 +168,13 @@ def _text(name: str) -> str:
 
 
 def as_script(value: Any) -> str:
-    """JSON for a script element: escaped so that nothing in it ends the element."""
+    """JSON for a script element, escaped so that nothing in it ends the element."""
     text = json.dumps(_finite(value), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _finite(value: Any) -> Any:
-    """The value with null for NaN and infinity, which JSON lacks; a plot leaves such a point out."""
+    """The value with null in place of NaN and infinity, which JSON lacks; a plot leaves such a point out."""
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

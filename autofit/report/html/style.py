@@ -1,4 +1,4 @@
-"""The look of every plot: colours that the colour-blind tell apart, a shape or a dash for each, axes, and hover text."""
+"""The look of all plots: colours that colour-blind people can tell apart, shapes, axes and hover text."""
 
 from __future__ import annotations
 
@@ -14,53 +14,46 @@ from typing import Any
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_bytes, format_rate, format_seconds
+from autofit.report.wording import outcome_label
 
 # Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, BLACK = "#56B4E9", "#CC79A7", "#000000"
-SOFT, PANEL = "#616e7c", "#f5f7fa"
-BAND = "rgba(0, 114, 178, 0.14)"
+SOFT = "#616e7c"
 
 BAR_LOOKS = ((BLUE, ""), (ORANGE, "/"), (GREEN, "\\"), (PURPLE, "."), (SKY, "-"), (VERMILION, "+"), (SOFT, "x"))
 """A colour and a pattern for each of several bars."""
 
 FAR = 3.0
-"""Times the highest reading: a limit or ceiling beyond would flatten everything else, so the caption names it."""
+"""Multiple of the highest reading. A higher limit or ceiling would flatten everything else: the caption names it."""
 
 HEADROOM = 1.12
 """Top of an axis relative to the highest value drawn."""
 
+FRAME_PIXELS = 130
+"""Height of legend, axis and margins of a plot with rows."""
+
 _HEIGHT_PIXELS = 420  # of a plot with two numeric axes
-_ROW_PIXELS, _FRAME_PIXELS = 34, 130  # of a plot with rows: each row; legend, axis and margins
 _HOVER_CHARACTERS = 58  # a line of hover text: readable, and no wider than a phone
 _HOVER_LINES = 6  # of each text, so that a long error does not cover the plot
 _LOOK = Path(__file__).parent / "templates" / "plot.json"
-_SYMBOL_PIXELS = {"star": 18, "line-ns": 14, "line-ew": 30, "x": 12}
+_SYMBOL_PIXELS = {"star": 18, "line-ew": 30, "x": 12}
 _OUTLINED = ("star", "x")
-
-OUTCOMES = {
-    Outcome.OK: "ok",
-    Outcome.DEVICE_OOM: "out of device memory",
-    Outcome.HOST_OOM: "out of host memory",
-    Outcome.TIMEOUT: "timeout",
-    Outcome.CRASHED: "crashed",
-    Outcome.ERROR: "error",
-}
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A section of the page: a figure and its caption; without a figure, the caption says why."""
+    """A section of the page: a plotly figure and its caption."""
 
     name: str
     title: str
     caption: str
-    figure: Any | None = None
+    figure: Any
 
 
 @dataclass(frozen=True)
 class MemoryScale:
-    """An axis of bytes: its unit, its top in that unit, and the limit if it is drawn."""
+    """An axis of bytes: its unit, its top in that unit, and the limit."""
 
     unit: str
     unit_bytes: float
@@ -69,59 +62,42 @@ class MemoryScale:
     is_limit_drawn: bool
 
     @classmethod
-    def of(cls, highest_bytes: float, limit_bytes: int | None, *, wanted_bytes: float = 0.0) -> MemoryScale:
-        """A scale for values up to `highest_bytes`.
-
-        Args:
-            highest_bytes: the highest value that must be visible.
-            limit_bytes: the limit; drawn unless it is far above.
-            wanted_bytes: a higher value, visible unless it is far above.
-        """
-        far = limit_bytes is not None and limit_bytes > FAR * highest_bytes
-        drawn = limit_bytes is not None and not far
-        top = float(limit_bytes or 0) if drawn else min(FAR * highest_bytes, wanted_bytes)
-        unit, unit_bytes = memory_unit(highest_bytes)
-        return cls(unit, unit_bytes, HEADROOM * max(highest_bytes, top) / unit_bytes, limit_bytes, drawn)
+    def of(cls, highest_bytes: float, limit_bytes: int | None) -> MemoryScale:
+        """A scale for values up to `highest_bytes`; it reaches to the limit unless that is far above."""
+        drawn = limit_bytes is not None and limit_bytes <= FAR * highest_bytes
+        top = max(highest_bytes, limit_bytes or 0) if drawn else highest_bytes
+        unit, unit_bytes = ("GiB", 2.0**30) if highest_bytes >= 2.0**30 else ("MiB", 2.0**20)
+        return cls(unit, unit_bytes, HEADROOM * top / unit_bytes, limit_bytes, drawn)
 
     def axis(self, title: str) -> dict[str, Any]:
         """The axis."""
         return axis(f"{title} ({self.unit})", range=[0, self.top])
 
     def limit_line(self, x: Sequence[Any]) -> dict[str, Any]:
-        """A line at the limit between two positions; without points where the limit is not drawn."""
+        """A line at the limit between two positions; it has no points if the limit is not drawn."""
         if self.limit_bytes is None or not self.is_limit_drawn:
             return line("limit", [], [], VERMILION)
         height = self.limit_bytes / self.unit_bytes
         return line(f"limit {format_bytes(self.limit_bytes)}", x, [height] * len(x), VERMILION, "longdash")
 
     def sentence(self) -> str:
-        """The limit in words."""
+        """The limit in a sentence."""
         if self.limit_bytes is None:
             return "No limit of its own."
         limit = format_bytes(self.limit_bytes)
         return f"The limit is {limit}." if self.is_limit_drawn else f"The limit, {limit}, is far above and not drawn."
 
 
-def memory_unit(highest_bytes: float) -> tuple[str, float]:
-    """The unit of an axis of bytes, and the bytes in it."""
-    return ("GiB", 2.0**30) if highest_bytes >= 2.0**30 else ("MiB", 2.0**20)
-
-
 def figure(traces: Iterable[Mapping[str, Any]], height: int = _HEIGHT_PIXELS, **layout: Any) -> Any:
-    """A plotly figure in the look of the report; traces without points are left out."""
+    """Make a plotly figure; traces without points are left out."""
     import plotly.graph_objects as go  # loads slowly: only when a report is drawn
 
     look = json.loads(_LOOK.read_text(encoding="utf-8"))
     return go.Figure([dict(trace) for trace in traces if trace["x"]], {"template": look, "height": height, **layout})
 
 
-def height_of(rows: int) -> int:
-    """Pixels of a plot with so many rows."""
-    return _FRAME_PIXELS + _ROW_PIXELS * rows
-
-
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """An axis; from 0 unless it has another range."""
+    """An axis, from 0 unless a range is given."""
     return {"title": {"text": title}, **more}
 
 
@@ -139,15 +115,10 @@ def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
     )
 
 
-def category_axis(title: str, labels: Sequence[str], **more: Any) -> dict[str, Any]:
-    """An axis of categories in this order."""
-    order = {"type": "category", "categoryorder": "array", "categoryarray": list(labels)}
-    return axis(title, **{**order, "rangemode": "normal", "ticks": "", **more})
-
-
 def row_axis(labels: Sequence[str]) -> dict[str, Any]:
     """An axis with a row for each label, the first on top."""
-    return category_axis("", labels, range=[len(labels) - 0.4, -0.6], tickfont={"size": 12})
+    rows = {"type": "category", "categoryorder": "array", "categoryarray": list(labels), "rangemode": "normal", "ticks": ""}
+    return axis("", **rows, range=[len(labels) - 0.4, -0.6], tickfont={"size": 12})
 
 
 def marks(
@@ -185,7 +156,7 @@ def bars(
 
 
 def hover(title: str, lines: Sequence[str]) -> str:
-    """Hover text, escaped: texts of the user's code cannot become markup."""
+    """Hover text, escaped so that texts of the user's code cannot become markup."""
     wrapped = [html.escape(part) for text in lines for part in textwrap.wrap(text, _HOVER_CHARACTERS)[:_HOVER_LINES]]
     return "<br>".join([f"<b>{html.escape(title)}</b>", *wrapped])
 
@@ -196,7 +167,8 @@ def trial_hover(trial: Trial, stage: str = "") -> str:
     lines = [stage] if stage else []
     if m.outcome is not Outcome.OK:
         lines.append(
-            f"{OUTCOMES[m.outcome]}: {m.evidence.reason}" + (f" ({m.evidence.phase.label})" if m.evidence.phase else "")
+            f"{outcome_label(m.outcome)}: {m.evidence.reason}"
+            + (f" ({m.evidence.phase.label})" if m.evidence.phase else "")
         )
     if m.samples_per_second is not None:
         lines.append(f"{format_rate(m.samples_per_second)} samples/s{spread_in_words(m.spread)}")
@@ -211,16 +183,11 @@ def trial_hover(trial: Trial, stage: str = "") -> str:
 
 
 def spread_in_words(spread: float | None) -> str:
-    """The half-width of a rate's interval, to be appended to the rate."""
+    """The half-width of a rate's interval, to append to the rate."""
     return "" if spread is None else f" ±{spread:.0%}"
 
 
-def setting_in_words(config: FitConfig) -> str:
-    """The knobs other than the batch size."""
-    return with_setting(config).removeprefix(" with ") or "batch size alone"
-
-
 def with_setting(config: FitConfig) -> str:
-    """The knobs other than the batch size, to be appended to a noun; empty where there are none."""
+    """The knobs other than the batch size, to append to a noun; empty if there are none."""
     others = replace(config, batch_size=None)
     return f" with {others}" if others.values() else ""

@@ -10,6 +10,7 @@ from autofit.records.result import Bottleneck, CallSource, FailedTune, Recommend
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
+from autofit.report.columns import Output, cell_columns, cell_rows
 from autofit.search.feasibility import frontier
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 
@@ -27,6 +28,12 @@ TRIED = (
     FitConfig(8, 1, 10, False), FitConfig(32, 2, 2, False), FitConfig(80, 4, 32, True), FitConfig(64, 4, 32, True),
     FitConfig(72, 2, 32, True), FitConfig(64, 1, 10, False), CHOSEN,
 )  # fmt: skip  # one item a line would be longer, not clearer
+
+
+def shown_cells(sweep, output=Output.PAGE):
+    """The fields of each cell by the label of the column."""
+    columns = cell_columns(sweep, output)
+    return [{column.label: column.field(row) for column in columns} for row in cell_rows(sweep)]
 
 
 def trial(config, why=""):

@@ -6,8 +6,7 @@ import pytest
 from autofit.records.result import Bottleneck, Recommendation, TuneLog
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
-from autofit.report import advice
-from autofit.report.html import content
+from autofit.report import advice, choice
 from autofit.tuning import record as records
 from autofit.tuning.tuner import tune
 from tests.fakes import FakeLauncher, collect, make_request, with_fields
@@ -91,7 +90,7 @@ def test_a_ceiling_below_the_rate_is_left_out_and_the_reason_given(record, tmp_p
         text = advice.bottleneck_sentence(slow)
         assert (slow.bottleneck, numbers(text)) == (bottleneck, shown)
         assert ("the whole fit reaches" in text) == (len(shown) < 2)
-        assert numbers(content.tiles(slow)[-1].note) == shown
+        assert numbers(choice.figures(slow)[-1].note) == shown
 
 
 def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
@@ -112,7 +111,6 @@ def test_an_input_slower_than_the_model_is_named_even_when_compute_bound(record,
     assert near.bottleneck == "compute"
     assert numbers(advice.bottleneck_sentence(near)) == ["955", "1000", "960"]
     assert "workers would not help" not in advice.bottleneck_sentence(near)
-    assert numbers(content.tiles(near)[-1].note) == ["1000", "960", "955"]
 
 
 def input_bound(record, chosen, rates, compute=3000.0):

@@ -7,13 +7,12 @@ import pytest
 from autofit.records.machine import Device, Placement
 from autofit.records.sweep import Cell
 from autofit.records.trial import FitConfig
-from autofit.report import snippet
+from autofit.report import choice, columns, snippet
 from autofit.report.console.plain_text import plain_text
 from autofit.report.console.summary import summary
 from autofit.report.console.sweep import sweep_table
-from autofit.report.html import content, sweep_cells
-from autofit.storage import sweep_files
 from tests.fakes import MACHINE, with_fields
+from tests.unit.report.conftest import shown_cells
 from tests.unit.report.snapshots import matches_snapshot
 
 GPUS = tuple(Device(n, "A100", f"GPU-{n}", 2**36, 2**36) for n in range(3))
@@ -81,13 +80,13 @@ def test_one_device_is_not_mentioned(record):
     code = snippet.render(on(record, Placement.on(GPUS[0]), distribution="data_parallel"))
     assert "distribut" not in code
     assert "global" not in code
-    assert "devices" not in content.sentences(record)
+    assert "devices" not in choice.sentences(record)
 
 
 def test_a_result_says_what_the_batch_and_the_rate_of_each_device_are(record):
     shared = on(record, Placement.on(*GPUS[:2]))
     rate = f"{record.samples_per_second / 2:,.0f}"
-    sentence = content.sentences(shared)["devices"]
+    sentence = choice.sentences(shared)["devices"]
     assert sentence == f"batch 64 is global: 32 on each of 2 devices; {rate} samples/s of each"
     assert "batch 64 is global: 32 on each of 2 devices" in " ".join(plain_text(summary(shared)).split())
 
@@ -99,9 +98,9 @@ def scaled(record, sweep):
     cells = []
     for (width, count), rate in rates.items():
         placement = Placement(count=count)
-        choice = replace(record.choice, config=FitConfig(32 * count, 1, 10, False), samples_per_second=rate)
+        chosen = replace(record.choice, config=FitConfig(32 * count, 1, 10, False), samples_per_second=rate)
         values = {"model_kwargs.width": width, "devices": count}
-        cells.append(Cell(values, replace(on(record, placement), choice=choice)))
+        cells.append(Cell(values, replace(on(record, placement), choice=chosen)))
     cells.insert(3, Cell({"model_kwargs.width": 16, "devices": 1}, None, "the code failed"))
     return replace(sweep, cells=tuple(cells))
 
@@ -114,15 +113,15 @@ def test_scaling_is_relative_to_the_fewest_devices_with_a_result(scaled):
 def test_a_sweep_over_devices_has_the_rate_of_each_and_the_scaling(scaled, sweep):
     text = plain_text(sweep_table(scaled))
     assert matches_snapshot(text, "sweep_over_devices.txt")
-    rows = sweep_cells.rows(scaled)
+    rows = shown_cells(scaled)
     assert [row["scaling"].text for row in rows] == ["100%", "90%", "75%", "–", "100%", "50%"]
     assert [row["per device"].text for row in rows] == ["100", "90", "75", "–", "45", "22"]
-    lines = sweep_files.as_csv(scaled).splitlines()
+    lines = columns.as_csv(scaled).splitlines()
     assert "device_count,samples_per_second_per_device,scaling_efficiency" in lines[0]
     assert ",2,90.0,0.9," in lines[2]
     assert "scaling" not in plain_text(sweep_table(sweep))
     assert sweep.scaling_efficiencies() == (None,) * len(sweep.cells)
-    assert "scaling" not in sweep_cells.rows(sweep)[0]
+    assert "scaling" not in shown_cells(sweep)[0]
 
 
 def test_an_axis_that_sets_devices_with_something_else_is_one_of_devices(scaled):

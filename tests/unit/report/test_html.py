@@ -1,4 +1,3 @@
-import itertools
 import json
 import re
 from dataclasses import replace
@@ -14,13 +13,14 @@ from autofit.records.result import FrontierPoint
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
+from autofit.records.units import format_bytes
 from autofit.report import snippet
-from autofit.report.html import batch_plots, estimate_plots, style, sweep_cells, timeline, tradeoff_plots
+from autofit.report.html import batch_plots, content, estimate_plots, style, sweep_plot, timeline
 from autofit.report.html import page as html
-from autofit.report.html.curves import MemoryCurve, memory_curve
 from autofit.report.html.style import MemoryScale
 from autofit.storage import result_files
 from tests.fakes import DESCRIPTION, MACHINE, MIB, with_fields
+from tests.unit.report.conftest import shown_cells
 from tests.unit.report.snapshots import matches_snapshot
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too'"
@@ -105,7 +105,7 @@ def on_cpu(record):
 def test_the_answer_stands_on_top_with_its_figures_and_the_lines_to_paste(record):
     page = Page(html.render(record))
     assert page.words.index(str(record.config)) < page.words.index("Throughput against batch size")
-    assert f"{record.speedup.ratio:.2f}×" in page.words
+    assert f"{record.speedup.ratio:.2f}x" in page.words
     assert "% free" in page.words
     assert record.bottleneck in page.words
     assert " ".join(snippet.render(record).split()) in page.words
@@ -121,10 +121,16 @@ def test_the_words_of_a_page(name, record, failed_tune, sweep, estimate):
 def test_every_plot_that_is_placed_has_its_figure(record):
     page = Page(html.render(record))
     placed = {has["data-plot"] for _, has in page.tags if "data-plot" in has}
-    assert placed == set(page.figures) == {
-        "throughput", "memory-device", "memory-host", "frontier", "workers-threads", "workers-processes", "pareto",
-        "timeline", "phases",
-    }  # fmt: skip  # one item a line would be longer, not clearer
+    assert (
+        placed
+        == set(page.figures)
+        == {
+            "throughput",
+            "memory-device",
+            "memory-host",
+            "timeline",
+        }
+    )
     assert all(figure["data"] for figure in page.figures.values())
 
 
@@ -162,12 +168,26 @@ def test_what_the_users_code_wrote_cannot_become_part_of_the_page(record):
 
 def test_throughput_is_drawn_with_both_ceilings_the_choice_and_what_failed(record):
     drawn = traces(batch_plots.throughput(record))
-    assert {"predicted", "model alone", "input alone", "chosen, confirmed", "failed"} <= set(drawn)
+    assert {"model alone", "input alone", "chosen, confirmed", "out of memory"} <= set(drawn)
     assert list(drawn["chosen, confirmed"].x) == [record.config.batch_size]
-    assert drawn["model alone"].line.dash != drawn["input alone"].line.dash != drawn["predicted"].line.dash
-    at_64 = list(drawn["model alone"].x).index(64)
-    assert drawn["model alone"].y[at_64] == pytest.approx(4000 * 64 / (64 + 64), rel=0.05)  # the launcher's own formula
-    assert drawn["input alone"].y[at_64] == pytest.approx(3600, rel=0.1)
+    assert drawn["model alone"].line.dash != drawn["input alone"].line.dash
+    measured = {
+        t.config.batch_size: t.measurement.compute_samples_per_second for t in record.trials if t.fits(record.limits)
+    }
+    assert dict(zip(drawn["model alone"].x, drawn["model alone"].y, strict=True)) == measured
+    chosen = next(t for t in record.trials if t.config == record.config)
+    assert list(drawn["input alone"].y) == [chosen.measurement.input_samples_per_second]
+
+
+def test_every_point_of_a_rate_is_one_trial_grouped_by_its_workers(record):
+    plot = batch_plots.throughput(record)
+    rated = [t for t in record.trials if t.measurement.samples_per_second]
+    points = [(x, y) for t in plot.figure.data if t.name.startswith("trials") for x, y in zip(t.x, t.y, strict=True)]
+    assert sorted(points) == sorted((t.config.batch_size, t.measurement.samples_per_second) for t in rated)
+    assert {"trials with 1 thread", "trials with 2 threads", "trials with 4 processes"} <= set(traces(plot))
+    many = [replace(rated[0], config=replace(rated[0].config, workers=n)) for n in range(2, 12)]
+    crowded = batch_plots.throughput(with_fields(record, trials=(*record.trials, *many)))
+    assert "trials with other workers or queue" in traces(crowded)
 
 
 @pytest.mark.parametrize(("fast", "part"), [("compute", "model alone"), ("input", "input alone")])
@@ -186,12 +206,12 @@ def test_the_caption_names_a_ceiling_above_the_plot(record, fast, part):
     assert plot.figure.layout.yaxis.range[1] < 10_000
 
 
-def test_memory_is_drawn_with_its_prediction_bound_limit_and_out_of_memory_points(record):
+def test_memory_is_drawn_with_its_limit_and_out_of_memory_points(record):
     drawn = traces(batch_plots.memory(record, "device"))
-    assert set(drawn) >= {"predicted", "99 % bound", "limit 150 MiB", "out of memory"}
-    curve = memory_curve(record, "device")
-    assert list(drawn["predicted"].y) == [size / MIB for size in curve.expected]
-    assert list(drawn["99 % bound"].y) == [size / MIB for size in curve.upper]
+    assert set(drawn) >= {"limit 150 MiB", "out of memory"}
+    chosen = next(t for t in record.trials if t.config == record.config)
+    (same,) = [trace for name, trace in drawn.items() if name.endswith("4 threads, queue 32")]
+    assert (list(same.x), list(same.y)) == ([64], [chosen.measurement.device_peak_bytes / MIB])
     assert set(drawn["limit 150 MiB"].y) == {150.0}
     assert "device full" in drawn["out of memory"].hovertext[0]
     host = batch_plots.memory(record, "host")
@@ -200,54 +220,28 @@ def test_memory_is_drawn_with_its_prediction_bound_limit_and_out_of_memory_point
 
 
 def test_a_scale_of_memory_reaches_to_the_limit_unless_that_is_far():
-    near = MemoryScale.of(100 * MIB, 150 * MIB, wanted_bytes=500 * MIB)
+    near = MemoryScale.of(100 * MIB, 150 * MIB)
     assert (near.unit, near.is_limit_drawn) == ("MiB", True)
     assert near.top == pytest.approx(150 * style.HEADROOM)
-    far = MemoryScale.of(2048 * MIB, 8192 * MIB, wanted_bytes=3072 * MIB)
+    far = MemoryScale.of(2048 * MIB, 8192 * MIB)
     assert (far.unit, far.is_limit_drawn, far.limit_line([0, 1])["x"]) == ("GiB", False, [])
-    assert far.top == pytest.approx(3 * style.HEADROOM)
-    assert MemoryScale.of(10 * MIB, None, wanted_bytes=1000 * MIB).top == pytest.approx(30 * style.HEADROOM)
+    assert far.top == pytest.approx(2 * style.HEADROOM)
+    assert MemoryScale.of(10 * MIB, None).top == pytest.approx(10 * style.HEADROOM)
 
 
-def test_the_memory_axis_shows_the_prediction_as_far_as_trials_ran():
-    curve = MemoryCurve((8, 16, 32), (80.0 * MIB, 160.0 * MIB, 320.0 * MIB), (90.0 * MIB, 180.0 * MIB, 360.0 * MIB))
-    assert batch_plots.memory_scale([50 * MIB], curve, 16, 200 * MIB).top == pytest.approx(200 * style.HEADROOM)
-    assert batch_plots.memory_scale([50 * MIB], curve, 16, None).top == pytest.approx(360 * style.HEADROOM)
-    assert batch_plots.memory_scale([50 * MIB], None, 16, None).top == pytest.approx(50 * style.HEADROOM)
-
-
-def test_the_frontier_has_a_row_for_each_setting(record):
-    plot = batch_plots.feasible(record)
-    assert len(plot.figure.layout.yaxis.categoryarray) == len(record.frontier)
-    failed = [t for t in record.trials if t.measurement.outcome.is_oom]
-    assert sorted(traces(plot)["out of memory"].x) == sorted(t.config.batch_size for t in failed)
-
-
-def test_the_map_says_the_best_rate_of_each_setting(record):
-    threads, processes = tradeoff_plots.workers_by_queue(record)
-    best = max(
-        t.measurement.samples_per_second
-        for t in record.trials
-        if t.config.workers == 4 and t.config.max_queue_size == 32 and not t.config.use_multiprocessing
-    )
-    (heat,) = threads.figure.data
-    assert heat.z[list(heat.y).index("4")][list(heat.x).index("32")] == best
-    assert any("OOM" in note.text for note in processes.figure.layout.annotations)
-    assert {(note.x, note.y) for note in threads.figure.layout.annotations} == {(0, 0), (1, 1), (2, 2)}
-
-
-def test_no_other_trial_beats_one_of_the_pareto_set(record):
-    _, found = tradeoff_plots.pareto(record)
-    assert record.config in {a.trial.config for a in found}
+def test_no_other_trial_beats_one_of_the_other_choices(record):
+    found = content.alternatives(record)
+    assert [other.config for other in found if other.is_chosen] == [str(record.config)]
     fits = [t for t in record.trials if t.fits(record.limits)]
-    for a in found:
-        m = a.trial.measurement
+    shown = [t for t in fits if str(t.config) in {other.config for other in found}]
+    for m in (trial.measurement for trial in shown):
         assert not [
             t for t in fits
             if t.measurement.samples_per_second > m.samples_per_second
             and t.measurement.device_peak_bytes <= m.device_peak_bytes
         ]  # fmt: skip  # one item a line would be longer, not clearer
-    assert [a.memory_bytes for a in found] == sorted(a.memory_bytes for a in found)
+    sizes = sorted(trial.measurement.device_peak_bytes for trial in shown)
+    assert [other.memory for other in found] == [format_bytes(size) for size in sizes]
 
 
 def at(trial, begun, seconds, **phases):
@@ -274,21 +268,13 @@ def test_pauses_between_runs_of_a_tune_are_cut_out_of_the_timeline(record):
     assert timeline.timeline(resumed).caption != timeline.timeline(record).caption
 
 
-def test_the_time_is_told_by_phase(record):
-    trial = at(record.trials[0], 100.0, 10.0, training=6.0, starting=4.0)
-    record = with_fields(record, trials=(trial,), runs=(), started_at=90.0, describing_seconds=8.0, seconds=20.0)
-    assert timeline.phases(record) == {
-        "describing model and data": 8.0, "training": 6.0, "starting": 4.0, "between trials: fitting, choosing": 2.0,
-    }  # fmt: skip  # one item a line would be longer, not clearer
-
-
 def test_nothing_fits_shows_why_what_was_needed_and_the_trials(failed_tune):
     page = Page(html.render(failed_tune))
     assert page.words.count(failed_tune.problem) == 1
     assert "11.0 MiB" in page.words
     assert "10.0 MiB" in page.words
-    assert {"not-drawn", "machine"} <= page.ids
-    assert set(page.figures) == {"memory-device", "memory-host", "frontier", "timeline", "phases"}
+    assert "machine" in page.ids
+    assert set(page.figures) == {"memory-device", "timeline"}
     assert page.count("tr", **{"class": "detail"}) == len(failed_tune.trials)
     assert page.count("div", **{"class": "snippet"}) == 0
 
@@ -305,25 +291,35 @@ def test_a_workload_that_could_not_even_be_described_has_a_page(failed_tune):
 
 def test_knobs_that_the_input_does_not_take_are_not_shown(record):
     page = Page(html.render(bare(record)))
-    assert not {name for name in page.figures if name.startswith("workers")}
     assert page.count("th", **{"data-name": "workers"}) == page.count("th", **{"data-name": "queue"}) == 0
     no_batch = with_fields(record, config=FitConfig(), trials=(replace(record.trials[0], config=FitConfig()),), frontier=())
-    assert batch_plots.NO_BATCH in Page(html.render(no_batch)).words
+    assert set(Page(html.render(no_batch)).figures) == {"timeline"}
 
 
 def test_a_cpu_without_device_memory_is_drawn_by_its_host_memory(record):
     record = on_cpu(record)
     page = Page(html.render(record))
     assert "memory-device" not in page.figures
-    assert page.figures["pareto"]["layout"]["xaxis"]["title"]["text"].startswith("peak of host memory")
+    peaks = {format_bytes(trial.measurement.host_peak_bytes) for trial in record.trials}
+    assert {other.memory for other in content.alternatives(record)} <= peaks
 
 
-def test_one_trial_is_a_page_without_curves(record):
+def test_one_trial_is_a_page_without_other_choices(record):
     first = record.trials[0]
     one = with_fields(record, trials=(first,), runs=(), frontier=record.frontier[:1], config=first.config)
     page = Page(html.render(one))
-    assert "pareto" not in page.figures
-    assert {trace.get("name") for trace in page.figures["throughput"]["data"]}.isdisjoint({"predicted", "model alone"})
+    assert "alternatives" not in page.ids
+    assert "throughput" in page.figures
+
+
+def test_a_knob_that_could_not_be_tuned_is_named_in_every_output(record):
+    reason = "your code runs with 32 only (ValueError: made up)"
+    fixed = with_fields(record, untuned={"batch_size": reason})
+    page = Page(html.render(fixed))
+    for text in (page.words, html.compact(fixed), str(Result.of(fixed))):
+        words = " ".join(text.split())
+        assert "batch_size" in words
+        assert reason in words
 
 
 def test_a_sweep_is_a_table_of_its_cells_each_with_its_answer(record, failed_tune, sweep):
@@ -348,13 +344,12 @@ def test_a_sweep_without_an_answer_draws_nothing():
     cells = (Cell({"model_kwargs.width": 8}, None, "ValueError: no"),)
     page = Page(html.render(SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=6.0, started_at=0.0)))
     assert page.figures == {}
-    assert "not-drawn" in page.ids
 
 
 def test_cells_that_share_a_value_share_a_colour(record):
     def groups(*widths):
-        bars = [sweep_cells.Bar(f"cell {i}", {"model_kwargs.width": width}, record) for i, width in enumerate(widths)]
-        return {name: len(members) for name, members in sweep_cells.grouped(bars).items()}
+        bars = [sweep_plot.Bar(f"cell {i}", {"model_kwargs.width": width}, record) for i, width in enumerate(widths)]
+        return {name: len(members) for name, members in sweep_plot.grouped(bars).items()}
 
     assert groups(8, 8, 16) == {"width 8": 2, "width 16": 1}
     assert groups(8, 16, 32) == groups(8, 8, 8) | {"": 3} == {"": 3}
@@ -400,7 +395,7 @@ def test_a_notebook_shows_the_answer_without_scripts(record):
     page = Page(result._repr_html_())
     assert {"script", "style", "link"}.isdisjoint(tag for tag, _ in page.tags)
     assert str(record.config) in page.words
-    assert f"{record.speedup.ratio:.2f}×" in page.words
+    assert f"{record.speedup.ratio:.2f}x" in page.words
     assert " ".join(snippet.render(record).split()) in page.words
     assert page.count("tr") >= len(record.trials)
 
@@ -445,17 +440,12 @@ def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, arguments, messag
 
 def test_an_axis_that_is_called_as_a_column_keeps_its_whole_name():
     cell = Cell({"data_kwargs.seconds": 0.5, "model_kwargs.width": 8}, None, "your code failed")
-    (row,) = sweep_cells.rows(SweepRecord(title="s", cells=(cell,), machine=MACHINE, seconds=1.0, started_at=0.0))
+    (row,) = shown_cells(SweepRecord(title="s", cells=(cell,), machine=MACHINE, seconds=1.0, started_at=0.0))
     assert row["data_kwargs.seconds"].text == "0.5"
     assert row["width"].text == "8"
     assert row["seconds"].text == "–"
 
 
-def test_no_plot_stands_alone_in_a_row_of_two():
-    halves = ["memory-device", "memory-host", "frontier", "workers-threads", "workers-processes"]
-    names = ["throughput", *halves, "pareto", "timeline", "phases"]
-    for count in range(1, len(names) + 1):
-        for shown in itertools.combinations(names, count):
-            wide = html.wide(shown)
-            rows = "".join("W" if name in wide else "h" for name in shown)
-            assert "h" not in rows.replace("hh", ""), shown
+def test_two_plots_of_memory_share_a_row_and_one_has_its_own(record):
+    assert html._tune(record)["halves"] == {"memory-device", "memory-host"}
+    assert html._tune(on_cpu(record))["halves"] == set()

@@ -31,7 +31,7 @@ def test_plain_progress_is_one_line_a_trial_with_reasons(events):
     text = plain(events)
     ended = [event for event in events if isinstance(event, TrialEnded)]
     searched = [event.trial for event in ended if event.stage == "search"]
-    assert len(re.findall(r"^batch \d+, .*: (?:ok|device_oom|host_oom)", text, re.MULTILINE)) == len(searched)
+    assert len(re.findall(r"^batch \d+, .*: (?:ok|device OOM|host OOM)", text, re.MULTILINE)) == len(searched)
     assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == 4
     for trial in searched:
         assert str(trial.config) in text
@@ -52,7 +52,7 @@ def test_the_live_table_fits_80_columns_and_names_the_activity(events):
     console.print(progress._draw())
     lines = console.file.getvalue().splitlines()
     assert all(len(line) <= 80 for line in lines)
-    assert lines[0].split() == ["#", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "s"]
+    assert lines[0].split() == ["trial", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "seconds"]
     assert any("█" in line for line in lines)
     assert "trial 7 of at most 9" in lines[-2]
     assert "filling the queue" in lines[-1]

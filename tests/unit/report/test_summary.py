@@ -36,7 +36,7 @@ def test_a_result_prints_itself_in_a_screenful(record):
     words = " ".join(text.split())
     speedup = record.speedup
     for shown in (
-        str(record.config), f"{record.samples_per_second:,.0f} samples/s (±{record.spread:.0%})", f"{speedup.ratio:.2f}x",
+        str(record.config), f"{record.samples_per_second:,.0f} samples/s: ±{record.spread:.0%}", f"{speedup.ratio:.2f}x",
         f"{speedup.low:.2f} to {speedup.high:.2f}", record.bottleneck, "51% free", format_bytes(record.device_peak_bytes),
         format_bytes(record.limits.device_bytes), format_bytes(record.host_peak_bytes), f"{len(record.searched)} trials",
         "2 min 05 s",
@@ -93,4 +93,4 @@ def test_few_updates_are_said_in_a_screenful_too(record):
 
 def test_every_trial_is_a_row_of_the_table(record):
     text = printed(lambda console: print_trials(record, console))
-    assert len(re.findall(r" (?:ok|\w+_oom) ", text)) == len(record.trials)
+    assert len(re.findall(r" (?:ok|\w+ OOM) ", text)) == len(record.trials)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.result import TuneRecord
-from autofit.report import wording
+from autofit.report import columns, wording
 from autofit.report.console.sweep import print_sweep
 from autofit.storage import result_files, sweep_files
 from autofit.tuning import sweep
@@ -111,7 +111,7 @@ def test_an_executor_of_ones_own_gives_the_same_table(swept, record):
 
 def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
     record = swept[-1].record
-    sweep_files.save(record, tmp_path / "sweep.json")
+    sweep_files.save(record, tmp_path / "sweep.json", columns.as_csv(record))
     assert sweep_files.load(tmp_path / "sweep.json") == record
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     assert [(row["model_kwargs.width"], row["outcome"]) for row in rows] == [
@@ -137,7 +137,8 @@ def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
 
 
 def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, record, tmp_path):
-    sweep_files.save(swept[-1].record, tmp_path / "sweep.json")
+    saved = swept[-1].record
+    sweep_files.save(saved, tmp_path / "sweep.json", columns.as_csv(saved))
     done = CliRunner().invoke(app, ["show", str(tmp_path / "sweep.json")])
     assert done.exit_code == 0, done.output
     console = Console(width=80, file=io.StringIO(), highlight=False)

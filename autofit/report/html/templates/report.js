@@ -17,7 +17,6 @@
     layout.legend = { font: { size: 11 } };
     layout.margin = { l: 48, r: 12 };
     layout.dragmode = false;
-    if (layout.meta) layout.xaxis.range = layout.meta.narrow_range;
     return layout;
   };
 
