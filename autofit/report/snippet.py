@@ -13,7 +13,7 @@ import yaml
 from autofit.records.result import TuneRecord
 from autofit.records.trial import AUTOTUNE
 from autofit.report import devices
-from autofit.workload.inputs.render import render_validation
+from autofit.workload.inputs.kinds import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # functions of their mixed_precision modules

@@ -25,7 +25,7 @@ from autofit.tuning.failure import nothing_fits_error, out_of_time_error
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 from autofit.workload import accumulation
-from autofit.workload.inputs.open import KINDS
+from autofit.workload.inputs.kinds import KINDS
 
 _SHARED_SHARE = 0.8  # of what is free in /dev/shm, for batches that worker processes have ready
 _LIKE_A_RANGE = 4  # two listed batch sizes this far apart may be meant as the ends of a range

@@ -17,7 +17,7 @@ from autofit.storage.codec import METRIC
 from autofit.storage.study import TuningStudy
 from autofit.tuning.request import TuneRequest
 from autofit.workload import accumulation, fit_options
-from autofit.workload.inputs.render import render_kwargs
+from autofit.workload.inputs.kinds import render_kwargs
 
 _WAITING_SHARE = 0.05  # of a step: TensorFlow's profiler calls a step that waits less not input-bound
 _CEILING_NOISE = 0.05  # relative: ceilings are timed for half a second to a second, and read up to this much low

@@ -12,14 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_AHEAD = """
 import json, sys
 import keras
-from autofit.workload.inputs.keras_wrappers import KerasProxy
+from autofit.workload.inputs.indexed import proxy_of
 from autofit.trial.worker.step_clock import wait_until_full
 from tests import workloads as w
 
 def ahead(workers, queue, processes):
     '''Batches made beyond those trained on, when the consumer stands still.'''
-    dataset = w.Cases(8, length=1000, workers=workers, max_queue_size=queue, use_multiprocessing=processes)
-    window, found = KerasProxy(dataset, 40, print), []
+    knobs = dict(workers=workers, max_queue_size=queue, use_multiprocessing=processes)
+    window, found = proxy_of(keras.utils.PyDataset, w.Cases(8, length=1000), 1000, 40, print, **knobs), []
     def stall(batch, logs):
         if batch == 3:
             wait_until_full(window.batches_made, 0.1)

@@ -17,7 +17,7 @@ from autofit.workload import accumulation
 from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
-from autofit.workload.inputs.open import open_input
+from autofit.workload.inputs.kinds import open_input
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 

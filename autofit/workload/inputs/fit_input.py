@@ -1,4 +1,4 @@
-"""Training or validation data under one config: what every kind of input offers, with defaults that most share."""
+"""The interface of every kind of input: training or validation data under one config."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from autofit.workload.inputs.batch import checked, dense, mapped, samples_of
 class ArrayBytes:
     """Memory of arrays, bytes.
 
-    `mapped` are read from files while training, and are not in the process before; `tensors` are the copies that `fit`
-    trains on, in the order in which it makes them; `conversion` are copies that exist only while those are made.
+    Attributes:
+        mapped: arrays read from files while training, which are not in the process before.
+        tensors: the copies that `fit` trains on, in the order in which it makes them.
+        conversion: copies that exist only while the tensors are made.
     """
 
     mapped: int = 0
@@ -25,7 +27,7 @@ class ArrayBytes:
     conversion: int = 0
 
     def then(self, other: ArrayBytes) -> ArrayBytes:
-        """Both, the other copied later: while the first are copied, the tensors of the other do not exist yet."""
+        """Both, the other copied later: its tensors do not exist yet while the first are copied."""
         conversion = max(self.conversion - sum(other.tensors), other.conversion)
         return ArrayBytes(self.mapped + other.mapped, self.tensors + other.tensors, conversion)
 
@@ -34,15 +36,15 @@ class FitInput(ABC):
     """Training or validation data under one `FitConfig`, in a trial's process.
 
     Args:
-        data: what the user hands over, or what the user's factory returned.
+        data: the user's object, or what the user's factory returned.
         config: the knobs that the factory was given, and those that are arguments of `fit`.
-        report_error: called with what the user's code raises while batches are made (in a thread or another process).
+        report_error: called with errors of the user's code while batches are made (in a thread or another process).
         reopen: the factory with its arguments; None for arrays.
 
     Raises:
-        UsageError: there is no batch, or the data did not take over the knobs.
+        UsageError: there is no batch, or the data does not have the knobs that it was given.
         UnsupportedInputError: a batch holds something that Keras does not take.
-        Exception: what the user's code raises for the first batch.
+        Exception: an error of the user's code for the first batch.
     """
 
     kind: ClassVar[str]
@@ -51,27 +53,32 @@ class FitInput(ABC):
     ends_by_itself: ClassVar[bool] = True
     """Whether `fit` ends after exactly the steps that `fit_arguments` was asked for."""
     one_fit: bool = False
-    """Whether each call of `fit` copies the data, so that a second call takes memory that the user's own run does not."""
+    """Whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not."""
     autotunes: ClassVar[bool] = False
     """Whether workers and queue may be AUTOTUNE."""
     has_processes: ClassVar[bool] = False
-    """Whether its workers are always processes, each with batches ahead of its own."""
+    """Whether its workers are always processes, each of which makes batches ahead."""
     of_fixed_size: bool = False
-    """Whether all batches have the same number of samples, which a train step that is traced may rely on."""
+    """Whether all batches have the same number of samples, which a traced train step may rely on."""
     part_count: int = 0
-    """Of arrays: how many the user gives in a tuple, 1 for (x,), 2 for (x, y); 0 for one that is not in a tuple."""
+    """Arrays in the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 without a tuple."""
     batch_samples: int
     """Samples in a full batch."""
     applied: FitConfig
-    """The knobs as they are in the data, whoever set them; those that it does not have are None."""
+    """The knobs as they are in the data, whoever set them; None for those that it does not have."""
     batch_seconds: float = 0.0
-    """How long one producer took for the first batch; 0 where no code of the user's runs."""
+    """Time that one producer took for the first batch; 0 if none of the user's code runs."""
     _batch: Any
 
-    @abstractmethod
     def __init__(
         self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None
-    ) -> None: ...
+    ) -> None:
+        self._data, self._config, self._report_error, self._reopen = data, config, report_error, reopen
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Set `applied` and `batch_samples`, and check the data."""
 
     @staticmethod
     @abstractmethod
@@ -79,7 +86,7 @@ class FitInput(ABC):
         """Whether `data` is of this kind."""
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """The knobs that do something, each with its name, in the factory or in `fit`; `named` are the factory's."""
+        """The knobs with an effect, each with its name in the factory or in `fit`; `named` are those of the factory."""
         return dict(named)
 
     def batch(self) -> Any:
@@ -92,43 +99,43 @@ class FitInput(ABC):
 
     @abstractmethod
     def sample_count(self) -> int | None:
-        """Samples in one epoch, the last batch counted as full; None if unknown."""
+        """Samples in one epoch, counting the last batch as full; None if unknown."""
 
     def last_batch_samples(self) -> int | None:
-        """Samples in the last batch of an epoch; None if unknown, and for data without end."""
+        """Samples in the last batch of an epoch; None if unknown or endless."""
         return None
 
     @abstractmethod
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """Arguments that make `fit` train on full batches for about so many steps (an input may have more)."""
+        """Arguments that make `fit` train on full batches for about `steps` steps (some inputs take more)."""
 
     @abstractmethod
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """Arguments that make `fit` validate for at most so many steps."""
+        """Arguments that make `fit` validate for at most `steps` steps."""
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        """Arguments that make `fit` run the pipeline alone for about so many steps."""
+        """Arguments that make `fit` run only the input pipeline for about `steps` steps."""
         return self.fit_arguments(steps)
 
     def look(self) -> Iterator[Any]:
-        """The batches of an epoch in turn, as `batch`, to compare their shapes; none if they cannot differ."""
+        """The batches of an epoch in the form of `batch`, to compare their shapes; none if they cannot differ."""
         return iter(())
 
     def array_bytes(self) -> ArrayBytes:
-        """The memory of arrays that `fit` reads or copies; none for data that is made batch by batch."""
+        """The memory of arrays that `fit` reads or copies; nothing for data that is made batch by batch."""
         return ArrayBytes()
 
     def batches_made(self) -> int | None:
-        """How many batches the user's code has produced so far, in all threads and processes; None if unknown."""
+        """Batches that the user's code has made so far, in all threads and processes; None if unknown."""
         return None
 
     def _keep_first(self, take: Callable[[], Any], source: str, batch_size: int | None) -> None:
-        """Take the first batch, measure how long that takes, and check it.
+        """Take, time and check the first batch.
 
         Args:
             take: makes the batch.
             source: its origin, for errors.
-            batch_size: the knob that the data was given; None without one.
+            batch_size: the knob that the data was given, if any.
         """
         started = time.perf_counter()
         batch = take()

@@ -1,8 +1,8 @@
-"""Python generators: a factory returns one; `fit` makes its batches in a single thread."""
+"""Python generators: a factory returns one, and `fit` makes its batches in a single thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
@@ -11,17 +11,13 @@ from autofit.workload.inputs.fit_input import FitInput
 
 
 class Generator(FitInput):
-    """The batches of a generator, full ones only; when it ends, the factory makes a new one."""
+    """The full batches of a generator; when it ends, the factory makes a new one."""
 
     kind: ClassVar[str] = "generator"
 
-    def __init__(
-        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None
-    ) -> None:
-        assert reopen is not None, "a generator comes from a factory: a ready-made one was refused"
-        self._reopen, self._report_error, self.applied = reopen, report_error, FitConfig()
-        self._made = 0
-        self._keep_first(lambda: first_of(data, "the generator"), "the generator", config.batch_size)
+    def _open(self) -> None:
+        self.applied, self._made = FitConfig(), 0
+        self._keep_first(lambda: first_of(self._data, "the generator"), "the generator", self._config.batch_size)
         self._full_length = length_of(leaves(self._batch)[0])
 
     @staticmethod
@@ -34,27 +30,32 @@ class Generator(FitInput):
         return None
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of so many steps."""
+        """One epoch of `steps` steps."""
         return {"x": self._batches(steps, endless=True)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """So many steps at the most."""
+        """At most `steps` steps."""
         return {"validation_data": self._batches(steps, endless=False)}
 
     def look(self) -> Iterator[Any]:
-        """Every batch in turn, of a new generator."""
-        return (self._as_batch(batch, "the generator") for batch in self._reopen())
+        """Every batch in turn, from a new generator."""
+        return (self._as_batch(batch, "the generator") for batch in self._anew())
 
     def batches_made(self) -> int | None:
         """Batches that the generators have yielded."""
         return self._made
 
+    def _anew(self) -> Iterator[Any]:
+        assert self._reopen is not None, "a ready-made generator was refused"
+        batches: Iterator[Any] = self._reopen()
+        return batches
+
     def _batches(self, most: int, *, endless: bool) -> Iterator[Any]:
         passed = 0
         while passed < most:
-            before = passed
+            passed_before = passed
             try:
-                for batch in self._reopen():
+                for batch in self._anew():
                     self._made += 1
                     if endless and self._is_partial(batch):
                         continue
@@ -67,9 +68,9 @@ class Generator(FitInput):
             except BaseException as error:
                 self._report_error(error)
                 raise
-            if not endless or passed == before:
+            if not endless or passed == passed_before:
                 return
 
     def _is_partial(self, batch: Any) -> bool:
-        """Whether a batch is shorter than the first, where its first axis counts samples."""
+        """Whether a batch is shorter than the first, provided that its first axis counts samples."""
         return self._full_length == self.batch_samples and length_of(leaves(batch)[0]) < self.batch_samples

@@ -1,30 +1,33 @@
-"""Datasets with `__getitem__`, whichever Keras they are for."""
+"""Datasets with `__getitem__`: `keras.utils.PyDataset`, and `tf_keras.utils.Sequence` of Keras 2."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import multiprocessing
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import samples_of
 from autofit.workload.inputs.fit_input import FitInput
+from autofit.workload.inputs.prebuilt import has_base, is_pydataset
+
+_WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 
 
 class IndexedInput(FitInput):
-    """The user's dataset under one config; `fit` sees it through a proxy of the wanted length."""
+    """The user's dataset under one config; `fit` gets a `DatasetProxy` of the wanted length."""
 
-    def __init__(
-        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None
-    ) -> None:
-        self._data, self._report_error = data, report_error
+    def _open(self) -> None:
         self._length = self._batch_count()
         if self._length == 0:
             raise UsageError(f"the {self.kind} has length 0: there is no batch to train on")
         self._proxies: list[Any] = []
-        self._keep_first(lambda: data[0], f"__getitem__(0) of the {self.kind}", config.batch_size)
+        self._keep_first(lambda: self._data[0], f"__getitem__(0) of the {self.kind}", self._config.batch_size)
 
     @abstractmethod
     def _batch_count(self) -> int | None:
@@ -32,25 +35,25 @@ class IndexedInput(FitInput):
 
     @abstractmethod
     def _proxy(self, length: int) -> Any:
-        """The dataset with another length, in batches (`wrappers.DatasetProxy`)."""
+        """A `DatasetProxy` of the dataset with another length, in batches."""
 
     def sample_count(self) -> int | None:
-        """Batches times samples a batch; None for an endless dataset."""
+        """Batches times samples per batch; None for an endless dataset."""
         return None if self._length is None else self._length * self.batch_samples
 
     def last_batch_samples(self) -> int | None:
-        """The length of the last batch, which is made for it."""
+        """The length of the last batch, which is made to find out."""
         if self._length is None:
             return None
         last = self._as_batch(self._data[self._length - 1], f"the {self.kind}")
         return samples_of(last, None)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of so many steps."""
+        """One epoch of `steps` steps."""
         return {"x": self._counted(steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of so many steps, or of those that the dataset has if they are fewer."""
+        """One epoch of `steps` steps, or of the whole dataset if it is shorter."""
         return {"validation_data": self._counted(steps if self._length is None else min(steps, self._length))}
 
     def look(self) -> Iterator[Any]:
@@ -66,3 +69,166 @@ class IndexedInput(FitInput):
         """A proxy whose batches count in `batches_made`."""
         self._proxies.append(self._proxy(length))
         return self._proxies[-1]
+
+
+class PyDatasetInput(IndexedInput):
+    """A PyDataset: all knobs are arguments of its constructor, because `fit` of Keras 3 takes none of them.
+
+    Raises:
+        UsageError: the dataset does not have a knob of the config.
+    """
+
+    kind: ClassVar[str] = "PyDataset"
+
+    def _open(self) -> None:
+        for knob in _WORKER_KNOBS:
+            asked, actual = getattr(self._config, knob), getattr(self._data, knob)
+            if asked is not None and asked != actual:
+                raise UsageError(
+                    f"the PyDataset was given {knob}={asked} but has {knob}={actual}. "
+                    f"Pass {knob} on in its __init__, as in super().__init__(**kwargs)"
+                )
+        self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
+        super()._open()
+
+    @staticmethod
+    def recognises(data: Any) -> bool:
+        """Whether `data` is a `keras.utils.PyDataset`."""
+        return is_pydataset(data)
+
+    def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
+        """The knobs of the factory, without a queue that no worker fills."""
+        is_dead = "workers" not in named and "use_multiprocessing" not in named and self.applied.workers in (0, 1)
+        return {knob: name for knob, name in named.items() if not (is_dead and knob == "max_queue_size")}
+
+    def as_step_data(self, batch: Any) -> Any:
+        """A batch as Keras passes it on: an array becomes a tuple of one, a list a tuple."""
+        if isinstance(batch, dict):
+            return batch
+        return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+
+    def _batch_count(self) -> int | None:
+        count: int | None = self._data.num_batches
+        return count
+
+    def _proxy(self, length: int) -> Any:
+        import keras  # heavy: must stay out of the parent
+
+        knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
+        return proxy_of(keras.utils.PyDataset, self._data, self._length, length, self._report_error, **knobs)
+
+
+class SequenceInput(IndexedInput):
+    """A Sequence of Keras 2: the batch size belongs to the factory, all other knobs are arguments of `fit`."""
+
+    kind: ClassVar[str] = "Sequence"
+    fit_knobs: ClassVar[tuple[str, ...]] = _WORKER_KNOBS
+
+    def _open(self) -> None:
+        self.applied = replace(self._config, batch_size=None)
+        super()._open()
+
+    @staticmethod
+    def recognises(data: Any) -> bool:
+        """Whether `data` is a `tf_keras.utils.Sequence`."""
+        return has_base(data, "tf_keras", "Sequence")
+
+    def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
+        """The factory's batch size, and the knobs of `fit`."""
+        return {**{k: v for k, v in named.items() if k == "batch_size"}, **{knob: knob for knob in self.fit_knobs}}
+
+    def fit_arguments(self, steps: int) -> dict[str, Any]:
+        """One epoch of `steps` steps, with the knobs."""
+        knobs = {knob: getattr(self.applied, knob) for knob in self.fit_knobs}
+        return {**super().fit_arguments(steps), **{knob: value for knob, value in knobs.items() if value is not None}}
+
+    def as_step_data(self, batch: Any) -> Any:
+        """A batch as Keras 2 packs it: x without targets is not in a tuple, unless it is a tuple or list of arrays."""
+        parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+        return parts[0] if len(parts) == 1 and not isinstance(parts[0], tuple | list) else parts
+
+    def _batch_count(self) -> int:
+        return len(self._data)
+
+    def _proxy(self, length: int) -> Any:
+        import tf_keras  # heavy: must stay out of the parent
+
+        return proxy_of(tf_keras.utils.Sequence, self._data, self._length, length, self._report_error)
+
+
+class DatasetProxy:
+    """A dataset with another length, shorter or longer (it starts over), that has full batches only.
+
+    It counts the batches made, and reports errors of `__getitem__`. An epoch that ends by the dataset's length, unlike one
+    that `stop_training` ends, leaves no enqueuer behind.
+    """
+
+    _dataset: Any
+    _length: int
+    _report_error: Callable[[BaseException], None]
+    _full: int | None
+    _made: Any
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        batch = self._call(lambda: self._dataset[index if self._full is None else index % self._full])
+        with self._made.get_lock():
+            self._made.value += 1
+        return batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self).__bases__[-1], vars(self))
+
+    def on_epoch_begin(self) -> None:
+        """Forward the call; report its errors."""
+        self._call(getattr(self._dataset, "on_epoch_begin", lambda: None))
+
+    def on_epoch_end(self) -> None:
+        """Forward the call; report its errors."""
+        self._call(self._dataset.on_epoch_end)
+
+    def batches_made(self) -> int:
+        """Batches that the user's dataset has made, in all threads and processes."""
+        return int(self._made.value)
+
+    def _call(self, method: Callable[[], Any]) -> Any:
+        try:
+            return method()
+        except BaseException as error:
+            self._report_error(error)
+            raise
+
+
+def proxy_of(
+    base: type, dataset: Any, count: int | None, length: int, report_error: Callable[[BaseException], None], **knobs: Any
+) -> Any:
+    """Wrap a dataset in a `DatasetProxy`.
+
+    Args:
+        base: the class of datasets that the user's Keras takes.
+        dataset: the user's dataset.
+        count: its batches; None if it is endless.
+        length: the batches that the proxy has.
+        report_error: called with the errors of the dataset, in any thread or process.
+        knobs: arguments of the constructor of `base`.
+    """
+    made = _proxy_class(base)(**knobs)
+    made._dataset, made._length, made._report_error = dataset, length, report_error
+    made._full = None if count is None else max(1, count - 1)  # the last batch may be partial
+    made._made = multiprocessing.Value("q", 0)
+    return made
+
+
+@functools.cache
+def _proxy_class(base: type) -> Any:
+    """A `DatasetProxy` that is a subclass of a Keras class, which is loaded only in trials."""
+    return type(f"{base.__name__}Proxy", (DatasetProxy, base), {})
+
+
+def _restored(base: type, state: Mapping[str, Any]) -> Any:
+    """Unpickle a proxy in a worker process."""
+    made = object.__new__(_proxy_class(base))
+    vars(made).update(state)
+    return made

@@ -1,37 +1,34 @@
-"""`tf.data`: a factory returns a `tf.data.Dataset`; its knobs are those that the factory takes.
+"""`tf.data`: a factory returns a `tf.data.Dataset`; its knobs are parameters of the factory.
 
 `batch_size` goes to `batch`, `num_parallel_calls` (or `workers`) to `map`, `prefetch` (or `max_queue_size`) to `prefetch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import first_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.prebuilt import is_tfdata
 
+_SOURCE = "the tf.data.Dataset"
 _INFINITE = -1  # tf.data.INFINITE_CARDINALITY
 
 
 class TfData(FitInput):
-    """The user's `tf.data.Dataset` under one config, its full batches only, as many as are wanted."""
+    """The user's `tf.data.Dataset` under one config; `fit` gets as many full batches as it should train on."""
 
     kind: ClassVar[str] = "tf.data"
     autotunes: ClassVar[bool] = True
 
-    def __init__(
-        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None
-    ) -> None:
-        self._data, self.applied = data, replace(config, batch_size=None)
-        source = "the tf.data.Dataset"
-        self._keep_first(lambda: first_of(iter(data), source), source, config.batch_size)
-        length = int(data.cardinality())
+    def _open(self) -> None:
+        self.applied = replace(self._config, batch_size=None)
+        self._keep_first(lambda: first_of(iter(self._data), _SOURCE), _SOURCE, self._config.batch_size)
+        length = int(self._data.cardinality())
         self._length = length if length >= 0 else None
-        self.of_fixed_size = _has_fixed_size(data)
+        self.of_fixed_size = _has_fixed_size(self._data)
 
     @staticmethod
     def recognises(data: Any) -> bool:
@@ -39,31 +36,31 @@ class TfData(FitInput):
         return is_tfdata(data)
 
     def sample_count(self) -> int | None:
-        """Batches times samples a batch; None if the dataset does not know its length."""
+        """Batches times samples per batch; None if the dataset does not know its length."""
         return None if self._length is None else self._length * self.batch_samples
 
     def last_batch_samples(self) -> int | None:
-        """The size of every batch where that is fixed, or where none is the last."""
+        """The size of every batch if it is fixed or no batch is the last; None otherwise."""
         return self.batch_samples if self.of_fixed_size or int(self._data.cardinality()) == _INFINITE else None
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of so many steps, every batch a full one."""
+        """One epoch of `steps` full batches."""
         return {"x": self._full_batches().repeat().take(steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """So many steps at the most, and no more than the dataset has."""
+        """At most `steps` steps, and no more than the dataset has."""
         return {"validation_data": self._data.take(steps)}
 
     def look(self) -> Iterator[Any]:
         """Every batch in turn."""
-        return (self._as_batch(batch, "the tf.data.Dataset") for batch in self._data)
+        return (self._as_batch(batch, _SOURCE) for batch in self._data)
 
     def _full_batches(self) -> Any:
-        """The dataset without its last batch if that may be partial; a dataset of unknown length is filtered."""
+        """The dataset without partial batches: the last one of a known length, otherwise by a filter."""
         import tensorflow as tf  # heavy: must stay out of the parent
 
         first = leaves(self._batch)[0]
-        if self.of_fixed_size or length_of(first) != self.batch_samples:  # the first axis of graphs counts no samples
+        if self.of_fixed_size or length_of(first) != self.batch_samples:  # the first axis of graphs does not count samples
             return self._data
         if self._length is not None:
             return self._data.take(max(1, self._length - 1))

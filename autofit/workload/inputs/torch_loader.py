@@ -1,6 +1,6 @@
-"""`torch.utils.data.DataLoader`: a factory returns one; its knobs are `batch_size`, `num_workers` and `prefetch_factor`.
+"""`torch.utils.data.DataLoader`: a factory returns it; its knobs are `batch_size`, `num_workers` and `prefetch_factor`.
 
-Its workers are processes, and each has `prefetch_factor` batches ahead. Keras takes it on every backend.
+Its workers are processes, each with `prefetch_factor` batches ahead. Keras takes a DataLoader on every backend.
 """
 
 from __future__ import annotations
@@ -17,34 +17,31 @@ from autofit.workload.inputs.knobs import PREFETCH_FACTOR
 from autofit.workload.inputs.prebuilt import is_torch_loader
 
 _SOURCE = "the torch DataLoader"
-_NAMES = {"workers": "num_workers", "prefetch_factor": "prefetch_factor"}  # of its arguments
+_NAMES = {"workers": "num_workers", "prefetch_factor": "prefetch_factor"}  # arguments of a DataLoader
+_SAME = ("pin_memory", "timeout", "worker_init_fn", "generator", "in_order", "pin_memory_device")  # kept by copies
 
 
 class TorchLoader(FitInput):
-    """The user's DataLoader under one config; `fit` sees one of the wanted length, with full batches only."""
+    """The user's DataLoader under one config; `fit` gets a copy of the wanted length, with full batches only."""
 
     kind: ClassVar[str] = "torch DataLoader"
     has_processes: ClassVar[bool] = True
 
-    def __init__(
-        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None
-    ) -> None:
-        self._data, self._report_error = data, report_error
-        arrived = {"workers": data.num_workers, "prefetch_factor": data.prefetch_factor}
-        for knob, value in arrived.items():
-            asked = getattr(config, knob)
+    def _open(self) -> None:
+        data = self._data
+        for knob, actual in (("workers", data.num_workers), ("prefetch_factor", data.prefetch_factor)):
+            asked, name = getattr(self._config, knob), _NAMES[knob]
             is_given = knob == "workers" or data.num_workers > 0  # without workers there is no prefetch_factor
-            if is_given and asked not in (None, value):
-                name = _NAMES[knob]
+            if is_given and asked not in (None, actual):
                 raise UsageError(
-                    f"the DataLoader was given {name}={asked} but has {name}={value}: its factory must pass {name} on"
+                    f"the DataLoader was given {name}={asked} but has {name}={actual}. Pass {name} on in its factory"
                 )
-        factor = data.prefetch_factor or config.prefetch_factor or PREFETCH_FACTOR
+        factor = data.prefetch_factor or self._config.prefetch_factor or PREFETCH_FACTOR
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
-        # of the context of its workers: a lock of another one cannot be handed to them
+        # a lock of another multiprocessing context cannot be handed to the workers
         self._made = (data.multiprocessing_context or multiprocessing).Value("q", 0)
         self._length = _length_of(data)
-        self._keep_first(lambda: first_of(iter(self._copy(num_workers=0)), _SOURCE), _SOURCE, config.batch_size)
+        self._keep_first(lambda: first_of(iter(self._copy(num_workers=0)), _SOURCE), _SOURCE, self._config.batch_size)
 
     @staticmethod
     def recognises(data: Any) -> bool:
@@ -52,7 +49,7 @@ class TorchLoader(FitInput):
         return is_torch_loader(data)
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """What the factory takes, without the queue of Keras, which a DataLoader does not have."""
+        """The knobs of the factory, without the queue of Keras, which a DataLoader does not have."""
         return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
 
     def as_step_data(self, batch: Any) -> Any:
@@ -60,7 +57,7 @@ class TorchLoader(FitInput):
         return tuple(batch) if isinstance(batch, tuple | list) else batch
 
     def sample_count(self) -> int | None:
-        """Samples of an epoch, the last batch included; None for a stream of unknown length."""
+        """Samples of an epoch, including the last batch; None for a stream of unknown length."""
         if self._length is None:
             return None
         samples = self._length * self.batch_samples
@@ -68,12 +65,12 @@ class TorchLoader(FitInput):
         return min(samples, len(self._data.sampler)) if draws_samples else samples
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of so many steps."""
+        """One epoch of `steps` steps."""
         loader = self._copy(batches=steps)
         return {"x": loader} if _length_of(loader) == steps else {"x": loader, "steps_per_epoch": steps}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """So many steps at the most, and no more than the loader has."""
+        """At most `steps` steps, and no more than the loader has."""
         loader = self._copy()
         return {
             "validation_data": loader,
@@ -85,19 +82,121 @@ class TorchLoader(FitInput):
         return (self._as_batch(batch, _SOURCE) for batch in self._copy(num_workers=0))
 
     def batches_made(self) -> int | None:
-        """Batches that were put together, in all processes."""
+        """Batches that `collate_fn` has made, in all processes."""
         return int(self._made.value)
 
     def _copy(self, *, batches: int | None = None, num_workers: int | None = None) -> Any:
-        """The loader anew: with so many full batches, or with another number of workers; errors are reported."""
-        from autofit.workload.inputs.torch_wrappers import copy_of  # loads torch: must stay out of the parent
+        """A loader of the same data that counts its batches and reports the errors of the dataset and `collate_fn`.
 
-        return copy_of(self._data, self._made, self._report_error, batches, num_workers)
+        Args:
+            batches: full batches of an epoch, starting over if there are fewer; None for those of the loader. A stream
+                keeps its length.
+            num_workers: worker processes; None for those of the loader.
+        """
+        from torch.utils.data import DataLoader, IterableDataset  # heavy: must stay out of the parent
+
+        loader = self._data
+        is_stream = isinstance(loader.dataset, IterableDataset)
+        workers = loader.num_workers if num_workers is None else num_workers
+        arguments = {name: getattr(loader, name) for name in _SAME if getattr(loader, name, None) not in (None, "")}
+        if workers:
+            arguments |= {
+                "prefetch_factor": loader.prefetch_factor,
+                "persistent_workers": loader.persistent_workers,
+                "multiprocessing_context": loader.multiprocessing_context,
+            }
+        else:
+            arguments |= {"timeout": 0}
+        if is_stream:
+            arguments |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+        elif loader.batch_sampler is None:
+            sampler = loader.sampler
+            arguments |= {"batch_size": None, "sampler": sampler if batches is None else _Repeated(sampler, batches)}
+        else:
+            sampler = loader.batch_sampler
+            arguments["batch_sampler"] = sampler if batches is None else _Repeated(sampler, batches)
+        dataset = loader.dataset if is_stream else _Reporting(loader.dataset, self._report_error)
+        collate = _Counting(loader.collate_fn, self._made, self._report_error)
+        return DataLoader(dataset, num_workers=workers, collate_fn=collate, **arguments)
 
 
 def _length_of(loader: Any) -> int | None:
-    """Batches of an epoch; None where the dataset has no length."""
+    """Batches of an epoch; None if the dataset has no length."""
     try:
         return len(loader)
     except TypeError:
         return None
+
+
+class _Repeated:
+    """The full batches of a sampler, starting over until there are enough."""
+
+    def __init__(self, sampler: Any, count: int) -> None:
+        self._sampler, self._count = sampler, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        passed = full = 0
+        while passed < self._count:
+            passed_before = passed
+            for batch in self._sampler:
+                size = len(batch) if hasattr(batch, "__len__") else 1
+                full = full or size
+                if size < full:
+                    continue
+                yield batch
+                passed += 1
+                if passed == self._count:
+                    return
+            if passed == passed_before:
+                return
+
+
+class _Reporting:
+    """A dataset that reports its errors."""
+
+    def __init__(self, dataset: Any, report_error: Callable[[BaseException], None]) -> None:
+        self._dataset, self._report_error = dataset, report_error
+        if hasattr(dataset, "__getitems__"):
+            self.__getitems__ = self._items
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes that `worker_init_fn` may read from the dataset."""
+        if name.startswith("__") or name == "_dataset":
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._called(self._dataset.__getitem__, index)
+
+    def _items(self, indices: Any) -> Any:
+        return self._called(self._dataset.__getitems__, indices)
+
+    def _called(self, get: Callable[[Any], Any], index: Any) -> Any:
+        try:
+            return get(index)
+        except BaseException as error:
+            self._report_error(error)
+            raise
+
+
+class _Counting:
+    """A `collate_fn` that counts its batches and reports its errors."""
+
+    def __init__(self, collate: Callable[[Any], Any], made: Any, report_error: Callable[[BaseException], None]) -> None:
+        self._collate, self._made, self._report_error = collate, made, report_error
+
+    def __call__(self, samples: Any) -> Any:
+        try:
+            batch = self._collate(samples)
+        except BaseException as error:
+            self._report_error(error)
+            raise
+        with self._made.get_lock():
+            self._made.value += 1
+        return batch

@@ -1,0 +1,113 @@
+"""The kinds of input: how the user's data is opened as one of them, and how a config for it is written in code.
+
+To add a kind, write a subclass of `FitInput` in a new file and list it in `KINDS`. The classes load Keras, TensorFlow and
+torch only in methods that a trial's process calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autofit.errors import UnsupportedInputError, UsageError
+from autofit.records.description import Description
+from autofit.records.trial import AUTOTUNE, FitConfig
+from autofit.workload.inputs import prebuilt
+from autofit.workload.inputs.arrays import Arrays
+from autofit.workload.inputs.fit_input import FitInput
+from autofit.workload.inputs.generator import Generator
+from autofit.workload.inputs.indexed import IndexedInput, PyDatasetInput, SequenceInput
+from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, arguments_of, knobs_of
+from autofit.workload.inputs.tfdata import TfData
+from autofit.workload.inputs.torch_loader import TorchLoader
+
+KINDS: dict[str, type[FitInput]] = {
+    kind.kind: kind for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, TorchLoader, Generator)
+}
+
+
+def open_input(
+    data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: Callable[[BaseException], None]
+) -> FitInput:
+    """Build the user's data under a config.
+
+    Args:
+        data: arrays, a PyDataset, or a factory.
+        kwargs: arguments of the factory beside the knobs.
+        config: the knobs; those that the data does not take are ignored.
+        report_error: called with errors of the user's code while batches are made (in a thread or another process).
+
+    Raises:
+        UnsupportedInputError: the data is of no known kind.
+        UsageError: the config sets a knob to AUTOTUNE, and the data is not a `tf.data.Dataset`.
+        Exception: any error of the user's factory.
+    """
+    names = knobs_of(data, kwargs)
+    given = arguments_of(names, config)
+    reopen = None
+    if callable(data):
+        reopen = functools.partial(data, **kwargs, **given)
+    elif names:
+        reopen = functools.partial(prebuilt.copy_with, data, **given)
+    made = data if reopen is None else reopen()
+    applied = {knob: given[name] for knob, name in names.items() if name in given}
+    for kind in KINDS.values():
+        if kind.recognises(made):
+            at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
+            under = FitConfig.of({**applied, **at_fit})
+            if not kind.autotunes:
+                _refuse_autotune(kind.kind, under)
+            return kind(made, under, report_error, reopen)
+    raise UnsupportedInputError(
+        f"the data is a {type(made).__module__}.{type(made).__qualname__}; give arrays x, (x, y) or "
+        "(x, y, sample_weight), or a factory that returns such arrays, a keras.utils.PyDataset, a "
+        "tf_keras.utils.Sequence, a tf.data.Dataset, a torch DataLoader or a generator"
+    )
+
+
+def _refuse_autotune(kind: str, config: FitConfig) -> None:
+    for knob in AUTOTUNED:
+        if getattr(config, knob) == AUTOTUNE:
+            raise UsageError(f"{knob} cannot be -1 for {kind} data: {NO_AUTOTUNE}")
+
+
+def render_kwargs(
+    description: Description, config: FitConfig, sample_count: int | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write a config as arguments: (data_kwargs for the data factory, fit_kwargs for `Model.fit`).
+
+    A queue that Keras does not make is left out unless the factory requires it.
+
+    Args:
+        description: the description of the workload.
+        config: the knobs.
+        sample_count: samples in an epoch, if the user gives them because the data has no length; sets `steps_per_epoch`.
+    """
+    kind = KINDS[description.input_kind]
+    given = _rendered(description, description.knobs, description.required, config)
+    to_fit = {description.knobs[knob] for knob in kind.fit_knobs if knob in description.knobs}
+    fit_kwargs = {name: value for name, value in given.items() if name in to_fit}
+    to_factory = set(given) - to_fit | set(description.required)
+    data_kwargs = {name: value for name, value in given.items() if name in to_factory}
+    if sample_count is not None and config.batch_size is not None:
+        fit_kwargs["steps_per_epoch"] = math.ceil(sample_count / config.batch_size)
+    return data_kwargs, fit_kwargs
+
+
+def render_validation(description: Description, config: FitConfig) -> dict[str, Any]:
+    """Write a config as arguments of the validation factory, as `render_kwargs` does."""
+    return _rendered(description, description.validation_knobs, description.validation_required, config)
+
+
+def _rendered(
+    description: Description, names: Mapping[str, str], required: Sequence[str], config: FitConfig
+) -> dict[str, Any]:
+    """The arguments of `arguments_of` that have an effect or no default."""
+    given = arguments_of(names, config)
+    queue = names.get("max_queue_size")
+    is_indexed = issubclass(KINDS[description.input_kind], IndexedInput)
+    if is_indexed and not config.has_queue and queue in given and queue not in required:
+        del given[queue]
+    return given
