@@ -56,7 +56,7 @@ def _local_executor(jobs: int | None, shown: Progress, wait: bool) -> tuple[Exec
 
 
 def _ray_executor(address: str, ship: str | os.PathLike[str] | None, shown: Progress, wait: bool) -> tuple[Executor, bool]:
-    from autofit.tuning.executors.on_ray import RayExecutor  # imports Ray
+    from autofit.tuning.executors.ray_executor import RayExecutor  # imports Ray
 
     return RayExecutor(partial(_tune_beside, wait=wait), address, ship, lambda text: shown.show(Notice(text))), True
 

@@ -66,7 +66,7 @@ def cells(folder, count, storage=None, **kwargs):
 
 def on_ray(requests, tune):
     """Sweep on the cluster; returns the record and the seconds it took."""
-    from autofit.tuning.executors.on_ray import RayExecutor
+    from autofit.tuning.executors.ray_executor import RayExecutor
 
     executor = RayExecutor(tune, "ray", None, lambda text: None)
     began = time.perf_counter()

@@ -11,6 +11,7 @@ from autofit.errors import ExecutorError, UsageError
 from autofit.tuning import sweep
 from autofit.tuning.executors.executor import CellRequest
 from autofit.tuning.executors.local import LocalExecutor
+from autofit.tuning.executors.ray_task import LOST_TWICE
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 from tests.hosts import tunes
@@ -33,7 +34,7 @@ def cells(folder, count=6, storage=None, labels=None, **kwargs):
 
 def on_ray(requests, tune=tunes.tune, notices=None):
     """Sweep on the cluster that RAY_ADDRESS names."""
-    from autofit.tuning.executors.on_ray import RayExecutor
+    from autofit.tuning.executors.ray_executor import RayExecutor
 
     executor = RayExecutor(tune, "ray", None, [].append if notices is None else notices.append)
     return list(sweep.sweep("s", requests, executor))
@@ -67,7 +68,7 @@ def test_the_table_is_that_of_one_machine_and_each_cell_is_answered_once(hosts, 
 
 
 def test_a_cell_that_needs_more_gpus_than_any_host_has_waits_and_says_so(hosts, tmp_path):
-    from autofit.tuning.executors.on_ray import RayExecutor
+    from autofit.tuning.executors.ray_executor import RayExecutor
 
     notices, noticed = [], threading.Event()
 
@@ -82,7 +83,8 @@ def test_a_cell_that_needs_more_gpus_than_any_host_has_waits_and_says_so(hosts, 
         assert noticed.wait(timeout=60)
     finally:
         executor.close()
-    assert notices == ["no host has 2 GPUs: cells that need them wait until one joins the cluster"]
+    assert len(notices) == 1
+    assert "2 GPUs" in notices[0]
 
 
 def test_a_cell_on_a_host_that_dies_goes_on_elsewhere_with_its_trials(mortal, tmp_path):
@@ -96,8 +98,7 @@ def test_a_cell_on_a_host_that_dies_goes_on_elsewhere_with_its_trials(mortal, tm
     assert max(noted(tmp_path, "tuned").values()) == 1
     lost = [cell for cell in events[-1].record.cells if cell.note]
     assert len(lost) == len(notices) <= 1
-    assert all(cell.host != victim for cell in lost)
-    assert all(f"{victim} was lost" in cell.note or "a host was lost" in cell.note for cell in lost)  # before it had begun
+    assert all(cell.host != victim and victim in cell.note for cell in lost)
 
 
 def test_what_takes_its_host_with_it_twice_is_a_row(hosts, tmp_path):
@@ -105,7 +106,8 @@ def test_what_takes_its_host_with_it_twice_is_a_row(hosts, tmp_path):
     requests[1].workload.model_kwargs["name"] = "deadly"
     found = on_ray(requests, tunes.deadly)[-1].record.cells
     assert [cell.outcome for cell in found] == ["ok", "failed", "ok"]
-    assert "its host was lost twice (host" in found[1].problem
+    assert found[1].problem.startswith(LOST_TWICE)
+    assert "host" in found[1].host
 
 
 def test_a_host_at_fault_gets_no_more_cells(hosts, tmp_path):
@@ -124,16 +126,17 @@ def test_cells_choose_the_class_of_their_host(hosts, tmp_path):
 
 def test_an_array_that_all_cells_share_crosses_once_and_unchanged(hosts, tmp_path):
     import numpy as np
+    import ray
 
-    from autofit.tuning.executors.on_ray import RayExecutor
+    from autofit.tuning.executors.ray_executor import RayExecutor
 
     requests = cells(tmp_path, 3)
     data = np.arange(300_000.0)
     shared = [CellRequest(cell.values, Workload(len, data), cell.settings) for cell in requests]
     executor = RayExecutor(tunes.tune, "ray", None, print)
-    pickled_cells = [executor._packed(cell) for cell in shared]
+    pickled_cells = [executor._pickled(cell) for cell in shared]
     assert len({pickled.data for pickled in pickled_cells}) == 1
-    assert (pickled_cells[0].opened().workload.data == data).all()
+    assert (pickled_cells[0].opened(ray.get).workload.data == data).all()
     executor.close()
 
 
@@ -149,14 +152,12 @@ def test_the_tune_has_the_environment_and_the_cores_of_its_host(hosts, tmp_path,
 
 
 def test_without_a_cluster_or_a_host_that_may_measure_there_is_one_clear_error(mortal, monkeypatch):
-    from autofit.tuning.executors.on_ray import RayExecutor
+    from autofit.tuning.executors.ray_executor import RayExecutor
 
     for name in list(mortal.nodes):
         mortal.cluster.remove_node(mortal.nodes.pop(name))  # as ray stop does, which the cluster learns at once
-    with pytest.raises(
-        UsageError, match=r"executor: no host of the cluster may measure: .* --resources='{\"measuring\": 1}'"
-    ):
+    with pytest.raises(UsageError, match=r"^executor: .* --resources='{\"measuring\": 1}'"):
         RayExecutor(tunes.tune, "ray", None, print)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(UsageError, match=r"executor: no Ray cluster answers at 'ray'"):
+    with pytest.raises(UsageError, match=r"^executor: .*'ray' \(127\.0\.0\.1:1: "):
         RayExecutor(tunes.tune, "ray", None, print)

@@ -97,7 +97,8 @@ def test_a_cell_goes_on_with_the_trials_that_its_lost_host_left_in_postgresql(mo
             mortal.add("big")
             cell = sweep.result(timeout=100)[-1].record.cells[0]
         assert (cell.outcome, cell.host) == ("ok", "host3")
-        assert cell.note == f"host0 was lost while it tuned this cell; it went on with {len(numbers)} trials of before"
+        assert "host0" in cell.note
+        assert f"{len(numbers)} earlier trials" in cell.note
         assert len(numbers) >= 2
         assert finished()[: len(numbers)] == numbers  # they are those that the first host ran
         assert len(finished()) <= 4  # and count: none ran twice

@@ -9,9 +9,9 @@ import pytest
 
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.machine import Device
-from autofit.tuning.executors import ray_host
+from autofit.tuning.executors import ray_task
 from autofit.tuning.executors.executor import CellRequest, CellResult
-from autofit.tuning.executors.ray_host import PickledCell, ProgressActor, ProgressLine
+from autofit.tuning.executors.ray_task import PickledCell, ProgressActor, ProgressLine
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -24,11 +24,16 @@ def cell(workload=None, **settings):
     return CellRequest({"n": 1}, workload or Workload(len, len), TuneSettings(**settings), fresh=True)
 
 
+def unchanged(part):
+    """Stands for Ray's store: each object is its own reference."""
+    return part
+
+
 @pytest.fixture
 def waited(monkeypatch):
     """The seconds for which a task has waited, without waiting."""
     seconds = []
-    monkeypatch.setattr(ray_host.time, "sleep", seconds.append)
+    monkeypatch.setattr(ray_task.time, "sleep", seconds.append)
     return seconds
 
 
@@ -47,7 +52,7 @@ def failing(times, record, seen):
 def test_a_database_that_is_away_for_a_while_is_waited_for_and_nothing_is_deleted_twice(waited, tmp_path):
     record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
     seen, said = [], []
-    result = ray_host._patiently(failing(2, record, seen), cell(storage="postgresql://user@host/db"), said.append)
+    result = ray_task._tune_patiently(failing(2, record, seen), cell(storage="postgresql://user@host/db"), said.append)
     assert (result.tune, result.problem) == (record, "")
     assert seen == [True, False, False]
     assert waited == [5.0, 15.0]
@@ -58,7 +63,7 @@ def test_a_database_that_is_away_for_a_while_is_waited_for_and_nothing_is_delete
 def test_one_that_stays_away_and_a_file_that_cannot_be_written_are_faults_of_the_host(waited, storage, tries):
     seen = []
     with pytest.raises(StorageError):
-        ray_host._patiently(failing(9, None, seen), cell(storage=storage), len)
+        ray_task._tune_patiently(failing(9, None, seen), cell(storage=storage), len)
     assert len(seen) == tries
 
 
@@ -66,23 +71,23 @@ def test_an_error_of_the_users_is_the_cells_own(waited):
     def tune_cell(request, tell, cancelled):
         raise UserCodeError("while building the model", "ValueError: no")
 
-    result = ray_host._patiently(tune_cell, cell(storage="postgresql://user@host/db"), len)
+    result = ray_task._tune_patiently(tune_cell, cell(storage="postgresql://user@host/db"), len)
     assert result == CellResult(None, "your code failed while building the model:\n\nValueError: no")
     assert waited == []
 
 
 def test_a_cell_has_its_gpu_and_its_share_of_a_host_with_several(monkeypatch):
     pinned = []
-    monkeypatch.setattr(ray_host.gpus, "nvidia_devices", lambda: GPUS[1:])  # Ray leaves it one to see
-    monkeypatch.setattr(ray_host.gpus, "survey", lambda *, hidden: GPUS)
-    monkeypatch.setattr(ray_host.gpus, "nearby_cores", lambda gpu: ())
-    monkeypatch.setattr(ray_host, "usable_core_numbers", lambda: (0, 1, 2, 3))
-    monkeypatch.setattr(ray_host.os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
-    shared = ray_host._shared_out(cell(host_memory="80%"))
+    monkeypatch.setattr(ray_task.gpus, "nvidia_devices", lambda: GPUS[1:])  # Ray leaves it one to see
+    monkeypatch.setattr(ray_task.gpus, "survey", lambda *, hidden: GPUS)
+    monkeypatch.setattr(ray_task.gpus, "nearby_cores", lambda gpu: ())
+    monkeypatch.setattr(ray_task, "usable_core_numbers", lambda: (0, 1, 2, 3))
+    monkeypatch.setattr(ray_task.os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
+    shared = ray_task._on_own_gpus(cell(host_memory="80%"))
     assert (shared.settings.device, shared.settings.host_memory) == ("gpu:1", "40%")
     assert pinned == [(2, 3)]
     alone = cell(device="cpu")
-    assert ray_host._shared_out(alone) is alone
+    assert ray_task._on_own_gpus(alone) is alone
 
 
 def test_code_that_was_shipped_is_found_where_it_is_on_the_host(tmp_path, monkeypatch):
@@ -95,7 +100,7 @@ def test_code_that_was_shipped_is_found_where_it_is_on_the_host(tmp_path, monkey
     named = Reference("../jobs/job.py:build_model", str(ship / "configs"))
     module = Reference("package.module:data", str(ship))
     bare = cell(Workload(named, None, fit_kwargs={"callbacks": named, "epochs": 2}))
-    opened = PickledCell(cloudpickle.dumps(bare), module, None, ship, ship).opened()
+    opened = PickledCell(cloudpickle.dumps(bare), module, None, ship, ship).opened(unchanged)
     assert opened.workload.build_model.path == root / "jobs" / "job.py"
     assert opened.workload.fit_kwargs["callbacks"].path == root / "jobs" / "job.py"
     assert opened.workload.fit_kwargs["epochs"] == 2
@@ -108,41 +113,52 @@ def test_without_shipping_a_cell_works_in_the_sweeps_own_folder(tmp_path, monkey
     monkeypatch.setattr(sys, "path", list(sys.path))
     shared = tmp_path / "shared"
     shared.mkdir()
-    PickledCell(cloudpickle.dumps(cell()), None, None, shared, None).opened()
+    PickledCell(cloudpickle.dumps(cell()), None, None, shared, None).opened(unchanged)
     assert Path.cwd() == shared
-    PickledCell(cloudpickle.dumps(cell()), None, None, tmp_path / "elsewhere", None).opened()
+    PickledCell(cloudpickle.dumps(cell()), None, None, tmp_path / "elsewhere", None).opened(unchanged)
     assert Path.cwd() == shared
     missing = Workload(Reference("job.py:build_model", str(tmp_path)), None)
     with pytest.raises(UsageError, match=r"there is no file .*job\.py on this host: ship its folder"):
-        PickledCell(cloudpickle.dumps(cell(missing)), None, None, shared, None).opened()
+        PickledCell(cloudpickle.dumps(cell(missing)), None, None, shared, None).opened(unchanged)
 
 
 def test_what_ray_lowers_and_sets_is_undone_or_said(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     before = os.environ.get("HOME")
-    problems = ray_host.restore_process({"env_vars": {"OMP_NUM_THREADS": "1"}}, "host1")
+    problems = ray_task.restore_process({"OMP_NUM_THREADS": "1"}, "host1")
     assert os.environ["OMP_NUM_THREADS"] == "1"  # the user's own choice
     assert [text for text in problems if "memory monitor is on at host1" in text]
-    ray_host.restore_process({}, "host1")
+    ray_task.restore_process({}, "host1")
     assert "OMP_NUM_THREADS" not in os.environ or os.getppid() == 0
     assert os.environ.get("HOME") == before
 
     def refused(*_):
         raise PermissionError
 
-    monkeypatch.setattr(ray_host.os, "setpriority", refused)
-    monkeypatch.setattr(ray_host.os, "getpriority", lambda *_: 15)
-    assert any("RAY_worker_niceness=0" in text for text in ray_host.restore_process({}, "host1"))
+    monkeypatch.setattr(ray_task.os, "setpriority", refused)
+    monkeypatch.setattr(ray_task.os, "getpriority", lambda *_: 15)
+    assert any("RAY_worker_niceness=0" in text for text in ray_task.restore_process({}, "host1"))
 
 
-def test_an_excluded_host_is_refused_and_news_are_read_once():
+def test_progress_is_read_once_and_an_excluded_host_begins_no_cell():
     progress = ProgressActor()
-    assert progress.begin(3, "node", "host1")
+    assert progress.begin(3, "node", "host1") == ()
     progress.tell(ProgressLine(3, "host1", "searching"))
-    progress.exclude("node")
-    assert not progress.begin(4, "node", "host1")
     assert progress.lines() == [ProgressLine(3, "host1", ""), ProgressLine(3, "host1", "searching")]
-    assert progress.lines() == []
+    progress.exclude(3, "node")
+    assert progress.begin(4, "node", "host1") is None
+    assert progress.begin(3, "other", "host2") == ()  # the host at fault did not lose it
+    assert progress.lines() == [ProgressLine(3, "host2", "")]
+
+
+def test_a_cell_that_begins_again_has_lost_its_host():
+    progress = ProgressActor()
+    progress.begin(3, "a", "host1")
+    assert progress.begin(3, "b", "host2") == ("host1",)
+    notices = [line.text for line in progress.lines() if line.index is None]
+    assert len(notices) == 1
+    assert all(part in notices[0] for part in ("host1", "host2", "cell 4"))
+    assert progress.begin(3, "c", "host3") == ("host1", "host2")
 
 
 @pytest.mark.parametrize(
@@ -154,17 +170,17 @@ def test_an_excluded_host_is_refused_and_news_are_read_once():
     ],
 )
 def test_a_host_has_the_name_that_ray_was_given_or_else_its_own(nodes, name):
-    assert ray_host._host_name(nodes, "a") == name
+    assert ray_task._host_name(nodes, "a") == name
 
 
 def test_a_cell_on_several_gpus_has_the_cores_and_the_memory_of_all_of_them(monkeypatch):
     four = [Device(n, f"GPU {n}", f"GPU-{n}", 2**34, 2**34) for n in range(4)]
     pinned = []
-    monkeypatch.setattr(ray_host.gpus, "nvidia_devices", lambda: tuple(four[1:3]))
-    monkeypatch.setattr(ray_host.gpus, "survey", lambda hidden: tuple(four))
-    monkeypatch.setattr(ray_host.gpus, "nearby_cores", lambda gpu: ())
-    monkeypatch.setattr(ray_host, "usable_core_numbers", lambda: range(8))
+    monkeypatch.setattr(ray_task.gpus, "nvidia_devices", lambda: tuple(four[1:3]))
+    monkeypatch.setattr(ray_task.gpus, "survey", lambda hidden: tuple(four))
+    monkeypatch.setattr(ray_task.gpus, "nearby_cores", lambda gpu: ())
+    monkeypatch.setattr(ray_task, "usable_core_numbers", lambda: range(8))
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
-    shared = ray_host._shared_out(cell(host_memory="80%", devices=2))
+    shared = ray_task._on_own_gpus(cell(host_memory="80%", devices=2))
     assert pinned == [(2, 3, 4, 5)]
     assert (shared.settings.device, shared.settings.devices, shared.settings.host_memory) == ("auto", 2, "40%")

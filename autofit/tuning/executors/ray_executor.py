@@ -1,0 +1,249 @@
+"""Tune cells on the hosts of a Ray cluster, as one Ray task for each cell.
+
+    RayExecutor ── task ──> host 1: tune_on_host ─┐
+        │       ── task ──> host 2: tune_on_host ─┼─> ProgressActor
+        └───────────────── polls ─────────────────┘
+
+A task holds its GPUs and a share of its host's resource `measuring`: a cell on the CPU holds all of it, as nothing may run
+beside it; cells on different GPUs of a host may run at the same time. Ray queues the tasks, and retries once the task of
+a lost host on another. A host that cannot tune at all is excluded, and its cell is submitted again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from autofit.errors import ExecutorError, UsageError
+from autofit.records.units import counted
+from autofit.tuning.executors import ray_task
+from autofit.tuning.executors.executor import CellRequest, CellResult, Report, Tell, Tune
+from autofit.tuning.executors.ray_connection import connect, first_line, import_ray
+from autofit.tuning.executors.ray_task import LOST_TWICE, HostFault, PickledCell
+from autofit.workload.call_source import call_source_of
+from autofit.workload.workload import explained_pickling_errors
+
+MEASURING = "measuring"
+"""The custom resource that each host of the cluster has one of."""
+
+_GPU_SHARE = 0.001  # of a host's `measuring`, held by a cell on a GPU
+_POLL_SECONDS = 0.5  # between reads of the progress
+_HOSTS_SECONDS = 5.0  # between looks at the hosts
+_ENDING_SECONDS = 60.0  # for cancelled tasks to end their processes
+_NODE_LABEL = "ray.io/node-id"
+
+
+@dataclass
+class _Cell:
+    """A cell, its task, and the host that runs it."""
+
+    index: int
+    request: CellRequest
+    pickled: PickledCell
+    future: Future[CellResult] = field(default_factory=Future)
+    task: Any = None
+    host: str = ""
+
+
+class RayExecutor:
+    """Tunes cells on the hosts of a Ray cluster; see `Executor`.
+
+    Args:
+        tune: tunes one cell; a function of a module.
+        address: of the cluster: "ray" for the one that RAY_ADDRESS names or that runs on this machine, or ray://HOST:PORT.
+        ship: folder with the user's code that Ray copies to each host; None if all hosts share this one.
+        notify: takes notices to the user.
+
+    Raises:
+        UsageError: Ray is not installed, there is no such cluster, or none of its hosts may measure.
+    """
+
+    def __init__(self, tune: Tune, address: str, ship: str | os.PathLike[str] | None, notify: Tell) -> None:
+        self._ray = import_ray()
+        self._tune, self._notify, self._notified = tune, notify, set[str]()
+        self._ship = None if ship is None else Path(ship).resolve()
+        self._is_own_connection = connect(self._ray, address, self._ship)
+        resources = self._ray.cluster_resources()
+        if MEASURING not in resources:
+            self._disconnect()
+            raise UsageError(
+                f"no host of the cluster may measure: start Ray on each with --resources='{{\"{MEASURING}\": 1}}'. A cell "
+                "on a CPU takes all of it, so that no two share a host",
+                key="executor",
+            )
+        self._has_gpus = "GPU" in resources
+        self._stored: dict[int, Any] = {}
+        self._faults: dict[str, str] = {}  # of the excluded hosts, by node
+        self._cells: list[_Cell] = []
+        self._open = 0  # cells without a result
+        self._ended: queue.SimpleQueue[tuple[_Cell, Future[Any]]] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        own_node = {_NODE_LABEL: self._ray.get_runtime_context().get_node_id()}  # the actor must not be lost with a host
+        self._progress = self._ray.remote(ray_task.ProgressActor).options(num_cpus=0, label_selector=own_node).remote()
+
+    def start(self, cells: Sequence[CellRequest], report: Report) -> Sequence[Future[CellResult]]:
+        """See `Executor.start`.
+
+        Raises:
+            UsageError: a cell cannot be pickled, or names a GPU by its number.
+        """
+        self._cells = [_Cell(index, request, self._pickled(request)) for index, request in enumerate(cells)]
+        self._open = len(cells)
+        for cell in self._cells:
+            self._submit(cell)
+        self._thread = threading.Thread(target=self._follow, args=(report,), name="autofit-ray", daemon=True)
+        self._thread.start()
+        return [cell.future for cell in self._cells]
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        tasks = [cell.task for cell in self._cells if not cell.future.done()]
+        for task in tasks:
+            self._ray.cancel(task)  # raises KeyboardInterrupt in the task, which ends its trial
+        if tasks:
+            self._ray.wait(tasks, num_returns=len(tasks), timeout=_ENDING_SECONDS, fetch_local=False)
+        self._ray.kill(self._progress)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._is_own_connection:
+            self._ray.shutdown()
+
+    def _pickled(self, cell: CellRequest) -> PickledCell:
+        """Pickle a cell for a host; data that several cells share is stored once."""
+        if cell.settings.device.startswith("gpu:"):
+            raise UsageError("on a cluster Ray chooses the GPU: write gpu", key="device")
+        if isinstance(cell.settings.devices, list):
+            raise UsageError("on a cluster Ray chooses the GPUs: write how many", key="devices")
+        with explained_pickling_errors():
+            pickled = cloudpickle.dumps(replace(cell, workload=replace(cell.workload, data=None, validation=None)))
+            data, validation = self._store(cell.workload.data), self._store(cell.workload.validation)
+        return PickledCell(pickled, data, validation, Path.cwd(), self._ship)
+
+    def _store(self, part: Any) -> Any:
+        """Put an object into Ray's store, once."""
+        if id(part) not in self._stored:
+            self._stored[id(part)] = self._ray.put(part)
+        return self._stored[id(part)]
+
+    def _submit(self, cell: _Cell) -> None:
+        """Submit the task of a cell, for a host that has its labels and is not excluded."""
+        gpus = self._gpu_count(cell.request)
+        excluded = {_NODE_LABEL: f"!in({','.join(self._faults)})"} if self._faults else {}
+        task = self._ray.remote(ray_task.tune_on_host).options(
+            name=f"cell {cell.index + 1}",
+            num_cpus=0,  # the tune uses all cores of its share, whatever Ray counts
+            num_gpus=gpus,
+            resources={MEASURING: _GPU_SHARE if gpus else 1},
+            label_selector={**cell.request.host_labels, **excluded},
+            max_retries=1,  # if the host is lost
+        )
+        cell.task = task.remote(self._progress, self._tune, cell.index, cell.pickled)
+        cell.task.future().add_done_callback(lambda done: self._ended.put((cell, done)))
+
+    def _gpu_count(self, cell: CellRequest) -> int:
+        """Return how many GPUs a cell holds; 0 for one on a CPU."""
+        on_gpu = cell.settings.device == "gpu" or (cell.settings.device == "auto" and self._has_gpus)
+        return cell.settings.device_count if on_gpu else 0
+
+    def _follow(self, report: Report) -> None:
+        """Report the progress of the tasks and take their results, until every cell has one."""
+        next_look = time.monotonic() + _HOSTS_SECONDS
+        try:
+            while self._open and not self._closing.is_set():
+                ended = None
+                with contextlib.suppress(queue.Empty):
+                    ended = self._ended.get(timeout=_POLL_SECONDS)
+                self._report_progress(report)  # first: a cell begins before it ends
+                if ended is not None:
+                    self._take(*ended)
+                if time.monotonic() > next_look:
+                    self._check_hosts()
+                    next_look = time.monotonic() + _HOSTS_SECONDS
+        except BaseException as error:
+            if not isinstance(error, ExecutorError):
+                kept = "What has been measured is kept; run it again"
+                error = ExecutorError(f"the Ray cluster does not answer any more: {first_line(error)}. {kept}")
+            for cell in self._cells:
+                if not cell.future.done():
+                    cell.future.set_exception(error)
+
+    def _report_progress(self, report: Report) -> None:
+        latest: dict[int, str] = {}
+        for line in self._ray.get(self._progress.lines.remote()):
+            if line.index is None:
+                self._notify_once(line.text)
+            else:
+                latest[line.index] = line.text
+                self._cells[line.index].host = line.host
+        for index, text in latest.items():
+            if not self._cells[index].future.done():
+                report(index, self._cells[index].host, text)
+
+    def _notify_once(self, text: str) -> None:
+        if text not in self._notified:
+            self._notified.add(text)
+            self._notify(text)
+
+    def _take(self, cell: _Cell, done: Future[Any]) -> None:
+        """Take the result of a task, or submit its cell again if its host cannot tune."""
+        error = done.exception()
+        result = done.result() if error is None else CellResult(None, self._problem(error, cell.host), cell.host)
+        if isinstance(result, HostFault):
+            if result.node not in self._faults:
+                self._faults[result.node] = f"{result.host}: {result.problem}"
+                self._notify_once(f"{result.host} gets no more cells: {result.problem}")
+                self._check_hosts()
+            self._submit(cell)
+            return
+        if result.tune is not None:  # the imports in the host's source name files on the host
+            tune = replace(result.tune, call_source=call_source_of(cell.request.workload))
+            result = replace(result, tune=tune)
+        self._open -= 1
+        cell.future.set_result(result)
+
+    def _problem(self, error: BaseException, host: str) -> str:
+        """Say why a task has no result."""
+        errors = self._ray.exceptions
+        lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.LocalRayletDiedError, errors.ObjectLostError)
+        if isinstance(error, (*lost, errors.OutOfMemoryError)):
+            return f"{LOST_TWICE} (last {host or 'before it began'}): {first_line(error)}"
+        cause = getattr(error, "cause", None) or error
+        problem = f"the task failed on {host or 'a host'}: {first_line(cause)}"
+        if isinstance(cause, ModuleNotFoundError) or "No module named" in str(error):
+            problem += (
+                ". Install the same packages on each host; ship your own code with --ship FOLDER, or keep it in a folder "
+                "that all hosts share"
+            )
+        return problem
+
+    def _check_hosts(self) -> None:
+        """Notify the user if cells wait for hosts that the cluster does not have.
+
+        Raises:
+            ExecutorError: all hosts are excluded.
+        """
+        nodes = [node for node in self._ray.nodes() if node["Alive"] and MEASURING in node["Resources"]]
+        if not nodes:
+            self._notify_once("no host is left that may measure; cells wait until one joins the cluster")
+            return
+        if all(node["NodeID"] in self._faults for node in nodes):
+            raise ExecutorError("no host can tune:\n" + "\n".join(self._faults.values()))
+        needed = max((self._gpu_count(cell.request) for cell in self._cells if not cell.future.done()), default=0)
+        if needed > max(node["Resources"].get("GPU", 0) for node in nodes):
+            self._notify_once(
+                f"no host has {counted(needed, 'GPU')}: cells that need them wait until one joins the cluster"
+            )

@@ -1,0 +1,255 @@
+"""The Ray task that tunes a cell on its host, and the actor to which tasks report their progress."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import psutil
+
+from autofit.errors import StorageError, UsageError
+from autofit.machine import gpus
+from autofit.machine.host import usable_core_numbers
+from autofit.records.units import counted
+from autofit.storage import urls
+from autofit.tuning.executors.executor import HOST_ERRORS, CellRequest, CellResult, Tell, Tune, tuned
+from autofit.tuning.executors.local import Slot, in_slot, slots_of
+from autofit.workload.reference import Reference
+
+LOST_TWICE = "its host was lost twice; it is not tried a third time"
+_MOST_LOSSES = 2
+_SET_BY_RAY = ("OMP_NUM_THREADS", "SPT_NOENV", "PYTHONBREAKPOINT")  # the first to 1 in a task that counts no CPUs
+_STORAGE_WAITS_SECONDS = (5.0, 15.0, 40.0, 60.0)  # between tries to reach a database server
+
+
+@dataclass(frozen=True)
+class PickledCell:
+    """A cell on its way to a host.
+
+    `cell` is pickled without its data and validation, which are objects in Ray's store. `folder` is the working folder of
+    the sweep; `ship` is the folder of which Ray gives the task a copy to work in, None if hosts share folders.
+    """
+
+    cell: bytes
+    data: Any
+    validation: Any
+    folder: Path
+    ship: Path | None
+
+    def opened(self, fetch: Callable[[Any], Any]) -> CellRequest:
+        """Unpickle the cell, in the folder of its code; `fetch` reads from Ray's store.
+
+        Raises:
+            UsageError: a file that it names is not on this host.
+        """
+        if self.ship is None and self.folder.is_dir():
+            os.chdir(self.folder)
+        if os.getcwd() not in sys.path:  # noqa: PTH109  # sys.path holds strings
+            sys.path.insert(0, os.getcwd())  # noqa: PTH109  # sys.path holds strings
+        cell = cloudpickle.loads(self.cell)
+        assert isinstance(cell, CellRequest)
+        workload = replace(
+            cell.workload,
+            build_model=self._local(cell.workload.build_model),
+            data=self._local(fetch(self.data)),
+            validation=self._local(fetch(self.validation)),
+            fit_kwargs={name: self._local(value) for name, value in cell.workload.fit_kwargs.items()},
+        )
+        return replace(cell, workload=workload)
+
+    def _local(self, value: Any) -> Any:
+        """Point a reference into the shipped folder at its copy, and check that its file exists; pass anything else on.
+
+        Raises:
+            UsageError: there is no such file on this host.
+        """
+        if not isinstance(value, Reference) or value.path is None:
+            return value
+        if self.ship is not None and value.path.is_relative_to(self.ship):
+            value = Reference(f"{value.path.relative_to(self.ship)}:{value.name}", str(Path.cwd()))
+        if not value.path.is_file():
+            raise UsageError(f"there is no file {value.path} on this host: ship its folder (--ship FOLDER), or share it")
+        return value
+
+
+@dataclass(frozen=True)
+class HostFault:
+    """The result of a task on a host that cannot tune any cell; `problem` is empty if the host was already excluded."""
+
+    node: str
+    host: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class ProgressLine:
+    """What the tune of a cell is doing on a host; a notice to the user if `index` is None."""
+
+    index: int | None
+    host: str
+    text: str
+
+
+class ProgressActor:
+    """Collects the progress of all tasks, and remembers which hosts began a cell and which are excluded."""
+
+    def __init__(self) -> None:
+        self._lines: list[ProgressLine] = []
+        self._began: dict[int, list[str]] = {}
+        self._excluded: set[str] = set()
+
+    def begin(self, index: int, node: str, host: str) -> tuple[str, ...] | None:
+        """Begin a cell on a host; return the hosts that were lost with it, or None if this host is excluded."""
+        if node in self._excluded:
+            return None
+        hosts = self._began.setdefault(index, [])
+        lost = tuple(hosts)
+        hosts.append(host)
+        if lost:
+            self.tell(ProgressLine(None, host, f"{lost[-1]} was lost; cell {index + 1} starts again on {host}"))
+        self.tell(ProgressLine(index, host, ""))
+        return lost
+
+    def tell(self, line: ProgressLine) -> None:
+        """Take a line."""
+        self._lines.append(line)
+
+    def exclude(self, index: int, node: str) -> None:
+        """Begin no more cells on a host, which could not tune this one."""
+        self._excluded.add(node)
+        self._began[index].pop()
+
+    def lines(self) -> list[ProgressLine]:
+        """Return the lines since the last call."""
+        lines, self._lines = self._lines, []
+        return lines
+
+
+def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) -> CellResult | HostFault:
+    """Tune a cell on this host: the body of a Ray task, which Ray runs again elsewhere if the host is lost.
+
+    Args:
+        progress: the `ProgressActor`.
+        tune: tunes one cell.
+        index: index of the cell.
+        pickled: the cell.
+    """
+    import ray
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # if Ray was started in the background; blocks ray.cancel
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    bundled = str(Path(ray.__file__).parent)  # Ray's own versions of packages such as psutil
+    sys.path[:] = [entry for entry in sys.path if not entry.startswith(bundled)]
+    context = ray.get_runtime_context()
+    node, host = context.get_node_id(), _host_name(ray.nodes(), context.get_node_id())
+    lost = ray.get(progress.begin.remote(index, node, host))
+    if lost is None:
+        return HostFault(node, host, "")
+    if len(lost) >= _MOST_LOSSES:  # after a kill by its memory monitor Ray retries without end
+        return CellResult(None, f"{LOST_TWICE} ({', '.join(lost)})", lost[-1])
+    for problem in restore_process(context.runtime_env.get("env_vars") or {}, host):
+        progress.tell.remote(ProgressLine(None, host, problem))
+    try:
+        cell = _on_own_gpus(pickled.opened(ray.get))
+    except UsageError as error:
+        return CellResult(None, str(error), host)
+    cell = replace(cell, fresh=cell.fresh and not lost)
+    began = time.time()
+    try:
+        result = _tune_patiently(tune, cell, lambda text: progress.tell.remote(ProgressLine(index, host, text)))
+    except HOST_ERRORS as error:
+        ray.get(progress.exclude.remote(index, node))
+        return HostFault(node, host, str(error))
+    return replace(result, host=host, note=_continuation(result, began, lost[-1]) if lost else "")
+
+
+def _continuation(result: CellResult, began: float, lost: str) -> str:
+    """Say whether a tune that a lost host had begun was resumed: whether trials began before this task."""
+    trials = result.tune.searched if result.tune is not None else ()
+    earlier = sum((trial.measurement.started_at or began) < began for trial in trials)
+    end = f"resumed with {counted(earlier, 'earlier trial')}" if earlier else "started over"
+    return f"{lost} was lost while it tuned this cell; {end}"
+
+
+def _tune_patiently(tune: Tune, cell: CellRequest, tell: Tell) -> CellResult:
+    """Tune, and retry for some minutes if a database server does not answer."""
+    for seconds in _STORAGE_WAITS_SECONDS:
+        try:
+            return tuned(tune, cell, tell, threading.Event())
+        except StorageError:
+            if urls.file_of(urls.url_of(cell.settings.storage)) is not None:
+                raise
+        tell("waiting for the storage")
+        time.sleep(seconds)
+        cell = replace(cell, fresh=False)
+    return tuned(tune, cell, tell, threading.Event())
+
+
+def restore_process(env_vars: Mapping[str, str], host: str) -> list[str]:
+    """Undo what Ray changes in a task's process that would falsify rates.
+
+    Args:
+        env_vars: the environment variables that the user asked Ray to set.
+        host: name of the host.
+
+    Returns:
+        What cannot be undone, and what to do about it.
+    """
+    environment, niceness = {}, 0
+    with contextlib.suppress(psutil.Error):
+        raylet = psutil.Process(os.getppid())  # has the environment and the priority with which Ray was started
+        environment, niceness = raylet.environ(), raylet.nice()
+    for name in _SET_BY_RAY:
+        if name not in env_vars:
+            os.environ.pop(name, None)
+            if name in environment:
+                os.environ[name] = environment[name]
+    with contextlib.suppress(OSError):  # without the right to lower it, trials are as likely to be killed as this process
+        Path("/proc/self/oom_score_adj").write_text(Path(f"/proc/{os.getppid()}/oom_score_adj").read_text())
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    problems = []
+    if os.getpriority(os.PRIO_PROCESS, 0) > niceness:
+        problems.append(
+            f"{host} runs trials at a low priority, so other processes lower their rates. Start Ray there with "
+            "RAY_worker_niceness=0"
+        )
+    if environment.get("RAY_memory_monitor_refresh_ms") != "0":
+        problems.append(
+            f"Ray's memory monitor is on at {host}: when memory runs short, it kills the whole tune instead of the trial "
+            "that used too much. Start Ray there with RAY_memory_monitor_refresh_ms=0"
+        )
+    return problems
+
+
+def _on_own_gpus(cell: CellRequest) -> CellRequest:
+    """Restrict a cell to the GPUs that Ray assigned to it, and to their share of a host with several."""
+    if cell.settings.device == "cpu":
+        return cell
+    everything = [device for device in gpus.survey(hidden=True) if not isinstance(device, gpus.UnreadDevice)]
+    slots = slots_of(None, everything, usable_core_numbers(), gpus.nearby_cores)
+    assigned = {f"gpu:{gpu.index}" for gpu in gpus.nvidia_devices()[: cell.settings.device_count]}
+    own = [slot for slot in slots if slot.device in assigned]
+    if not own:
+        return cell
+    cores = tuple(sorted(core for slot in own for core in slot.cores))
+    os.sched_setaffinity(0, cores)
+    device = own[0].device if cell.settings.device_count == 1 else cell.settings.device
+    return replace(cell, settings=in_slot(cell.settings, Slot(device, cores), len(slots) / len(own)))
+
+
+def _host_name(nodes: list[dict[str, Any]], node: str) -> str:
+    """Return the name that Ray was given for a host, or else the host's own."""
+    entry = next((entry for entry in nodes if entry["NodeID"] == node), {})
+    name = str(entry.get("NodeName", ""))
+    return platform.node() if name in ("", entry.get("NodeManagerAddress")) else name
