@@ -18,7 +18,7 @@ from autofit.records.events import Notice
 from autofit.report import wording
 from autofit.report.console.cells import CellsProgress
 from autofit.report.console.progress import Progress
-from autofit.tuning import sweep as sweeping
+from autofit.tuning.cells import CellProgress, tune_cells
 from autofit.tuning.executors.executor import CellRequest, Executor, Tune
 from autofit.workload.reference import Reference
 
@@ -127,7 +127,7 @@ def sweep_file(
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
-    """A cell of these values, from arguments of `tune` and its host's labels.
+    """Parse a cell: its values by axis, and the arguments of `tune` with the labels of its host.
 
     Raises:
         UsageError: an argument does not exist or its value is not allowed.
@@ -140,20 +140,20 @@ def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: 
 
 
 class _Saver:
-    """Saves a sweep as its cells end, but not all the time: the file grows with each."""
+    """Saves a sweep whenever a cell has ended, unless that would take more than a small share of the time."""
 
     def __init__(self, save: Callable[[SweepResult], None] | None) -> None:
         self._save, self._next = save, 0.0
         self._unsaved: SweepResult | None = None
 
     def offer(self, result: SweepResult) -> None:
-        """Save it, unless it has just been saved."""
+        """Save a sweep, or keep it for the next time."""
         self._unsaved = result
         if time.monotonic() >= self._next:
             self.flush()
 
     def flush(self) -> None:
-        """Save what is not saved."""
+        """Save the last sweep that was offered, unless it is saved."""
         if self._save is not None and self._unsaved is not None:
             began = time.monotonic()
             self._save(self._unsaved)
@@ -171,16 +171,17 @@ def _sweep(
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    """Tune the cells: values by axis, and arguments of `tune`."""
+    """Tune the cells, each given as its values by axis and its arguments of `tune`."""
     requests = [_request(values, arguments, fresh=fresh) for values, arguments in cells]
     shown, saver = progress_of(progress), _Saver(save)
     executor, is_parallel = make_executor(shown, wait)
     result: SweepResult | None = None
     try:
         with CellsProgress(shown, len(requests)) as side_by_side:
-            for event in sweeping.sweep(title, requests, executor):
-                label = f"cell {event.index + 1} of {len(requests)}: {wording.cell_label(event.cell.values)}"
-                if isinstance(event, sweeping.CellReport):
+            for event in tune_cells(title, requests, executor):
+                values = requests[event.index].values
+                label = f"cell {event.index + 1} of {len(requests)}: {wording.cell_label(values)}"
+                if isinstance(event, CellProgress):
                     if is_parallel:
                         side_by_side.doing(event.index, label, event.where, event.doing)
                     else:

@@ -38,10 +38,10 @@ import psutil  # noqa: E402  # the tests are found by the line above
 from rich.console import Console  # noqa: E402  # the tests are found by the line above
 
 from autofit.api.result import SweepResult  # noqa: E402
-from autofit.records.sweep import SweepRecord  # noqa: E402
+from autofit.records.sweep import Cell, SweepRecord  # noqa: E402
 from autofit.report.console.sweep import print_sweep  # noqa: E402
-from autofit.tuning import sweep  # noqa: E402
-from autofit.tuning.executors.executor import CellRequest, CellResult  # noqa: E402
+from autofit.tuning.cells import CellEnded, tune_cells  # noqa: E402
+from autofit.tuning.executors.executor import CellRequest  # noqa: E402
 from autofit.tuning.executors.local import LocalExecutor  # noqa: E402
 from autofit.tuning.settings import TuneSettings  # noqa: E402
 from autofit.workload.workload import Workload  # noqa: E402
@@ -70,7 +70,7 @@ def on_ray(requests, tune):
 
     executor = RayExecutor(tune, "ray", None, lambda text: None)
     began = time.perf_counter()
-    record = list(sweep.sweep("s", requests, executor))[-1].record
+    record = list(tune_cells("s", requests, executor))[-1].record
     return record, time.perf_counter() - began
 
 
@@ -94,7 +94,7 @@ def made_up_record():
     """The record of a made-up tune."""
     with tempfile.TemporaryDirectory() as folder:
         request = cells(folder, 1)
-        return list(sweep.sweep("s", request, LocalExecutor(tunes.tune)))[-1].record.cells[0].tune
+        return list(tune_cells("s", request, LocalExecutor(tunes.tune)))[-1].record.cells[0].tune
 
 
 def engine():
@@ -172,12 +172,12 @@ class MadeUp:
         self.record, self.pool = record, ThreadPoolExecutor(4)
 
     def start(self, requests, report):
-        return [self.pool.submit(self.answer, index, report) for index, _ in enumerate(requests)]
+        return [self.pool.submit(self.answer, index, request, report) for index, request in enumerate(requests)]
 
-    def answer(self, index, report):
+    def answer(self, index, request, report):
         host = f"host{index % 1000}"
         report(index, host, "")
-        return CellResult(self.record, host=host)
+        return Cell(request.values, self.record, host=host)
 
     def close(self):
         self.pool.shutdown()
@@ -189,8 +189,8 @@ def scale():
     with tempfile.TemporaryDirectory() as folder:
         requests = cells(folder, 10_000)
         began, own = time.perf_counter(), time.thread_time()
-        for event in sweep.sweep("s", requests, MadeUp(found)):
-            record = event.record if isinstance(event, sweep.CellEnded) else None
+        for event in tune_cells("s", requests, MadeUp(found)):
+            record = event.record if isinstance(event, CellEnded) else None
         assert isinstance(record, SweepRecord)
         rows["sweep"], rows["sweep_own"] = time.perf_counter() - began, time.thread_time() - own
         result = SweepResult.of(record)

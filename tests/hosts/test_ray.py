@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autofit.errors import ExecutorError, UsageError
-from autofit.tuning import sweep
+from autofit.tuning.cells import CellEnded, tune_cells
 from autofit.tuning.executors.executor import CellRequest
 from autofit.tuning.executors.local import LocalExecutor
 from autofit.tuning.executors.ray_task import LOST_TWICE
@@ -37,7 +37,7 @@ def on_ray(requests, tune=tunes.tune, notices=None):
     from autofit.tuning.executors.ray_executor import RayExecutor
 
     executor = RayExecutor(tune, "ray", None, [].append if notices is None else notices.append)
-    return list(sweep.sweep("s", requests, executor))
+    return list(tune_cells("s", requests, executor))
 
 
 def table(events):
@@ -54,12 +54,12 @@ def noted(folder, kind):
 def test_the_table_is_that_of_one_machine_and_each_cell_is_answered_once(hosts, tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-    here = list(sweep.sweep("s", cells(tmp_path / "here", 12), LocalExecutor(tunes.tune)))
+    here = list(tune_cells("s", cells(tmp_path / "here", 12), LocalExecutor(tunes.tune)))
     there = on_ray(cells(tmp_path / "there", 12))
     assert table(there) == table(here)
     assert noted(tmp_path / "there", "ends") == {f"cell{n}": 1 for n in range(12)}
     assert {cell.host for cell in there[-1].record.cells} == {"host0", "host1", "host2"}
-    ended = [event.index for event in there if isinstance(event, sweep.CellEnded)]
+    ended = [event.index for event in there if isinstance(event, CellEnded)]
     assert sorted(ended) == list(range(12))
     assert there[-1].record.hosts
     again = on_ray(cells(tmp_path / "there", 12))
@@ -94,7 +94,7 @@ def test_a_cell_on_a_host_that_dies_goes_on_elsewhere_with_its_trials(mortal, tm
     killer.start()
     events = on_ray(requests, notices=notices)
     killer.join()
-    assert table(events) == table(list(sweep.sweep("s", requests, LocalExecutor(tunes.tune))))
+    assert table(events) == table(list(tune_cells("s", requests, LocalExecutor(tunes.tune))))
     assert max(noted(tmp_path, "tuned").values()) == 1
     lost = [cell for cell in events[-1].record.cells if cell.note]
     assert len(lost) == len(notices) <= 1

@@ -1,4 +1,4 @@
-"""What an executor must do in which the cells of a sweep are tuned, and what crosses to it and back."""
+"""The interface of an executor, which tunes the cells of a sweep, and the messages exchanged with it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from autofit.errors import (
     TrialProcessError,
     TuneError,
 )
-from autofit.records.result import FailedTune, TuneRecord
+from autofit.records.result import TuneRecord
+from autofit.records.sweep import Cell
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
 HOST_ERRORS = (DeviceBusyError, DeviceLockedError, StorageError, TrialProcessError)
-"""Errors of a host and not of a cell: the next cell would fail there, too."""
+"""Errors of a host rather than of a cell: every other cell would fail there as well."""
 
 
 @dataclass(frozen=True)
 class CellRequest:
-    """One cell: its values by axis, and the workload and settings of its tune.
+    """A cell to tune: its values by axis, and the workload and settings of its tune.
 
-    With `fresh`, its stored trials are deleted first. `host_labels` are what the host must be labelled with, in a cluster.
+    With `fresh`, its stored trials are deleted first. `host_labels` are the labels that its host must have in a cluster.
     """
 
     values: Mapping[str, Any]
@@ -38,55 +39,45 @@ class CellRequest:
     host_labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class CellResult:
-    """How the tune of a cell ended: its record, if there is one, its problem, its host, and what its reader must know."""
-
-    tune: TuneRecord | FailedTune | None
-    problem: str = ""
-    host: str = ""
-    note: str = ""
-
-
 Tell = Callable[[str], None]
-"""Takes what a tune is doing, a line each."""
+"""Takes a line that says what a tune is doing."""
 
 Tune = Callable[[CellRequest, Tell, threading.Event], TuneRecord]
 """Tunes one cell; stops when the event is set."""
 
 Report = Callable[[int, str, str], None]
-"""Takes the index of a cell, where it is tuned, and what its tune is doing; returns when that is shown."""
+"""Takes the index of a cell, the host or device that tunes it, and what its tune is doing; returns when that is shown."""
 
 
 class Executor(Protocol):
-    """Where the cells of a sweep are tuned."""
+    """Tunes the cells of a sweep."""
 
-    def start(self, cells: Sequence[CellRequest], report: Report) -> Sequence[Future[CellResult]]:
-        """Begin to tune the cells, as many at a time as there is room for without one disturbing another.
+    def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
+        """Begin to tune cells, as many at a time as can run without disturbing each other.
 
         Args:
-            cells: the cells, in the order in which they should begin.
-            report: called, from any thread, when the tune of a cell begins, and as it goes on.
+            requests: the cells, in the order in which they should begin.
+            report: to be called, from any thread, when the tune of a cell begins and whenever it does something else.
 
         Returns:
             A future for each cell, in their order. One that raises ends the sweep.
         """
 
     def close(self) -> None:
-        """End the tunes that still run, with all their processes, and wait for that."""
+        """End the tunes that still run and all their processes, and wait until they have ended."""
 
 
-def tuned(tune: Tune, cell: CellRequest, tell: Tell, cancelled: threading.Event) -> CellResult:
-    """Tune a cell; an error of its own is its result.
+def tuned(tune: Tune, request: CellRequest, tell: Tell, cancelled: threading.Event) -> Cell:
+    """Tune a cell; an error of the cell itself becomes its problem.
 
     Raises:
         AutofitError: one of `HOST_ERRORS`.
     """
     try:
-        record = tune(cell, tell, cancelled)
+        record = tune(request, tell, cancelled)
     except HOST_ERRORS:
         raise
     except AutofitError as error:
         failed = error.tune if isinstance(error, TuneError) else None
-        return CellResult(failed, str(error), failed.machine.host if failed else "")
-    return CellResult(record, host=record.machine.host)
+        return Cell(request.values, failed, str(error), failed.machine.host if failed else "")
+    return Cell(request.values, record, host=record.machine.host)

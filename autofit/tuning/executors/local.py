@@ -1,7 +1,7 @@
 """Tune cells on this machine: one after the other, or in parallel if each has its own device and cores.
 
 cells ─┬─> slot (gpu:0, half of the cores) ─> tune, tune, …  ─┐
-       └─> slot (gpu:1, the other half)    ─> tune, tune, …  ─┴─> then those for the CPU, or for GPUs of their own choice
+       └─> slot (gpu:1, the other half)    ─> tune, tune, …  ─┴─> then those on the CPU, or on several or named GPUs
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from functools import partial
 
 from autofit.errors import CancelledError, UsageError
 from autofit.records.machine import Device
-from autofit.tuning.executors.executor import CellRequest, CellResult, Report, Tune, tuned
+from autofit.records.sweep import Cell
+from autofit.tuning.executors.executor import CellRequest, Report, Tune, tuned
 from autofit.tuning.settings import TuneSettings
-
-_ANY_GPU = ("auto", "gpu")
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,13 @@ def slots_of(
     cores: Sequence[int],
     nearby: Callable[[Device], Sequence[int]] = lambda device: (),
 ) -> tuple[Slot, ...]:
-    """The slots of a sweep: one per GPU, each with its own cores, up to `jobs`; none if there would be only one.
+    """Divide a machine into slots: one per GPU, each with its own cores, up to `jobs`; none if there would be only one.
 
     Args:
         jobs: largest number of cells at the same time; None for one per GPU.
         gpus: the accelerators.
         cores: numbers of the CPU cores that this process may use.
-        nearby: the numbers of the cores on a GPU's own NUMA node, as far as they are known.
+        nearby: returns the numbers of the cores on a GPU's NUMA node, as far as they are known.
 
     Raises:
         UsageError: `jobs` is larger than the number of devices.
@@ -69,18 +68,18 @@ def slots_of(
 
 
 def in_slot(settings: TuneSettings, slot: Slot, count: float) -> TuneSettings:
-    """The settings of a cell that shares the host: the device of its slot, and its share of the host's memory."""
+    """Return the settings of a cell in one of `count` slots: the slot's device, and its share of the host's memory."""
     limit = str(settings.host_memory).strip()
     share = {"host_memory": f"{float(limit[:-1]) / count:g}%"} if limit.endswith("%") else {}
     return settings.model_copy(update={**share, "device": slot.device})
 
 
 class LocalExecutor:
-    """This machine; see `Executor`.
+    """Tunes cells on this machine; see `Executor`.
 
     Args:
         tune: tunes one cell.
-        slots: devices for cells at the same time; cells that name the CPU or GPUs follow one by one.
+        slots: for cells at the same time; cells on the CPU, or on several or named GPUs, follow one by one.
     """
 
     def __init__(self, tune: Tune, slots: Sequence[Slot] = ()) -> None:
@@ -91,39 +90,40 @@ class LocalExecutor:
         self._parallel = ThreadPoolExecutor(max(1, len(slots)))
         self._alone = ThreadPoolExecutor(1)
 
-    def start(self, cells: Sequence[CellRequest], report: Report) -> Sequence[Future[CellResult]]:
-        if any(cell.host_labels for cell in cells):
+    def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
+        if any(request.host_labels for request in requests):
             raise UsageError("choose among the hosts of a cluster; the executor is this machine", key="host_labels")
-        futures: dict[int, Future[CellResult]] = {}
-        for index, cell in enumerate(cells):
-            if self._slots and cell.settings.device in _ANY_GPU and cell.settings.device_count == 1:
-                futures[index] = self._parallel.submit(self._in_slot, index, cell, report)
-        before = tuple(futures.values())
-        for index, cell in enumerate(cells):
+        futures: dict[int, Future[Cell]] = {}
+        for index, request in enumerate(requests):
+            settings = request.settings
+            if self._slots and settings.device in ("auto", "gpu") and settings.device_count == 1:
+                futures[index] = self._parallel.submit(self._in_slot, index, request, report)
+        parallel = tuple(futures.values())
+        for index, request in enumerate(requests):
             if index not in futures:
-                futures[index] = self._alone.submit(self._by_itself, index, cell, report, before)
-        return [futures[index] for index in range(len(cells))]
+                futures[index] = self._alone.submit(self._after, parallel, index, request, report)
+        return [futures[index] for index in range(len(requests))]
 
     def close(self) -> None:
         self._cancelled.set()
         for pool in (self._parallel, self._alone):
             pool.shutdown(cancel_futures=True)
 
-    def _in_slot(self, index: int, cell: CellRequest, report: Report) -> CellResult:
+    def _in_slot(self, index: int, request: CellRequest, report: Report) -> Cell:
         slot = self._free.get()
         try:
-            os.sched_setaffinity(0, slot.cores)  # of this thread: processes inherit it from the thread that starts them
-            shared = replace(cell, settings=in_slot(cell.settings, slot, len(self._slots)))
+            os.sched_setaffinity(0, slot.cores)  # of this thread: the processes that it starts inherit it
+            shared = replace(request, settings=in_slot(request.settings, slot, len(self._slots)))
             return self._tuned(index, shared, report, slot.device)
         finally:
             self._free.put(slot)
 
-    def _by_itself(self, index: int, cell: CellRequest, report: Report, before: Sequence[Future[CellResult]]) -> CellResult:
-        concurrent.futures.wait(before)
-        return self._tuned(index, cell, report, "")
+    def _after(self, parallel: Sequence[Future[Cell]], index: int, request: CellRequest, report: Report) -> Cell:
+        concurrent.futures.wait(parallel)
+        return self._tuned(index, request, report, "")
 
-    def _tuned(self, index: int, cell: CellRequest, report: Report, where: str) -> CellResult:
+    def _tuned(self, index: int, request: CellRequest, report: Report, device: str) -> Cell:
         if self._cancelled.is_set():
             raise CancelledError("the sweep was cancelled")
-        report(index, where, "")
-        return tuned(self._tune, cell, partial(report, index, where), self._cancelled)
+        report(index, device, "")
+        return tuned(self._tune, request, partial(report, index, device), self._cancelled)

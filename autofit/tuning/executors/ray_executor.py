@@ -24,10 +24,11 @@ from typing import Any
 
 import cloudpickle
 
-from autofit.errors import ExecutorError, UsageError
+from autofit.errors import AutofitError, ExecutorError, UsageError
+from autofit.records.sweep import Cell
 from autofit.records.units import counted
 from autofit.tuning.executors import ray_task
-from autofit.tuning.executors.executor import CellRequest, CellResult, Report, Tell, Tune
+from autofit.tuning.executors.executor import CellRequest, Report, Tell, Tune
 from autofit.tuning.executors.ray_connection import connect, first_line, import_ray
 from autofit.tuning.executors.ray_task import LOST_TWICE, HostFault, PickledCell
 from autofit.workload.call_source import call_source_of
@@ -44,13 +45,13 @@ _NODE_LABEL = "ray.io/node-id"
 
 
 @dataclass
-class _Cell:
+class _Job:
     """A cell, its task, and the host that runs it."""
 
     index: int
     request: CellRequest
     pickled: PickledCell
-    future: Future[CellResult] = field(default_factory=Future)
+    future: Future[Cell] = field(default_factory=Future)
     task: Any = None
     host: str = ""
 
@@ -84,33 +85,34 @@ class RayExecutor:
         self._has_gpus = "GPU" in resources
         self._stored: dict[int, Any] = {}
         self._faults: dict[str, str] = {}  # of the excluded hosts, by node
-        self._cells: list[_Cell] = []
+        self._jobs: list[_Job] = []
         self._open = 0  # cells without a result
-        self._ended: queue.SimpleQueue[tuple[_Cell, Future[Any]]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[_Job, Future[Any]]] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        self._task = self._ray.remote(ray_task.tune_on_host)
         own_node = {_NODE_LABEL: self._ray.get_runtime_context().get_node_id()}  # the actor must not be lost with a host
         self._progress = self._ray.remote(ray_task.ProgressActor).options(num_cpus=0, label_selector=own_node).remote()
 
-    def start(self, cells: Sequence[CellRequest], report: Report) -> Sequence[Future[CellResult]]:
+    def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
         """See `Executor.start`.
 
         Raises:
             UsageError: a cell cannot be pickled, or names a GPU by its number.
         """
-        self._cells = [_Cell(index, request, self._pickled(request)) for index, request in enumerate(cells)]
-        self._open = len(cells)
-        for cell in self._cells:
-            self._submit(cell)
+        self._jobs = [_Job(index, request, self._pickled(request)) for index, request in enumerate(requests)]
+        self._open = len(self._jobs)
+        for job in self._jobs:
+            self._submit(job)
         self._thread = threading.Thread(target=self._follow, args=(report,), name="autofit-ray", daemon=True)
         self._thread.start()
-        return [cell.future for cell in self._cells]
+        return [job.future for job in self._jobs]
 
     def close(self) -> None:
         self._closing.set()
         if self._thread is not None:
             self._thread.join()
-        tasks = [cell.task for cell in self._cells if not cell.future.done()]
+        tasks = [job.task for job in self._jobs if not job.future.done()]
         for task in tasks:
             self._ray.cancel(task)  # raises KeyboardInterrupt in the task, which ends its trial
         if tasks:
@@ -122,15 +124,15 @@ class RayExecutor:
         if self._is_own_connection:
             self._ray.shutdown()
 
-    def _pickled(self, cell: CellRequest) -> PickledCell:
+    def _pickled(self, request: CellRequest) -> PickledCell:
         """Pickle a cell for a host; data that several cells share is stored once."""
-        if cell.settings.device.startswith("gpu:"):
+        if request.settings.device.startswith("gpu:"):
             raise UsageError("on a cluster Ray chooses the GPU: write gpu", key="device")
-        if isinstance(cell.settings.devices, list):
+        if isinstance(request.settings.devices, list):
             raise UsageError("on a cluster Ray chooses the GPUs: write how many", key="devices")
         with explained_pickling_errors():
-            pickled = cloudpickle.dumps(replace(cell, workload=replace(cell.workload, data=None, validation=None)))
-            data, validation = self._store(cell.workload.data), self._store(cell.workload.validation)
+            pickled = cloudpickle.dumps(replace(request, workload=replace(request.workload, data=None, validation=None)))
+            data, validation = self._store(request.workload.data), self._store(request.workload.validation)
         return PickledCell(pickled, data, validation, Path.cwd(), self._ship)
 
     def _store(self, part: Any) -> Any:
@@ -139,25 +141,25 @@ class RayExecutor:
             self._stored[id(part)] = self._ray.put(part)
         return self._stored[id(part)]
 
-    def _submit(self, cell: _Cell) -> None:
+    def _submit(self, job: _Job) -> None:
         """Submit the task of a cell, for a host that has its labels and is not excluded."""
-        gpus = self._gpu_count(cell.request)
+        gpus = self._gpu_count(job.request)
         excluded = {_NODE_LABEL: f"!in({','.join(self._faults)})"} if self._faults else {}
-        task = self._ray.remote(ray_task.tune_on_host).options(
-            name=f"cell {cell.index + 1}",
+        task = self._task.options(
+            name=f"cell {job.index + 1}",
             num_cpus=0,  # the tune uses all cores of its share, whatever Ray counts
             num_gpus=gpus,
             resources={MEASURING: _GPU_SHARE if gpus else 1},
-            label_selector={**cell.request.host_labels, **excluded},
+            label_selector={**job.request.host_labels, **excluded},
             max_retries=1,  # if the host is lost
         )
-        cell.task = task.remote(self._progress, self._tune, cell.index, cell.pickled)
-        cell.task.future().add_done_callback(lambda done: self._ended.put((cell, done)))
+        job.task = task.remote(self._progress, self._tune, job.index, job.pickled)
+        job.task.future().add_done_callback(lambda done: self._ended.put((job, done)))
 
-    def _gpu_count(self, cell: CellRequest) -> int:
+    def _gpu_count(self, request: CellRequest) -> int:
         """Return how many GPUs a cell holds; 0 for one on a CPU."""
-        on_gpu = cell.settings.device == "gpu" or (cell.settings.device == "auto" and self._has_gpus)
-        return cell.settings.device_count if on_gpu else 0
+        on_gpu = request.settings.device == "gpu" or (request.settings.device == "auto" and self._has_gpus)
+        return request.settings.device_count if on_gpu else 0
 
     def _follow(self, report: Report) -> None:
         """Report the progress of the tasks and take their results, until every cell has one."""
@@ -177,9 +179,9 @@ class RayExecutor:
             if not isinstance(error, ExecutorError):
                 kept = "What has been measured is kept; run it again"
                 error = ExecutorError(f"the Ray cluster does not answer any more: {first_line(error)}. {kept}")
-            for cell in self._cells:
-                if not cell.future.done():
-                    cell.future.set_exception(error)
+            for job in self._jobs:
+                if not job.future.done():
+                    job.future.set_exception(error)
 
     def _report_progress(self, report: Report) -> None:
         latest: dict[int, str] = {}
@@ -188,32 +190,35 @@ class RayExecutor:
                 self._notify_once(line.text)
             else:
                 latest[line.index] = line.text
-                self._cells[line.index].host = line.host
+                self._jobs[line.index].host = line.host
         for index, text in latest.items():
-            if not self._cells[index].future.done():
-                report(index, self._cells[index].host, text)
+            if not self._jobs[index].future.done():
+                report(index, self._jobs[index].host, text)
 
     def _notify_once(self, text: str) -> None:
         if text not in self._notified:
             self._notified.add(text)
             self._notify(text)
 
-    def _take(self, cell: _Cell, done: Future[Any]) -> None:
+    def _take(self, job: _Job, done: Future[Any]) -> None:
         """Take the result of a task, or submit its cell again if its host cannot tune."""
         error = done.exception()
-        result = done.result() if error is None else CellResult(None, self._problem(error, cell.host), cell.host)
-        if isinstance(result, HostFault):
-            if result.node not in self._faults:
-                self._faults[result.node] = f"{result.host}: {result.problem}"
-                self._notify_once(f"{result.host} gets no more cells: {result.problem}")
-                self._check_hosts()
-            self._submit(cell)
+        cell = Cell(job.request.values, None, self._problem(error, job.host), job.host) if error else done.result()
+        if isinstance(cell, HostFault):
+            self._exclude(cell)
+            self._submit(job)
             return
-        if result.tune is not None:  # the imports in the host's source name files on the host
-            tune = replace(result.tune, call_source=call_source_of(cell.request.workload))
-            result = replace(result, tune=tune)
+        if cell.tune is not None:  # the imports in the host's source name files on the host
+            cell = replace(cell, tune=replace(cell.tune, call_source=call_source_of(job.request.workload)))
         self._open -= 1
-        cell.future.set_result(result)
+        job.future.set_result(cell)
+
+    def _exclude(self, fault: HostFault) -> None:
+        """Submit no more cells to a host."""
+        if fault.node not in self._faults:
+            self._faults[fault.node] = f"{fault.host}: {fault.problem}"
+            self._notify_once(f"{fault.host} gets no more cells: {fault.problem}")
+            self._check_hosts()
 
     def _problem(self, error: BaseException, host: str) -> str:
         """Say why a task has no result."""
@@ -222,6 +227,8 @@ class RayExecutor:
         if isinstance(error, (*lost, errors.OutOfMemoryError)):
             return f"{LOST_TWICE} (last {host or 'before it began'}): {first_line(error)}"
         cause = getattr(error, "cause", None) or error
+        if isinstance(cause, AutofitError):
+            return str(cause)
         problem = f"the task failed on {host or 'a host'}: {first_line(cause)}"
         if isinstance(cause, ModuleNotFoundError) or "No module named" in str(error):
             problem += (
@@ -242,7 +249,7 @@ class RayExecutor:
             return
         if all(node["NodeID"] in self._faults for node in nodes):
             raise ExecutorError("no host can tune:\n" + "\n".join(self._faults.values()))
-        needed = max((self._gpu_count(cell.request) for cell in self._cells if not cell.future.done()), default=0)
+        needed = max((self._gpu_count(job.request) for job in self._jobs if not job.future.done()), default=0)
         if needed > max(node["Resources"].get("GPU", 0) for node in nodes):
             self._notify_once(
                 f"no host has {counted(needed, 'GPU')}: cells that need them wait until one joins the cluster"

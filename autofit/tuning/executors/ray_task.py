@@ -17,12 +17,13 @@ from typing import Any
 import cloudpickle
 import psutil
 
-from autofit.errors import StorageError, UsageError
+from autofit.errors import ExecutorError, StorageError, UsageError
 from autofit.machine import gpus
 from autofit.machine.host import usable_core_numbers
+from autofit.records.sweep import Cell
 from autofit.records.units import counted
 from autofit.storage import urls
-from autofit.tuning.executors.executor import HOST_ERRORS, CellRequest, CellResult, Tell, Tune, tuned
+from autofit.tuning.executors.executor import HOST_ERRORS, CellRequest, Tell, Tune, tuned
 from autofit.tuning.executors.local import Slot, in_slot, slots_of
 from autofit.workload.reference import Reference
 
@@ -135,7 +136,7 @@ class ProgressActor:
         return lines
 
 
-def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) -> CellResult | HostFault:
+def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) -> Cell | HostFault:
     """Tune a cell on this host: the body of a Ray task, which Ray runs again elsewhere if the host is lost.
 
     Args:
@@ -143,6 +144,10 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
         tune: tunes one cell.
         index: index of the cell.
         pickled: the cell.
+
+    Raises:
+        UsageError: the cell names a file that is not on this host.
+        ExecutorError: the host of the cell was lost twice.
     """
     import ray
 
@@ -156,43 +161,40 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
     if lost is None:
         return HostFault(node, host, "")
     if len(lost) >= _MOST_LOSSES:  # after a kill by its memory monitor Ray retries without end
-        return CellResult(None, f"{LOST_TWICE} ({', '.join(lost)})", lost[-1])
+        raise ExecutorError(f"{LOST_TWICE} ({', '.join(lost)})")
     for problem in restore_process(context.runtime_env.get("env_vars") or {}, host):
         progress.tell.remote(ProgressLine(None, host, problem))
-    try:
-        cell = _on_own_gpus(pickled.opened(ray.get))
-    except UsageError as error:
-        return CellResult(None, str(error), host)
-    cell = replace(cell, fresh=cell.fresh and not lost)
+    request = _on_own_gpus(pickled.opened(ray.get))
+    request = replace(request, fresh=request.fresh and not lost)
     began = time.time()
     try:
-        result = _tune_patiently(tune, cell, lambda text: progress.tell.remote(ProgressLine(index, host, text)))
+        cell = _tune_patiently(tune, request, lambda text: progress.tell.remote(ProgressLine(index, host, text)))
     except HOST_ERRORS as error:
         ray.get(progress.exclude.remote(index, node))
         return HostFault(node, host, str(error))
-    return replace(result, host=host, note=_continuation(result, began, lost[-1]) if lost else "")
+    return replace(cell, host=host, note=_continuation(cell, began, lost[-1]) if lost else "")
 
 
-def _continuation(result: CellResult, began: float, lost: str) -> str:
+def _continuation(cell: Cell, began: float, lost: str) -> str:
     """Say whether a tune that a lost host had begun was resumed: whether trials began before this task."""
-    trials = result.tune.searched if result.tune is not None else ()
+    trials = cell.tune.searched if cell.tune is not None else ()
     earlier = sum((trial.measurement.started_at or began) < began for trial in trials)
     end = f"resumed with {counted(earlier, 'earlier trial')}" if earlier else "started over"
     return f"{lost} was lost while it tuned this cell; {end}"
 
 
-def _tune_patiently(tune: Tune, cell: CellRequest, tell: Tell) -> CellResult:
+def _tune_patiently(tune: Tune, request: CellRequest, tell: Tell) -> Cell:
     """Tune, and retry for some minutes if a database server does not answer."""
     for seconds in _STORAGE_WAITS_SECONDS:
         try:
-            return tuned(tune, cell, tell, threading.Event())
+            return tuned(tune, request, tell, threading.Event())
         except StorageError:
-            if urls.file_of(urls.url_of(cell.settings.storage)) is not None:
+            if urls.file_of(urls.url_of(request.settings.storage)) is not None:
                 raise
         tell("waiting for the storage")
         time.sleep(seconds)
-        cell = replace(cell, fresh=False)
-    return tuned(tune, cell, tell, threading.Event())
+        request = replace(request, fresh=False)
+    return tuned(tune, request, tell, threading.Event())
 
 
 def restore_process(env_vars: Mapping[str, str], host: str) -> list[str]:
@@ -232,20 +234,20 @@ def restore_process(env_vars: Mapping[str, str], host: str) -> list[str]:
     return problems
 
 
-def _on_own_gpus(cell: CellRequest) -> CellRequest:
+def _on_own_gpus(request: CellRequest) -> CellRequest:
     """Restrict a cell to the GPUs that Ray assigned to it, and to their share of a host with several."""
-    if cell.settings.device == "cpu":
-        return cell
+    if request.settings.device == "cpu":
+        return request
     everything = [device for device in gpus.survey(hidden=True) if not isinstance(device, gpus.UnreadDevice)]
     slots = slots_of(None, everything, usable_core_numbers(), gpus.nearby_cores)
-    assigned = {f"gpu:{gpu.index}" for gpu in gpus.nvidia_devices()[: cell.settings.device_count]}
+    assigned = {f"gpu:{gpu.index}" for gpu in gpus.nvidia_devices()[: request.settings.device_count]}
     own = [slot for slot in slots if slot.device in assigned]
     if not own:
-        return cell
+        return request
     cores = tuple(sorted(core for slot in own for core in slot.cores))
     os.sched_setaffinity(0, cores)
-    device = own[0].device if cell.settings.device_count == 1 else cell.settings.device
-    return replace(cell, settings=in_slot(cell.settings, Slot(device, cores), len(slots) / len(own)))
+    device = own[0].device if request.settings.device_count == 1 else request.settings.device
+    return replace(request, settings=in_slot(request.settings, Slot(device, cores), len(slots) / len(own)))
 
 
 def _host_name(nodes: list[dict[str, Any]], node: str) -> str:

@@ -15,7 +15,7 @@ from autofit.records.result import TuneRecord
 from autofit.report import columns, wording
 from autofit.report.console.sweep import print_sweep
 from autofit.storage import result_files, sweep_files
-from autofit.tuning import sweep
+from autofit.tuning.cells import CellEnded, CellProgress, tune_cells
 from autofit.tuning.executors.executor import CellRequest, tuned
 from autofit.tuning.executors.local import LocalExecutor
 from autofit.tuning.settings import TuneSettings
@@ -46,7 +46,7 @@ def swept(record, tmp_path_factory):
         return record
 
     cells = [cell({"model_kwargs.width": width}, width=width) for width in (8, 16, 32)]
-    return list(sweep.sweep("sweep.yaml", cells, LocalExecutor(tune_cell)))
+    return list(tune_cells("sweep.yaml", cells, LocalExecutor(tune_cell)))
 
 
 def test_a_cell_that_fails_or_does_not_fit_is_a_row(swept, record):
@@ -55,7 +55,7 @@ def test_a_cell_that_fails_or_does_not_fit_is_a_row(swept, record):
     assert cells[0].tune == record
     assert "too wide" in cells[1].problem
     assert cells[2].tune.needed_bytes == 11 * MIB
-    assert [type(event).__name__ for event in swept] == ["CellReport", "CellEnded"] * 3
+    assert [type(event).__name__ for event in swept] == ["CellProgress", "CellEnded"] * 3
     assert [cell.outcome for cell in swept[1].record.cells] == ["ok", "waiting", "waiting"]
 
 
@@ -64,7 +64,7 @@ def test_what_no_cell_can_help_ends_the_sweep():
         raise StorageError("the disk is full")
 
     with pytest.raises(StorageError):
-        list(sweep.sweep("s", [cell({"a": 1}), cell({"a": 2})], LocalExecutor(tune_cell)))
+        list(tune_cells("s", [cell({"a": 1}), cell({"a": 2})], LocalExecutor(tune_cell)))
 
 
 class Elsewhere:
@@ -95,16 +95,16 @@ def test_an_executor_of_ones_own_gives_the_same_table(swept, record):
 
     executor = Elsewhere(tune_cell)
     cells = [cell({"model_kwargs.width": width}, width=width) for width in (8, 16, 32)]
-    events = list(sweep.sweep("sweep.yaml", cells, executor))
+    events = list(tune_cells("sweep.yaml", cells, executor))
     assert executor.is_closed
-    ended = [event for event in events if isinstance(event, sweep.CellEnded)]
+    ended = [event for event in events if isinstance(event, CellEnded)]
     assert sorted(event.index for event in ended) == [0, 1, 2]
     assert [cell.outcome for cell in ended[-1].record.cells] == ["ok", "failed", "ok"]
     assert [cell.host for cell in ended[-1].record.cells] == ["host0", "host1", "host2"]
-    told = [(event.index, event.where, event.doing) for event in events if isinstance(event, sweep.CellReport)]
+    told = [(event.index, event.where, event.doing) for event in events if isinstance(event, CellProgress)]
     assert sorted(told) == sorted((n, f"host{n}", text) for n in range(3) for text in ("", "tuning it"))
     for event in events:  # a cell begins before it goes on, and ends last
-        if isinstance(event, sweep.CellEnded):
+        if isinstance(event, CellEnded):
             later = events[events.index(event) + 1 :]
             assert all(other.index != event.index for other in later)
 

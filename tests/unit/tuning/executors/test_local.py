@@ -8,7 +8,7 @@ import pytest
 
 from autofit.errors import StorageError, UsageError
 from autofit.records.machine import Device
-from autofit.tuning import sweep
+from autofit.tuning.cells import tune_cells
 from autofit.tuning.executors.executor import CellRequest
 from autofit.tuning.executors.local import LocalExecutor, Slot, in_slot, slots_of
 from autofit.tuning.settings import TuneSettings
@@ -66,7 +66,7 @@ def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(r
         return record
 
     cells = [cell({"n": 0}), cell({"n": 1}), cell({"n": 2}, device="cpu")]
-    events = list(sweep.sweep("s", cells, LocalExecutor(tune_cell, slots)))
+    events = list(tune_cells("s", cells, LocalExecutor(tune_cell, slots)))
     assert sorted(seen[:2]) == [("gpu:0", (cores[0],)), ("gpu:1", (cores[1],))]
     assert seen[2] == ("cpu", tuple(cores))
     assert [cell.outcome for cell in events[-1].record.cells] == ["ok"] * 3
@@ -83,13 +83,13 @@ def test_an_error_in_a_lane_tells_the_others_to_stop(record):
 
     slots = tuple(Slot(f"gpu:{n}", tuple(os.sched_getaffinity(0))) for n in range(2))
     with pytest.raises(StorageError):
-        list(sweep.sweep("s", [cell({"n": 0}), cell({"n": 1})], LocalExecutor(tune_cell, slots)))
+        list(tune_cells("s", [cell({"n": 0}), cell({"n": 1})], LocalExecutor(tune_cell, slots)))
     assert stopped == [True]
 
 
 def test_labels_of_hosts_have_no_sense_on_one():
     with pytest.raises(UsageError, match=r"^host_labels: .* the executor is this machine"):
-        list(sweep.sweep("s", [cell({"n": 0}, host_labels={"region": "eu"})], LocalExecutor(len)))
+        list(tune_cells("s", [cell({"n": 0}, host_labels={"region": "eu"})], LocalExecutor(len)))
 
 
 def test_a_cell_on_several_gpus_has_the_machine_to_itself(record):
@@ -100,6 +100,6 @@ def test_a_cell_on_several_gpus_has_the_machine_to_itself(record):
         return record
 
     cells = [replace(cell({"n": n}), settings=TuneSettings(devices=count)) for n, count in enumerate((2, 1, [0, 1]))]
-    list(sweep.sweep("s", cells, LocalExecutor(tune_cell, slots)))
+    list(tune_cells("s", cells, LocalExecutor(tune_cell, slots)))
     assert seen[0] in (("gpu:0", 1), ("gpu:1", 1))
     assert seen[1:] == [("auto", 2), ("auto", [0, 1])]

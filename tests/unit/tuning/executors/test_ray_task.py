@@ -9,8 +9,9 @@ import pytest
 
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.machine import Device
+from autofit.records.sweep import Cell
 from autofit.tuning.executors import ray_task
-from autofit.tuning.executors.executor import CellRequest, CellResult
+from autofit.tuning.executors.executor import CellRequest
 from autofit.tuning.executors.ray_task import PickledCell, ProgressActor, ProgressLine
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
@@ -72,7 +73,7 @@ def test_an_error_of_the_users_is_the_cells_own(waited):
         raise UserCodeError("while building the model", "ValueError: no")
 
     result = ray_task._tune_patiently(tune_cell, cell(storage="postgresql://user@host/db"), len)
-    assert result == CellResult(None, "your code failed while building the model:\n\nValueError: no")
+    assert result == Cell({"n": 1}, None, "your code failed while building the model:\n\nValueError: no")
     assert waited == []
 
 
