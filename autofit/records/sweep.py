@@ -25,11 +25,11 @@ class CellOutcome(Text):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a sweep: its values by axis, and the record of its tune.
+    """One cell of a sweep: its values by axis, and its tune.
 
     An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
     `tune` is None until the tune ends, and if it leaves no record. `problem` is the error of a tune without a result.
-    `host` is the name of the host that tuned it, `note` what happened to the tune on its way there.
+    `host` is the name of the host that tuned the cell. `note` says which hosts were lost before.
     """
 
     values: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def device_count(self) -> int | None:
-        """The devices that shared each batch; None without a result."""
+        """Number of devices that share each batch; None without a result."""
         return self.tune.placement.count if isinstance(self.tune, TuneRecord) else None
 
     @property
@@ -59,14 +59,14 @@ class Cell:
 
     @property
     def problem_line(self) -> str:
-        """The problem in one line, without its traceback: the first line and the last."""
+        """The first and the last line of the problem, without the traceback between them."""
         lines = self.problem.strip().splitlines()
         return " ".join(dict.fromkeys(line.strip() for line in (lines[:1] + lines[-1:])))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
-    """A sweep: one tune per cell of a matrix, in the order of the cells."""
+    """A sweep: one tune per cell of a matrix, in order."""
 
     title: str
     cells: tuple[Cell, ...]
@@ -77,7 +77,7 @@ class SweepRecord:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts of the cells, where there are several."""
+        """The hosts of the cells if there are several; empty otherwise."""
         hosts = tuple(dict.fromkeys(cell.host for cell in self.cells if cell.host))
         return hosts if len(hosts) > 1 else ()
 
@@ -87,10 +87,10 @@ class SweepRecord:
         return len({cell.device_count for cell in self.cells} - {None}) > 1
 
     def scaling_efficiencies(self) -> tuple[float | None, ...]:
-        """For each cell the rate of a device, relative to that on the fewest devices of cells that differ in them alone.
+        """Return each cell's rate per device, relative to the cell with the fewest devices and otherwise equal values.
 
-        It is 1 where N devices train N times as many samples a second as one; None without a result, and for all where no
-        cells differ in their number of devices.
+        It is 1 if N devices train N times as many samples per second as one. It is None for a cell without a result, and
+        for all cells if they have the same number of devices.
         """
         if not self.compares_devices:
             return (None,) * len(self.cells)
@@ -103,12 +103,12 @@ class SweepRecord:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes of all cells, in the order in which cells name them."""
+        """The axes of all cells, in order of their first appearance."""
         return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
 
 
 def _beside_devices(cell: Cell) -> str:
-    """The values of a cell on the axes that do not set the number of devices, which need not be hashable, as text."""
+    """Return the values on the axes that do not set the number of devices as text, since values may not be hashable."""
     others = [(axis, value) for axis, value in cell.values.items() if _DEVICES not in map(str.strip, axis.split(","))]
     return repr(sorted(others, key=lambda item: item[0]))
 

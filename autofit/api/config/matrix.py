@@ -1,13 +1,13 @@
-"""The matrix of a sweep: the values to vary, unfolded into cells. Pure.
+"""The matrix of a sweep: the values to vary, expanded into cells.
 
 In a file:
 
     matrix:
       model_kwargs.width: [8, 16, 32]         # a dotted argument of `tune` and its values
       model_kwargs.pixels, data_kwargs.pixels: [64, 128]      # several arguments that take the same value
-      exclude:      # leaves out the cells with all of these values
+      exclude:      # drops the cells that have all of these values
         - {model_kwargs.width: 32, "model_kwargs.pixels, data_kwargs.pixels": 128}
-      include:      # adds a cell; the other arguments are those of the file
+      include:      # adds a cell, which takes its other arguments from the file
         - {model_kwargs.width: 64, device_memory: 8GiB}
 """
 
@@ -27,7 +27,7 @@ Values = dict[str, Any]
 
 
 class MatrixError(ValueError):
-    """A matrix is wrong at the place to which `keys` lead."""
+    """A matrix has an error under `keys`."""
 
     def __init__(self, keys: tuple[int | str, ...], problem: str) -> None:
         self.keys = keys
@@ -35,27 +35,27 @@ class MatrixError(ValueError):
 
 
 def paths(axis: str) -> tuple[str, ...]:
-    """The dotted arguments that an axis sets."""
+    """Return the dotted arguments that an axis sets."""
     return tuple(path.strip() for path in axis.split(","))
 
 
 def unfold(matrix: Any) -> list[Values]:
-    """The cells of a matrix, in its order: the last axis varies fastest, included cells come last.
+    """Return the cells of a matrix in order: the last axis varies fastest, included cells come last.
 
     Raises:
-        MatrixError: it is no mapping of axes to lists of values, or gives no cell.
+        MatrixError: the matrix does not map axes to lists of values, or has no cells or too many.
     """
     if not isinstance(matrix, Mapping):
-        raise MatrixError((), "must map arguments to lists of values, as model_kwargs.width: [8, 16, 32]")
+        raise MatrixError((), "must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]")
     axes = {str(axis): values for axis, values in matrix.items() if axis not in (INCLUDE, _EXCLUDE)}
     for axis, values in axes.items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-            raise MatrixError((axis,), f"{values!r} is not allowed; write a list of values, as [8, 16, 32]")
+            raise MatrixError((axis,), f"{values!r} is not allowed; write a list of values, such as [8, 16, 32]")
         if any(values.count(value) > 1 for value in values):
             raise MatrixError((axis,), f"{values!r} has a duplicate value")
     count = math.prod(len(values) for values in axes.values())
     if count > _MOST_CELLS:
-        raise MatrixError((), f"gives {count:,} cells, each a tune of some minutes; at most {_MOST_CELLS:,} are allowed")
+        raise MatrixError((), f"gives {count:,} cells, each a tune of several minutes; the limit is {_MOST_CELLS:,}")
     cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())] if axes else []
     for number, excluded in enumerate(_cells(matrix, _EXCLUDE)):
         _require_axes(excluded, axes, (_EXCLUDE, number))
@@ -68,15 +68,15 @@ def unfold(matrix: Any) -> list[Values]:
             raise MatrixError((INCLUDE, number), f"duplicate cell {_described(included)}")
         cells.append(included)
     if not cells:
-        raise MatrixError((), "gives no cell; name an axis, as model_kwargs.width: [8, 16, 32]")
+        raise MatrixError((), "gives no cells; name an axis, such as model_kwargs.width: [8, 16, 32]")
     return cells
 
 
 def apply(values: Values, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of nested arguments with the values of a cell.
+    """Return a copy of nested arguments with the values of a cell.
 
     Raises:
-        MatrixError: an axis leads through a value that is no mapping.
+        MatrixError: an axis names a key of a value that is not a mapping.
     """
     changed = dict(arguments)
     for axis, value in values.items():
@@ -86,7 +86,7 @@ def apply(values: Values, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with(arguments: Mapping[str, Any], keys: Sequence[str], value: Any, axis: str) -> dict[str, Any]:
-    """A copy of nested mappings with a value of an axis."""
+    """Return a copy of nested mappings with one value changed."""
     first, *rest = keys
     if not rest:
         return {**arguments, first: value}
@@ -97,10 +97,10 @@ def _with(arguments: Mapping[str, Any], keys: Sequence[str], value: Any, axis: s
 
 
 def _cells(matrix: Mapping[str, Any], key: str) -> list[Values]:
-    """The cells under `exclude` or `include`."""
+    """Return the cells listed under `exclude` or `include`."""
     cells = matrix.get(key, [])
     if not isinstance(cells, list) or not all(isinstance(cell, Mapping) and cell for cell in cells):
-        raise MatrixError((key,), "must be a list of cells, as - {model_kwargs.width: 8}")
+        raise MatrixError((key,), "must be a list of cells, such as - {model_kwargs.width: 8}")
     return [dict(cell) for cell in cells]
 
 
@@ -109,7 +109,7 @@ def _require_axes(cell: Values, axes: Mapping[str, Any], keys: tuple[int | str, 
         if axis not in axes:
             near = difflib.get_close_matches(str(axis), axes, 1)
             hint = f"; did you mean {near[0]}?" if near else "."
-            raise MatrixError(keys, f"{axis} is no axis{hint} The axes are {', '.join(axes)}")
+            raise MatrixError(keys, f"{axis} is not an axis{hint} The axes are {', '.join(axes)}")
 
 
 def _described(cell: Values) -> str:
