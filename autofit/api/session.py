@@ -12,7 +12,7 @@ from autofit import backends
 from autofit.api.requests import build_request, detect, refuse_unsupported
 from autofit.errors import CancelledError, DeviceLockedError, UsageError
 from autofit.machine import load
-from autofit.machine.device_lock import PlacementLock
+from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity, Emit, Event, Notice
 from autofit.records.machine import Placement
 from autofit.records.result import TuneRecord
@@ -75,7 +75,7 @@ def run(
         request = build_request(workload, settings, backend, machine, placement, fresh=fresh)
         return request, None if known is None else _announced(known, request, shown)
 
-    with PlacementLock(placement, _purpose(workload)) as lock:
+    with DeviceLock(placement, _purpose(workload)) as lock:
         if not lock.acquire():
             expected = [UsageError] if placement.gpus else []  # while others have a GPU's memory, no limit is right
             with contextlib.suppress(*expected):
@@ -155,7 +155,7 @@ def run_beside(
         return engine(request, launcher, shown.show)
 
 
-def _wait_for(lock: PlacementLock, device: str, emit: Emit, cancelled: threading.Event) -> None:
+def _wait_for(lock: DeviceLock, device: str, emit: Emit, cancelled: threading.Event) -> None:
     """Wait until the lock is taken.
 
     Raises:

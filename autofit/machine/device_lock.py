@@ -1,8 +1,8 @@
-"""One measurement a device: a lock for which a second tune waits.
+"""A lock on devices, so that one autofit at a time measures there; a second one waits.
 
-Two tunes on one device falsify each other's rates and take each other's memory. The lock is a file that the kernel unlocks
-when its holder ends, however it ends (flock(2)). It is seen by all programs of this machine that share a folder for
-temporary files; other containers have their own.
+Two tunes on one device falsify each other's rates and take each other's memory. The lock of a device is a file, which the
+kernel unlocks when its holder ends for whatever reason (flock(2)). It covers all programs of this machine that share a
+folder for temporary files; other containers have their own.
 """
 
 from __future__ import annotations
@@ -15,64 +15,28 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from autofit.records.machine import Device, Placement
+from autofit.records.machine import Placement
 from autofit.records.units import printable
 
-_CPU = "cpu"
-_PERMISSIONS = 0o666  # every user of the machine may wait for every other
+_CPU = "cpu"  # one lock for all logical devices of the CPU
+_PERMISSIONS = 0o666  # each user of the machine may wait for every other
 _NOTE_CHARACTERS = 200  # of a holder's note, which another user's program may have written
 
 
-class PlacementLock:
-    """The locks of all devices of a placement, not taken yet; usable as a context, which releases them.
-
-    They are taken in the same order everywhere, and all or none.
+class DeviceLock:
+    """The locks of all devices of a placement; a context that releases them.
 
     Args:
-        placement: the devices; the logical ones of a CPU are one.
-        purpose: what the holder measures, for those who wait.
+        placement: the devices.
+        purpose: what the holder measures, shown to those who wait.
     """
 
     def __init__(self, placement: Placement, purpose: str) -> None:
-        gpus = sorted(placement.gpus, key=lambda gpu: gpu.uuid)
-        self._locks = [DeviceLock(device, purpose) for device in gpus or (None,)]
-        self._refused: DeviceLock | None = None
-
-    def __enter__(self) -> PlacementLock:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.release()
-
-    def acquire(self) -> bool:
-        """Take all locks if nobody has one of them."""
-        self._refused = next((lock for lock in self._locks if not lock.acquire()), None)
-        if self._refused is not None:
-            self.release()
-        return self._refused is None
-
-    def holder(self) -> str:
-        """Who holds the lock that was refused, for people."""
-        return (self._refused or self._locks[0]).holder()
-
-    def release(self) -> None:
-        """Let the next one take them."""
-        for lock in self._locks:
-            lock.release()
-
-
-class DeviceLock:
-    """The lock of one device, not taken yet; usable as a context, which releases it.
-
-    Args:
-        device: the accelerator, None for the CPU.
-        purpose: what the holder measures, for those who wait.
-    """
-
-    def __init__(self, device: Device | None, purpose: str) -> None:
-        self._path = Path(tempfile.gettempdir()) / f"autofit-{device.uuid if device else _CPU}.lock"
+        names = sorted(gpu.uuid for gpu in placement.gpus) or [_CPU]  # in the same order in every process
+        self._paths = [Path(tempfile.gettempdir()) / f"autofit-{name}.lock" for name in names]
         self._purpose = purpose
-        self._file: int | None = None
+        self._awaited = self._paths[0]
+        self._files: dict[Path, int] = {}
 
     def __enter__(self) -> DeviceLock:
         return self
@@ -81,51 +45,60 @@ class DeviceLock:
         self.release()
 
     def acquire(self) -> bool:
-        """Take the lock if nobody has it; True where no file can be made for it, as everybody then does without."""
-        file = _opened(self._path)
-        while file is not None and not _is_locked(file, self._path):
-            os.close(file)
-            if self._path.exists():
+        """Acquire all locks or none without waiting; True if locking is unavailable."""
+        for path in self._paths:
+            try:
+                file = _locked(path)
+            except BlockingIOError:
+                self._awaited = path
+                self.release()
                 return False
-            file = _opened(self._path)  # its holder has removed it
-        if file is None:
-            return True
-        self._file = file
-        note = f"pid {os.getpid()}, {self._purpose}, since {time.strftime('%H:%M')}"
-        with contextlib.suppress(OSError):  # another user's file may be read only
-            os.ftruncate(file, 0)
-            os.pwrite(file, note.encode(errors="replace"), 0)
+            if file is not None:
+                self._files[path] = file
+                note = f"pid {os.getpid()}, {self._purpose}, since {time.strftime('%H:%M')}"
+                with contextlib.suppress(OSError):  # another user's file may be read only
+                    os.ftruncate(file, 0)
+                    os.pwrite(file, note.encode(errors="replace"), 0)
         return True
 
     def holder(self) -> str:
-        """Who holds the lock, for people."""
+        """Describe the holder of the lock that could not be acquired."""
         try:
-            with self._path.open(errors="replace") as file:
+            with self._awaited.open(errors="replace") as file:
                 note = file.read(_NOTE_CHARACTERS)
         except OSError:
             note = ""
         return printable(note.partition("\n")[0]) or "another process"
 
     def release(self) -> None:
-        """Let the next one take it; nothing where it is not held."""
-        if self._file is not None:
+        """Release the locks that are held."""
+        for path, file in self._files.items():
             with contextlib.suppress(OSError):  # another user's file stays
-                self._path.unlink()
-            os.close(self._file)
-            self._file = None
+                path.unlink()
+            os.close(file)
+        self._files.clear()
 
 
-def _is_locked(file: int, path: Path) -> bool:
-    """Lock an open file; False where somebody else has locked it, or has removed it meanwhile."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(file).st_ino == path.stat().st_ino
-    except OSError:
-        return False
+def _locked(path: Path) -> int | None:
+    """Open and lock a file; None if it can be neither opened nor created.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+    """
+    while (file := _opened(path)) is not None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file).st_ino == path.stat().st_ino:
+                return file
+        os.close(file)
+        if path.exists():
+            raise BlockingIOError(f"{path} is locked")
+        # the holder has just removed the file: create a new one
+    return None
 
 
 def _opened(path: Path) -> int | None:
-    """Open the file of a lock, which is made if there is none; None where that is not allowed."""
+    """Open the file of a lock, creating it if it does not exist; None if that is not allowed."""
     for flags in (os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR):
         try:
             file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _PERMISSIONS)

@@ -1,7 +1,7 @@
-"""Other work on this machine: CPU time of the cores of this process that neither it nor a tree of processes has taken.
+"""Other work on this machine: CPU time that neither this process nor its trial has used.
 
-The kernel counts the time of every core, and that of every process; what it has counted for a core and not for a process of
-ours is other work, time that the host of a virtual machine has taken away ("steal") included.
+The kernel counts the time of each core and of each process. What it has counted for a core and not for one of our processes
+is other work, including the time that the host of a virtual machine has taken away ("steal").
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import psutil
 from autofit.machine import host
 from autofit.records.conditions import BUSY_SHARE
 
-_SAMPLE_SECONDS = 0.5  # before a tune: long enough for a mean of the scheduler's slices
-_NAMED_SHARE = 0.1  # of a core: what takes less is not named
-_NAMED_COUNT = 2  # the most, to fit a line
+_SAMPLE_SECONDS = 0.5  # before a tune: long enough to average over the scheduler's slices
+_LEAST_CORES = 0.1  # used by a process that is named
+_NAMED_PROCESSES = 2  # that fit a line
 
 
 @dataclass(frozen=True)
 class CoreSeconds:
-    """CPU time, seconds: of all cores that this process may use, of that time idle, and of our own processes."""
+    """Cumulative CPU seconds of the cores that this process may use: idle, and used by our own processes."""
 
     at: float
     idle: float
@@ -31,13 +31,13 @@ class CoreSeconds:
 
     @classmethod
     def read(cls, tree: Sequence[psutil.Process]) -> CoreSeconds:
-        """Read the present counts; `tree` are processes of ours beside this one."""
+        """Read the present counts; `tree` are our processes besides this one."""
         own = os.times()
-        return cls(time.monotonic(), _idle_seconds(), own.user + own.system + sum(_taken(process) for process in tree))
+        return cls(time.monotonic(), _idle_seconds(), own.user + own.system + sum(_used_seconds(p) for p in tree))
 
 
 def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float]:
-    """How many of the cores other processes used between two readings, and how many nobody; means."""
+    """Return how many cores other processes used, and how many were idle, on average between two readings."""
     seconds, cores = after.at - before.at, host.visible_cores()
     if seconds <= 0:
         return 0.0, float(cores)
@@ -47,33 +47,32 @@ def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float
 
 
 def other_work() -> str | None:
-    """What other processes do on the machine now, for people; None where it is little. Takes half a second."""
-    counted_before, before = _seconds_by_process(), CoreSeconds.read(())
+    """Describe what other processes are doing on the machine; None if it is little. Takes half a second."""
+    seconds_before, before = _seconds_by_process(), CoreSeconds.read(())
     time.sleep(_SAMPLE_SECONDS)
     after = CoreSeconds.read(())
     used, cores = other_and_idle_cores(before, after)[0], host.visible_cores()
     if used < BUSY_SHARE * cores:
         return None
-    seconds = after.at - before.at
     shares = {
-        process: (taken - counted_before[process]) / seconds
-        for process, taken in _seconds_by_process().items()
-        if process in counted_before and process.pid != os.getpid()
+        process: (seconds - seconds_before[process]) / (after.at - before.at)
+        for process, seconds in _seconds_by_process().items()
+        if process in seconds_before and process.pid != os.getpid()
     }
-    most = sorted((process for process in shares if shares[process] >= _NAMED_SHARE), key=lambda p: -shares[p])
-    names = ", ".join(f"{host.process_name(process.pid)} {shares[process]:.1f}" for process in most[:_NAMED_COUNT])
+    busiest = sorted((process for process in shares if shares[process] >= _LEAST_CORES), key=lambda p: -shares[p])
+    names = ", ".join(f"{host.process_name(process.pid)} {shares[process]:.1f}" for process in busiest[:_NAMED_PROCESSES])
     return f"other work uses {used:.1f} of {cores} cores" + (f" ({names})" if names else "")
 
 
 def _idle_seconds() -> float:
-    """Seconds that the cores of this process have been idle, waiting for storage included."""
+    """Seconds that the cores of this process have been idle or waiting for storage."""
     by_core = psutil.cpu_times(percpu=True)
-    mine = [by_core[number] for number in host.usable_core_numbers() if number < len(by_core)]
-    return sum(times.idle + getattr(times, "iowait", 0.0) for times in mine)
+    usable = [by_core[number] for number in host.usable_core_numbers() if number < len(by_core)]
+    return sum(times.idle + getattr(times, "iowait", 0.0) for times in usable)
 
 
-def _taken(process: psutil.Process) -> float:
-    """Seconds that a process has taken, with its children that have ended."""
+def _used_seconds(process: psutil.Process) -> float:
+    """Seconds that a process and its ended children have used."""
     try:
         times = process.cpu_times()
     except psutil.Error:
@@ -83,9 +82,5 @@ def _taken(process: psutil.Process) -> float:
 
 
 def _seconds_by_process() -> dict[psutil.Process, float]:
-    seconds = {}
-    for process in psutil.process_iter(["cpu_times"]):
-        times = process.info["cpu_times"]
-        if times is not None:
-            seconds[process] = float(times.user + times.system)
-    return seconds
+    times = {process: process.info["cpu_times"] for process in psutil.process_iter(["cpu_times"])}
+    return {process: float(used.user + used.system) for process, used in times.items() if used is not None}

@@ -1,8 +1,8 @@
-"""NVML, the NVIDIA driver's query library: one reading a function, None where the driver does not report it.
+"""Readings of NVML, the NVIDIA driver's query library; None if the driver does not report one.
 
-They are called while NVML is `opened`; otherwise the driver reports nothing. Blocks may be nested, and only the outermost
-opens and closes the library. Without persistence mode the driver initializes a GPU anew when the last of its clients has
-gone, which takes seconds: a block around many readings keeps it awake.
+Call these functions inside `opened`, as the driver reports nothing otherwise. The blocks may be nested; only the outermost
+one opens and closes the library. Without persistence mode the driver initializes a GPU again after its last client has
+gone, which takes seconds. A block around many readings keeps it awake.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _THROTTLES = {  # NVML's reasons for a lower clock that a load causes, by bit
 
 @contextlib.contextmanager
 def opened() -> Iterator[bool]:
-    """Open NVML for the block; yield False where there is none."""
+    """Open NVML for the block; yield False if it is not available."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -43,55 +43,42 @@ def opened() -> Iterator[bool]:
             pynvml.nvmlShutdown()
 
 
-def _reading(query: Callable[..., Reading], *arguments: Any) -> Reading | None:
-    """What a query of NVML answers; None where it does not."""
-    try:
-        return query(*arguments)
-    except pynvml.NVMLError:
-        return None
-
-
 def driver_version() -> str:
-    """The version of the driver; empty where it is not reported."""
+    """The version of the driver; empty if it is not reported."""
     return str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
 
 
 def handles() -> Iterator[tuple[Any, pynvml.NVMLError | None]]:
-    """The devices that CUDA can use: the handle of each, or the error that the driver gave instead.
-
-    Of a GPU that is divided into MIG slices, those.
-    """
+    """The handle of each device that CUDA can use, or the driver's error; a GPU in MIG slices yields the slices."""
     for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         except pynvml.NVMLError as error:
             yield None, error
             continue
-        slices = list(_slices(handle))
-        for each in slices or [handle]:
-            yield each, None
+        for device in list(_slices(handle)) or [handle]:
+            yield device, None
 
 
 def _slices(handle: Any) -> Iterator[Any]:
-    """The MIG slices of a GPU; none where it is not divided."""
     mode = _reading(pynvml.nvmlDeviceGetMigMode, handle)
     if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return
     for index in range(_reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        found = _reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
-        if found is not None:
-            yield found
+        mig_slice = _reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        if mig_slice is not None:
+            yield mig_slice
 
 
 def compute_capability(handle: Any) -> tuple[int, int] | None:
-    """The generation of a GPU, or of that of a slice."""
+    """The compute capability of a GPU, or of the GPU that a slice is part of."""
     whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
     pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
     return None if pair is None else (int(pair[0]), int(pair[1]))
 
 
 def holders(handle: Any) -> tuple[str, ...]:
-    """The processes that hold a GPU's memory, for people."""
+    """Describe the processes that hold a GPU's memory."""
     return tuple(f"{host.process_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
 
 
@@ -102,7 +89,7 @@ def total_used(device: Device) -> int | None:
 
 
 def bytes_by_pid(device: Device) -> dict[int, int]:
-    """The bytes that each process holds, by pid; empty where none are reported."""
+    """The bytes that each process holds, by pid; empty if none are reported."""
     return _of(device, _processes) or {}
 
 
@@ -113,25 +100,31 @@ def clock_mhz(device: Device) -> int | None:
 
 
 def throttles(device: Device) -> frozenset[str]:
-    """Why the GPU's clock is lower now than it could be, as far as a load causes it."""
+    """The reasons, caused by a load, why the GPU's clock is lower now than it could be."""
     bits = _of(device, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
     return frozenset(reason for bit, reason in _THROTTLES.items() if int(bits) & bit)
 
 
 def nearby_cores(device: Device, core_count: int) -> tuple[int, ...]:
-    """The numbers of the CPU cores on the GPU's own NUMA node; empty where that is not reported."""
+    """The numbers of the CPU cores on the GPU's own NUMA node; empty if they are not reported."""
     words = _of(device, pynvml.nvmlDeviceGetCpuAffinity, -(-core_count // 64)) or ()
     return tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
 
 
+def _reading(query: Callable[..., Reading], *arguments: Any) -> Reading | None:
+    try:
+        return query(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
 def _of(device: Device, query: Callable[..., Reading], *arguments: Any) -> Reading | None:
-    """What a query answers for a device."""
     handle = _reading(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
     return None if handle is None else _reading(query, handle, *arguments)
 
 
 def _processes(handle: Any) -> dict[int, int]:
-    """The bytes that each process holds, those that compute and those that draw."""
+    """The bytes that each process holds, for computing or drawing, by pid."""
     held: dict[int, int] = {}
     for query in (pynvml.nvmlDeviceGetGraphicsRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses):
         for process in _reading(query, handle) or ():

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from autofit.machine.device_lock import DeviceLock
+from autofit.records.machine import ON_CPU
 from tests.trial.test_lifetime import alive, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,7 +230,7 @@ def test_a_tune_that_is_ended_leaves_no_process_and_resumes(autofit, tmp_path, s
 
 def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tuned, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\n" + SMALL)
-    with DeviceLock(None, "their_model with their_data") as theirs:
+    with DeviceLock(ON_CPU, "their_model with their_data") as theirs:
         assert theirs.acquire()
         refused = autofit("tune", "tune.yaml", "--no-wait")
         assert refused.returncode == 1

@@ -43,7 +43,7 @@ def test_the_machine_is_detected_once(detections):
 
 
 def test_a_stored_result_does_not_wait_for_the_device(detections):
-    with DeviceLock(GPU, "another") as lock:
+    with DeviceLock(Placement.on(GPU), "another") as lock:
         assert lock.acquire()
         assert run(lambda request, emit: "stored") == "stored"
 
@@ -55,7 +55,7 @@ def test_beside_another_autofit_a_limit_may_be_wrong_but_a_failed_storage_is_rep
     def known(request, emit):
         raise error
 
-    with DeviceLock(GPU, "another") as lock:
+    with DeviceLock(Placement.on(GPU), "another") as lock:
         assert lock.acquire()
         with pytest.raises(raised):
             run(known, wait=False)
@@ -63,7 +63,7 @@ def test_beside_another_autofit_a_limit_may_be_wrong_but_a_failed_storage_is_rep
 
 def test_the_machine_is_detected_again_after_waiting(detections, monkeypatch):
     answers = iter([None, "stored meanwhile"])
-    with DeviceLock(GPU, "another") as lock:
+    with DeviceLock(Placement.on(GPU), "another") as lock:
         assert lock.acquire()
         monkeypatch.setattr(session, "_wait_for", lambda *_: lock.release())
         assert run(lambda request, emit: next(answers)) == "stored meanwhile"

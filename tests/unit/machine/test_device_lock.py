@@ -9,13 +9,14 @@ import tempfile
 import pytest
 
 from autofit.machine.device_lock import DeviceLock
-from autofit.records.machine import Device
+from autofit.records.machine import ON_CPU, Device, Placement
 
 GPU = Device(0, "some GPU", "GPU-1234", 2**33, 2**33)
 HOLD = """
 import sys
 from autofit.machine.device_lock import DeviceLock
-assert DeviceLock(None, "build with data").acquire()
+from autofit.records.machine import ON_CPU
+assert DeviceLock(ON_CPU, "build with data").acquire()
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -41,7 +42,7 @@ def other(folder):
 
 
 def test_one_of_two_has_the_lock_and_the_next_takes_it_when_it_is_released(folder):
-    with DeviceLock(None, "a") as first, DeviceLock(None, "b") as second:
+    with DeviceLock(ON_CPU, "a") as first, DeviceLock(ON_CPU, "b") as second:
         assert first.acquire()
         assert not second.acquire()
         assert "a, since " in second.holder()
@@ -51,13 +52,13 @@ def test_one_of_two_has_the_lock_and_the_next_takes_it_when_it_is_released(folde
 
 
 def test_each_device_has_a_lock_of_its_own():
-    with DeviceLock(None, "a") as cpu, DeviceLock(GPU, "b") as gpu:
+    with DeviceLock(ON_CPU, "a") as cpu, DeviceLock(Placement.on(GPU), "b") as gpu:
         assert cpu.acquire()
         assert gpu.acquire()
 
 
 def test_another_process_is_named_and_its_death_frees_the_device(other):
-    with DeviceLock(None, "mine") as lock:
+    with DeviceLock(ON_CPU, "mine") as lock:
         assert not lock.acquire()
         assert lock.holder().startswith(f"pid {other.pid}, build with data, since ")
         other.send_signal(signal.SIGKILL)
@@ -68,13 +69,13 @@ def test_another_process_is_named_and_its_death_frees_the_device(other):
 @pytest.mark.parametrize("note", [b"", b"\xff\xfe", b'"\\u001b[31mred\\n"', b"[" * 500, b'"' + b"x" * 5000])
 def test_a_note_that_is_damaged_or_hostile_is_no_error(other, folder, note):
     (folder / "autofit-cpu.lock").write_bytes(note)
-    holder = DeviceLock(None, "mine").holder()
+    holder = DeviceLock(ON_CPU, "mine").holder()
     assert holder.isprintable()
     assert 0 < len(holder) <= 200
 
 
 def test_a_file_that_its_holder_has_removed_is_made_again(folder):
-    with DeviceLock(None, "a") as first, DeviceLock(None, "b") as second:
+    with DeviceLock(ON_CPU, "a") as first, DeviceLock(ON_CPU, "b") as second:
         assert first.acquire()
         (folder / "autofit-cpu.lock").unlink()
         assert second.acquire()
@@ -84,6 +85,6 @@ def test_a_link_is_not_followed_and_without_a_file_everybody_does_without(folder
     target = folder / "precious"
     target.write_text("precious")
     (folder / "autofit-cpu.lock").symlink_to(target)
-    with DeviceLock(None, "a") as lock:
+    with DeviceLock(ON_CPU, "a") as lock:
         assert lock.acquire()
     assert target.read_text() == "precious"

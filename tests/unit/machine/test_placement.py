@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autofit.errors import UsageError
 from autofit.machine import gpus
-from autofit.machine.device_lock import DeviceLock, PlacementLock
+from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import ON_CPU, Device, Placement
 from tests.unit.machine.test_limits import HERE
 
@@ -84,19 +84,19 @@ def test_a_shared_batch_is_the_next_multiple(batch, count):
 
 
 def test_all_devices_are_locked_or_none():
-    with DeviceLock(SAME, "another") as taken, PlacementLock(Placement.on(SAME, FAST), "mine") as lock:
+    with DeviceLock(Placement.on(SAME), "another") as taken, DeviceLock(Placement.on(SAME, FAST), "mine") as lock:
         assert taken.acquire()
         assert not lock.acquire()
         assert "another" in lock.holder()
-        with DeviceLock(FAST, "a third") as free:
+        with DeviceLock(Placement.on(FAST), "a third") as free:
             assert free.acquire()  # it is not kept meanwhile
         taken.release()
         assert lock.acquire()
-        assert not DeviceLock(FAST, "late").acquire()
-    assert DeviceLock(FAST, "later").acquire()
+        assert not DeviceLock(Placement.on(FAST), "late").acquire()
+    assert DeviceLock(Placement.on(FAST), "later").acquire()
 
 
 def test_the_devices_of_one_cpu_share_its_lock():
-    with PlacementLock(Placement(count=2), "a") as lock, DeviceLock(None, "b") as other:
+    with DeviceLock(Placement(count=2), "a") as lock, DeviceLock(ON_CPU, "b") as other:
         assert lock.acquire()
         assert not other.acquire()
