@@ -13,6 +13,7 @@ import pytest
 from autofit.errors import CancelledError, DeviceBusyError, TrialProcessError, UsageError
 from autofit.machine import gpus, limits, nvml
 from autofit.records.machine import Device, Placement
+from autofit.records.states import Phase
 from autofit.trial import gpu_room
 from autofit.trial.launcher import ProcessLauncher
 from autofit.trial.watcher import Watcher
@@ -355,7 +356,7 @@ def test_a_trial_begins_when_others_give_the_memory_back_and_ends_when_it_is_can
     (gpu,) = gpus.nvidia_devices()
     driver[1] = 5 * GIB
     waiting = gpu_room.wait_for_room(gpu, 14 * GIB, threading.Event())
-    assert "which others hold" in next(waiting)
+    assert next(waiting) is Phase.WAITING_FOR_GPU
     del driver[1]
     assert list(waiting) == []
     driver[1] = 5 * GIB
