@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 
 from autofit.records.description import Description
+from autofit.records.events import TrialEnded
 from autofit.records.machine import ON_CPU, Machine
 from autofit.records.result import Recommendation
 from autofit.records.states import Outcome, Phase
@@ -144,6 +145,11 @@ def collect(engine, *args, **kwargs):
     """The events that a part of the engine emits, and the value that it returns."""
     events = []
     return events, engine(*args, emit=events.append, **kwargs)
+
+
+def searched(events):
+    """The trials of the search among the events of a tune."""
+    return [event.trial for event in events if isinstance(event, TrialEnded) and event.stage == "search"]
 
 
 BASELINE = FitConfig(32, 1, 10, False)

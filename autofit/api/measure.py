@@ -10,7 +10,7 @@ from autofit.api.session import run
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
-from autofit.tuning.measure import measure as run_measure
+from autofit.tuning.runner import measure as run_measure
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 

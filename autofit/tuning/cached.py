@@ -1,4 +1,4 @@
-"""The stored result of a request; does not load the engine."""
+"""Find the stored result of a request, without loading the engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def known(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     """Return the stored result of a request if it is still valid.
 
     Raises:
-        NothingFitsError: that nothing fits is what is stored.
+        NothingFitsError: the stored result is that nothing fits.
     """
     stored = stored_result(request)
     if stored is not None:
@@ -33,7 +33,7 @@ def known(request: TuneRequest, emit: Emit) -> TuneRecord | None:
 
 
 def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
-    """The attributes of the request's study; None if there is no such study.
+    """Read the attributes of the request's study; None if there is no such study.
 
     Raises:
         StorageError: the storage cannot be read.
@@ -50,7 +50,7 @@ def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
 
 
 def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
-    """The result of an earlier tune for the same request, if it is valid under the limits of today.
+    """Read the result of an earlier tune for the same request, if it is valid under the present limits.
 
     Raises:
         StorageError: the storage cannot be read.
@@ -66,7 +66,7 @@ def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
 
 
 def origin(result: TuneRecord | FailedTune) -> str:
-    """When and on which host a stored result was measured."""
+    """Describe when and on which host a stored result was measured."""
     when = f"{datetime.fromtimestamp(result.started_at):%Y-%m-%d %H:%M}"
     versions = result.description.versions if result.description is not None else {}
     named = [f"{name} {versions[name]}" for name in _NAMED_VERSIONS if name in versions]
@@ -75,7 +75,7 @@ def origin(result: TuneRecord | FailedTune) -> str:
 
 
 def _nothing_fits(failed: FailedTune) -> NothingFitsError:
-    """The error that an earlier tune ended with."""
+    """Make the error that an earlier tune ended with."""
     limit_bytes = failed.limits.device_bytes if failed.memory == "device" else failed.limits.host_bytes
     error = NothingFitsError(
         failed.memory or "host", failed.batch_size, failed.needed_bytes or 0, limit_bytes or 0, at_least=failed.at_least

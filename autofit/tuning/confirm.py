@@ -1,12 +1,12 @@
-"""From the trials of a search to a confirmed choice.
+"""Choose among the trials of a search, and confirm the choice.
 
-    finalists ──> run once more, where noise leaves the choice open
+    finalists ──> run once more if noise leaves the choice open
         │
-        └──> chosen config against the baseline, in turn ──> a rival that read far more? run it again
+        └──> chosen config against the baseline, in turn ──> did a rival read far more? run it again
                     │                                              │
-              a run failed: stored, choose again             the nearer to the baseline within the tolerance
+              a run failed: store it, choose again           of both within the tolerance, the nearer to the baseline
 
-Every run is stored as it ends, so that a tune that is killed continues where it was.
+Every run is stored as it ends, so a tune that was killed resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
 
-from autofit.records.description import Description
 from autofit.records.events import Activity, Notice, TrialEnded
 from autofit.records.result import DataForm, RateEstimate, Recommendation
 from autofit.records.states import Outcome, Phase, Stage
@@ -30,44 +29,30 @@ from autofit.search.decision import Proposer
 from autofit.storage import attributes, result_files
 from autofit.storage.study import TuningStudy
 from autofit.tuning.pairs import Pair
+from autofit.tuning.prepare import Prepared
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
 
-_VALIDATION_SHRINK_FACTOR = 4  # validation that does not fit gets batches smaller by this
-
-Knobs = Mapping[str, tuple[int, ...]]
+_VALIDATION_SHRINK_FACTOR = 4  # divides the batch size of validation that does not fit
 
 
 class Confirmation:
     """Chooses among the trials of a search, and runs the choice against the baseline.
 
     Args:
-        runner: runs trials.
-        study: stores the trials of the search, and the runs that fail after it.
-        proposer: of the search; estimates the rates of what ran.
-        knobs: the values of each knob that is searched.
-        description: of the workload.
-        baseline: the config to compare with.
-        baseline_may_win: whether the baseline is in the search space.
+        runner: runs the trials.
+        study: stores the trials of the search, and later runs that fail.
+        proposer: estimates the rates of the trials.
+        prepared: the description, the space and the baseline, which may win if it is in the space.
     """
 
-    def __init__(
-        self,
-        runner: TrialRunner,
-        study: TuningStudy,
-        proposer: Proposer,
-        knobs: Knobs,
-        description: Description,
-        baseline: FitConfig,
-        *,
-        baseline_may_win: bool,
-    ) -> None:
-        self._runner, self._study, self._proposer, self._knobs = runner, study, proposer, knobs
-        self._baseline, self._baseline_may_win = baseline, baseline_may_win
+    def __init__(self, runner: TrialRunner, study: TuningStudy, proposer: Proposer, prepared: Prepared) -> None:
+        self._runner, self._study, self._proposer, self._knobs = runner, study, proposer, prepared.space.knobs()
+        self._baseline, self._baseline_may_win = prepared.baseline, prepared.baseline in prepared.space
         request = runner.request
         self._limits, self._tolerance = request.limits, request.settings.tolerance
         self._placement = request.placement
         validates_arrays = request.call_source.validation_form is DataForm.ARRAYS
-        self._may_shrink = validates_arrays or "batch_size" in description.validation_knobs
+        self._may_shrink = validates_arrays or "batch_size" in prepared.description.validation_knobs
         stored = _stored_runs(study)
         self._reusable = [run for run in stored if run.fits(self._limits)]
         failed = {trial.number for trial in study.trials() if trial.measurement.outcome is not Outcome.OK}
@@ -77,7 +62,7 @@ class Confirmation:
         self._no_time: frozenset[FitConfig] = frozenset()
 
     def run(self) -> Recommendation | None:
-        """Choose and confirm; None when no trial is left to choose.
+        """Choose and confirm; None if no trial is left to choose.
 
         Raises:
             UserCodeError: the user's code raised.
@@ -96,7 +81,7 @@ class Confirmation:
         return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates)
 
     def _affordable(self, trials: Sequence[Trial]) -> Sequence[Trial]:
-        """The trials without those whose config could not be shown to be faster in the time left, if others could."""
+        """Leave out configs that cannot be shown to be faster in the time left, if others can."""
         budget, baseline = self._runner.budget, self._baseline
         slow = {t.config for t in trials if not budget.allows_pairs(t.config, trials, baseline)}
         others = selection.eligible([t for t in trials if t.config not in slow | {baseline}], self._limits)
@@ -106,15 +91,15 @@ class Confirmation:
         return [t for t in trials if t.config not in self._no_time or t.measurement.outcome is not Outcome.OK]
 
     def _explained(self, choice: Recommendation) -> Recommendation:
-        tried = choice.config if choice.challenger is None else choice.challenger.config  # the best of the search
+        best = choice.config if choice.challenger is None else choice.challenger.config
         ran = (*self._study.trials(), *self.runs)
-        return replace(choice, passed_over=selection.passed_over(tried, ran, self._limits, self._no_time))
+        return replace(choice, passed_over=selection.passed_over(best, ran, self._limits, self._no_time))
 
     def _rerun_finalists(self, finalists: Sequence[Trial]) -> Trial | None:
-        """Run each finalist once more and choose; None when one failed.
+        """Run each finalist once more and choose; None if one failed.
 
-        Earlier estimates and new readings are weighed by their variances. The readings that decide the choice are not
-        reported as its rate: the highest of several noisy readings is too high.
+        Earlier estimates and new readings are weighted by their variances. The readings that decide the choice are not
+        reported as its rate, as the highest of several noisy readings is too high.
         """
         trials = self._study.trials()
         if len(finalists) < 2 or not self._runner.budget.allows_reruns(finalists, trials, self._baseline):
@@ -126,21 +111,18 @@ class Confirmation:
             if measurement.outcome is not Outcome.OK:
                 return None
             self._reruns[finalist.config] = selection.updated(self._estimates[finalist.config], measurement)
-        known = {**self._estimates, **self._reruns}
-        rates = {finalist.config: known[finalist.config].samples_per_second for finalist in finalists}
+        estimates = {**self._estimates, **self._reruns}
+        rates = {finalist.config: estimates[finalist.config].samples_per_second for finalist in finalists}
         return selection.choose(finalists, self._limits, self._tolerance, self._baseline, rates)
 
     def _rerun(self, trial: Trial, doing: str) -> Measurement:
-        """Measure the config of a trial once more; a failure is stored against it."""
+        """Measure the config of a trial once more, and store a failure."""
         config, activity = trial.config, Activity(doing, trial.config)
         rerun = functools.partial(self._runner.rerun, config, trial.measurement, activity)
         return self._run(Stage.FINALIST, config, None, rerun).measurement
 
     def _against_baseline(self, chosen: Trial) -> Recommendation | None:
-        """Run a config and the baseline in turn; None when a run of the config failed.
-
-        The baseline takes the place of the config, if it may win, unless the config is shown to be faster.
-        """
+        """Run a config and the baseline in turn, and recommend one of them; None if a run of the config failed."""
         tried = [t for t in self._study.trials() if t.config == self._baseline]
         pair = Pair(chosen, self._baseline, next((t for t in tried if t.measurement.outcome is Outcome.OK), None))
         while configs := self._next_round(pair):
@@ -154,11 +136,11 @@ class Confirmation:
         choice = pair.recommendation(self._tolerance, self._limits, baseline_may_win=self._baseline_may_win)
         if choice.challenger is not None:
             pairs = counted(choice.challenger.speedup.pairs, "pair")
-            self._runner.emit(Notice(f"no gain shown by {pairs} of runs: the baseline keeps its place"))
+            self._runner.emit(Notice(f"{pairs} of runs show no gain: the baseline is kept"))
         return choice
 
     def _next_round(self, pair: Pair) -> tuple[FitConfig, ...]:
-        """The configs to run next, if there is time for them; one of the two if there is only time for that."""
+        """The configs to run next, as far as there is time for them."""
         if pair.is_over or pair.rounds >= pair.most_rounds(self._tolerance):
             return ()
         budget, ran = self._runner.budget, (*self._study.trials(), *self.runs)
@@ -186,13 +168,13 @@ class Confirmation:
             pair.baseline_failure = measurement
 
     def _confirm_chosen(self, pair: Pair, config: FitConfig, activity: Activity) -> Measurement:
-        """Run the chosen config, with ever smaller batches for validation while only that does not fit."""
+        """Run the chosen config, with smaller and smaller batches for validation while only that does not fit."""
         measurement = self._confirm(pair, config, activity)
         while self._only_validation_failed(config, measurement, pair.validation_batch_size):
             size = pair.validation_batch_size or config.batch_size or 1
             pair.validation_batch_size = self._placement.shared(max(1, size // _VALIDATION_SHRINK_FACTOR))
             self._runner.emit(
-                Notice(f"validation did not fit with batches of {size}; trying batches of {pair.validation_batch_size}")
+                Notice(f"validation does not fit with batches of {size}; trying {pair.validation_batch_size}")
             )
             measurement = self._confirm(pair, config, activity)
         return measurement
@@ -207,11 +189,11 @@ class Confirmation:
         return self._run(stage, config, size, confirm).measurement
 
     def _against_rival(self, confirmed: Recommendation) -> Recommendation:
-        """Confirm a config whose rate in the search is far above the confirmed one, if a second run repeats it.
+        """Confirm a config that read far above the confirmed rate in the search, if a second run repeats that reading.
 
-        Where the baseline, too, is slower than in the search, so is the machine: that much of the difference is no news.
-        Returns the one that is shown to be faster than the baseline; where both are, or neither, the one nearer to it
-        within the tolerance of the faster.
+        If the baseline is slower than in the search as well, so is the machine, and that part of the difference does not
+        count. Of the two configs, take the one that is shown to be faster than the baseline. If both or neither are, take
+        the one nearer to the baseline among those within the tolerance of the faster.
         """
         trials, rate = self._study.trials(), confirmed.samples_per_second
         noise = (confirmed.spread or 0.0) / 2
@@ -220,13 +202,11 @@ class Confirmation:
         if rival is None or not self._runner.budget.allows_reruns((rival,), trials, self._baseline):
             return confirmed
         self._runner.emit(
-            Notice(f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial, which runs again")
+            Notice(f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial; repeating that")
         )
         rerun = self._rerun(rival, "comparing again")
         if rerun.outcome is not Outcome.OK:
             return confirmed
-        known = self._estimates.get(rival.config, RateEstimate(_rate(rival.measurement), rival.measurement.rate_noise))
-        self._reruns[rival.config] = selection.updated(known, rerun)
         least = max(math.log1p(self._tolerance), math.hypot(noise, rerun.rate_noise))  # the first reading was selected
         second = self._against_baseline(rival) if math.log(_rate(rerun) / rate) > least else None
         if second is None or second.config == confirmed.config:
@@ -237,7 +217,7 @@ class Confirmation:
         return second if selection.nearest(rates, self._tolerance, self._baseline) == second.config else confirmed
 
     def _slowdown(self) -> float:
-        """How many times as fast the baseline was in the search as in its confirming runs; 1 if it is not known."""
+        """The ratio of the baseline's rate in the search to that in its confirming runs; 1 if unknown."""
         searched = [trial for trial in self._study.trials() if trial.config == self._baseline]
         confirmed = [run for run in self.runs if run.stage is Stage.BASELINE]
         rates = [[rate for trial in ran if (rate := _rate(trial.measurement))] for ran in (searched, confirmed)]
@@ -248,7 +228,7 @@ class Confirmation:
     ) -> Trial:
         """Run a trial after the search, or reuse the run of a tune that was killed.
 
-        A failure counts against its config; a run that `max_seconds` cut short is none, and is not kept.
+        A failure counts against its config. A run that `max_seconds` cut short is no failure, and is not stored.
         """
         key = stage, config, validation_batch_size
         trial = next((run for run in self._reusable if (run.stage, run.config, run.validation_batch_size) == key), None)
@@ -269,12 +249,12 @@ class Confirmation:
         return trial
 
     def _only_validation_failed(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
-        """Whether a run ran out of memory in its validation, which can take smaller batches."""
+        """Whether a run ran out of memory in its validation, and smaller batches can be tried there."""
         in_validation = measurement.outcome.is_oom and measurement.evidence.phase == Phase.VALIDATION
         return self._may_shrink and in_validation and (size or config.batch_size or 1) > self._placement.count
 
     def _was_cut_short(self, measurement: Measurement) -> bool:
-        """Whether a run ended with the seconds of the tune, which says nothing about its config."""
+        """Whether a run ended because the time of the tune ran out, which says nothing about its config."""
         return measurement.outcome is Outcome.TIMEOUT and not self._runner.budget.seconds_left()
 
 
@@ -289,7 +269,7 @@ def _store_runs(study: TuningStudy, runs: Sequence[Trial]) -> None:
 
 
 def _stored_runs(study: TuningStudy) -> tuple[Trial, ...]:
-    """The runs after the search of a tune that was killed before it had its result."""
+    """Read the runs after the search of a tune that was killed before it had a result."""
     try:
         return result_files.decode_runs(study.attribute(attributes.RUNS) or [])
     except ValidationError:

@@ -1,4 +1,4 @@
-"""The errors of a tune without a result: nothing fits, or no trial finished."""
+"""Make the error of a tune without a result: nothing fits, or no trial finished."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def no_result_error(
     baseline: FitConfig,
     smallest_batch: int | None,
 ) -> NothingFitsError | NoTrialFinishedError:
-    """The error for a tune without a finished trial.
+    """Make the error for a tune without a finished trial.
 
     Args:
-        runner: of the tune.
-        trials: all that ran.
-        earlier: so many of them, the first, are of an earlier tune.
-        compiler: what compiles the step; empty where nothing does.
-        baseline: of the tune.
-        smallest_batch: of the space; None if the batch size is not searched.
+        runner: the runner of the tune.
+        trials: all trials.
+        earlier: number of those, at the beginning, that an earlier tune ran.
+        compiler: the compiler of the step; empty if there is none.
+        baseline: the config to compare with.
+        smallest_batch: the smallest batch size of the space; None if the batch size is not searched.
     """
     if not runner.budget.seconds_left():
-        last = f"; the last one: {trials[-1].measurement.evidence.reason}" if trials else ""
+        last = f"; the last trial: {trials[-1].measurement.evidence.reason}" if trials else ""
         return out_of_time_error(runner, f"a trial finished{last}")
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
@@ -46,25 +46,24 @@ def no_result_error(
         spent = runner.budget.stop_reason(trials, baseline, earlier)
         if spent is not None and smallest_batch is not None and tried > smallest_batch:
             return NoTrialFinishedError(
-                f"{spent} before a trial finished: the smallest batch tried, of {tried}, ran out of memory "
-                f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials, so that smaller ones are tried"
+                f"{spent} before a trial finished: the smallest batch tried, {tried}, ran out of memory "
+                f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials to try smaller batches"
             )
         return nothing_fits_error(runner, smallest)
     if compiler and trials and all(_ended_compiling(trial) for trial in trials):
         seconds = format_seconds(min(_compiling_seconds(trial) for trial in trials))
         which = "the only trial" if len(trials) == 1 else f"each of {len(trials)} trials"
         return NoTrialFinishedError(
-            f"no trial finished: {compiler} compiled the first step for {seconds} and longer in {which}. Raise "
-            f"max_trial_seconds, or write jit_compile: false to train without {compiler}"
+            f"no trial finished: {compiler} compiled the first step for at least {seconds} in {which}. Raise "
+            f"max_trial_seconds, or set jit_compile: false to train without {compiler}"
         )
     tally = Counter(trial.measurement.outcome for trial in trials)
-    counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome]) or "none was started"
-    last = trials[-1].measurement.evidence.reason if trials else "no trial was run"
-    kept = f"; {earlier} of them of an earlier tune, which --fresh deletes" if earlier else ""
-    what = (
-        "no trial held: what finished in the search failed when it ran again" if tally[Outcome.OK] else "no trial finished"
-    )
-    return NoTrialFinishedError(f"{what} ({counts}{kept}); the last one: {last}")
+    if not trials:
+        return NoTrialFinishedError("no trial was started")
+    counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome])
+    kept = f"; {earlier} of them from an earlier tune, which --fresh deletes" if earlier else ""
+    problem = "every config that finished in the search failed later" if tally[Outcome.OK] else "no trial finished"
+    return NoTrialFinishedError(f"{problem} ({counts}{kept}); the last trial: {trials[-1].measurement.evidence.reason}")
 
 
 def _ended_compiling(trial: Trial) -> bool:
@@ -77,14 +76,14 @@ def _compiling_seconds(trial: Trial) -> float:
 
 
 def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:
-    """The error for a tune whose seconds are spent before something happened."""
+    """Make the error for a tune whose time ran out too early."""
     return NoTrialFinishedError(f"{runner.budget.out_of_time()} before {before}. Raise max_seconds")
 
 
 def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError:
-    """The error with the memory that the smallest config needs, which did not fit.
+    """Make the error with the memory that the smallest config needs.
 
-    A device's limit is lifted to measure that; the host's is kept, for what grows beyond it may take the whole machine.
+    The device's limit is lifted to measure that. The host's is kept, as a process beyond it may take down the machine.
     """
     request, failed = runner.request, smallest.measurement
     if failed.outcome is not Outcome.DEVICE_OOM:
@@ -96,10 +95,11 @@ def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError
         min(gpu.free_bytes for gpu in request.placement.gpus) if request.device else request.machine.available_bytes
     )
     lifted = replace(request.limits, device_bytes=free_bytes if request.limits.device_bytes else None)
-    measurement = runner.measure(smallest.config, Activity("what the smallest batch needs", smallest.config), lifted)
+    activity = Activity("measuring the memory of the smallest batch", smallest.config)
+    measurement = runner.measure(smallest.config, activity, lifted)
     peaks = [m.device_peak_bytes for m in (measurement, failed)]
-    # a run with a lifted limit may take less than the one that failed, which also validated, and an OOM reads no peak above
-    # its limit: the need is above it in any case
+    # The need is above the limit in any case, but may read lower: the failed run may have validated as well, and an OOM
+    # reads no peak above its limit.
     needed_bytes = max([peak for peak in peaks if peak], default=limit_bytes)
     at_least = measurement.outcome is not Outcome.OK or needed_bytes <= limit_bytes
     return NothingFitsError(

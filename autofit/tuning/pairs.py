@@ -1,7 +1,11 @@
-"""Pairs of confirming runs: a config against the baseline, what they show, and which of the two they recommend. Pure.
+"""Pairs of confirming runs of a config and the baseline: what they show, and which of the two they recommend. Pure.
 
-pairs             2 ──────────── 3 ──────────── 4 ──────────── 5
-interval above the tolerance: faster │ below it: not │ from three on, a ratio within it: not worth more │ else another
+after pairs    2 ──── 3 ──── 4 ──── 5
+
+interval above the tolerance                  the config is faster: stop
+interval below the tolerance                  it is not: stop
+ratio within the tolerance after three pairs  not worth more runs: stop
+otherwise                                     run another pair, up to five
 """
 
 from __future__ import annotations
@@ -17,16 +21,16 @@ from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 
 MOST_PAIRS = 5
-"""Pairs of runs of one config, at most."""
+"""The highest number of pairs for one config."""
 
-_DOUBTFUL_PAIRS = 3  # after which a ratio within the tolerance gets no more
+_DOUBTFUL_PAIRS = 3  # a ratio within the tolerance gets no further pair after this number
 
 
 @dataclass
 class Pair:
     """The confirming runs of a config and of the baseline.
 
-    `chosen` and `baseline_trial` are their trials of the search; None if the baseline has none.
+    `chosen` and `baseline_trial` are their trials in the search; the latter is None if the baseline has none.
     """
 
     chosen: Trial
@@ -45,14 +49,14 @@ class Pair:
         return self.chosen_failed or self.out_of_time
 
     def next_round(self) -> tuple[FitConfig, ...]:
-        """The configs of the next round in their order, which changes from round to round."""
+        """The configs of the next round; their order changes from round to round."""
         if self.baseline == self.chosen.config or self.baseline_failure is not None:
             return (self.chosen.config,)
         order = self.chosen.config, self.baseline
         return order if self.rounds % 2 == 0 else order[::-1]
 
     def most_rounds(self, tolerance: float) -> int:
-        """The number of rounds: as many as answer whether the config is faster by more than the tolerance, or not."""
+        """The number of rounds that answers whether the config is faster by more than the tolerance."""
         return SHOWING_PAIRS if len(self.next_round()) < 2 or self._is_decided(tolerance) else MOST_PAIRS
 
     def _is_decided(self, tolerance: float) -> bool:
@@ -63,7 +67,7 @@ class Pair:
         return speedup.low > least or speedup.high <= least or is_doubtful
 
     def speedup(self) -> Speedup:
-        """The ratio of the geometric means of both configs' runs, as many of each, with its interval."""
+        """The ratio of the geometric means of equally many runs of both configs, with its interval."""
         if self.baseline_failure is not None:
             return Speedup(self.baseline, self.baseline_failure.outcome)
         logs = [self._log_rates(config) for config in (self.chosen.config, self.baseline)]
@@ -75,7 +79,7 @@ class Pair:
         return Speedup(self.baseline, Outcome.OK, math.exp(lead), low, high, pairs)
 
     def _spread(self, config: FitConfig) -> float:
-        """Relative half-width of the interval of the rate of a config that ran more than once."""
+        """Relative half-width of the interval of a config's rate, from two runs or more."""
         others = [self._log_rates(other) for other in self.runs if other != config]
         return math.expm1(pooled_half_width(self._log_rates(config), *others))
 
@@ -83,7 +87,10 @@ class Pair:
         return [math.log(rate) for rate in _rates(self.runs.get(config, ()))]
 
     def recommendation(self, tolerance: float, limits: Limits, *, baseline_may_win: bool) -> Recommendation:
-        """The baseline, unless the config is shown to be faster by more than the tolerance, or the baseline may not win."""
+        """Recommend the baseline, unless the config is shown to be faster by more than the tolerance.
+
+        The config is recommended in any case if the baseline may not win.
+        """
         speedup = self.speedup()
         if self.baseline == self.chosen.config:
             pairs = len(self.runs.get(self.baseline, ()))
@@ -98,7 +105,7 @@ class Pair:
         return self._recommend(kept, none, challenger)
 
     def _baseline_kept(self, limits: Limits) -> Trial | None:
-        """A trial of the baseline, if all its runs finished within the limits."""
+        """A trial of the baseline if all its runs finished within the limits, else None."""
         runs = [Trial(self.baseline, measurement) for measurement in self.runs.get(self.baseline, ())]
         trials = [trial for trial in (self.baseline_trial, *runs) if trial is not None]
         fits = self.baseline_failure is None and all(trial.fits(limits) for trial in trials)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
@@ -19,9 +18,9 @@ from autofit.tuning.request import TuneRequest
 from autofit.workload import accumulation, fit_options
 from autofit.workload.inputs.kinds import render_kwargs
 
-_WAITING_SHARE = 0.05  # of a step: TensorFlow's profiler calls a step that waits less not input-bound
-_CEILING_NOISE = 0.05  # relative: ceilings are timed for half a second to a second, and read up to this much low
-_CEILING_SHARE = 0.85  # of the lower ceiling: a rate below it is limited by both sides together
+_WAITING_SHARE = 0.05  # of a step; TensorFlow's profiler calls a step that waits longer input-bound
+_CEILING_NOISE = 0.05  # relative; ceilings are timed for half a second to a second, and may read low by this much
+_CEILING_SHARE = 0.85  # of the lower ceiling; both sides together limit a lower rate
 
 
 def record(
@@ -43,7 +42,7 @@ def record(
     is_fixed = description.fixed_batch_size is not None
     ceilings = ceilings_of(choice, [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config])
     return TuneRecord(
-        **{**_fields(log), "description": description},
+        **{**vars(log), "description": description},
         choice=choice,
         fit_kwargs=fit_kwargs,
         data_kwargs=data_kwargs,
@@ -62,9 +61,9 @@ def record(
 def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
     """Make the record of a tune that ended with an error."""
     if not isinstance(error, NothingFitsError):
-        return FailedTune(**_fields(log), problem=str(error))
+        return FailedTune(**vars(log), problem=str(error))
     return FailedTune(
-        **_fields(log),
+        **vars(log),
         problem=str(error),
         memory=error.memory,
         batch_size=error.batch_size,
@@ -73,12 +72,8 @@ def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
     )
 
 
-def _fields(log: TuneLog) -> dict[str, Any]:
-    return {field.name: getattr(log, field.name) for field in fields(TuneLog)}
-
-
 def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedTune) -> None:
-    """Store a record as the result of a request, also if nothing fits."""
+    """Store a record as the result of a request; a tune in which nothing fits has one as well."""
     study.set_attribute(request.result_key(), result_files.encode(result))
     study.set_attribute(attributes.RUNS, [])
     chosen, rate = ("nothing fits", None)
@@ -89,7 +84,7 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The three rates of one run, and what limits the rate; a ceiling that the run contradicts is None."""
+    """The three rates of one run, and the bottleneck; a ceiling that the run contradicts is None."""
 
     bottleneck: Bottleneck = Bottleneck.UNKNOWN
     samples_per_second: float | None = None
@@ -100,8 +95,8 @@ class Ceilings:
 def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> Ceilings:
     """The ceilings of the choice, from the run of it whose rate is nearest to the confirmed one.
 
-    A ceiling below the rate that the whole `fit` reaches is left out: the machine was slower when it was measured. The
-    other then tells the bottleneck.
+    A ceiling below the rate of the whole `fit` is omitted, as the machine was slower when it was measured. The other
+    ceiling then decides the bottleneck.
     """
     complete = [
         (m.samples_per_second, m.compute_samples_per_second, m.input_samples_per_second)
@@ -126,7 +121,7 @@ def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> Ceil
 
 
 def decide_bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -> Bottleneck:
-    """What limits the rate; contention if it reaches neither ceiling.
+    """Find what limits the rate; contention if the rate reaches neither ceiling.
 
     Args:
         end_to_end: samples per second of the real `fit`.

@@ -1,4 +1,4 @@
-"""Run the trials of one request; the only module of the engine that uses the launcher."""
+"""Run the trials of one request. No other module of the engine uses the launcher."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
-from autofit.records.events import Activity, Emit, Notice
+from autofit.records.events import Activity, Emit, Notice, TrialEnded
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
@@ -15,19 +15,19 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
-_LIBRARY_BYTES = 512 * 2**20  # that a GPU's libraries are given, where they found none beside the limit
-_MOST_REPEATS = 4  # of trials that other work disturbed, in a tune
-_REPEAT_RATIO = 1.5  # of the seconds that a trial took, which a second one needs before the deadline
-_PROMISING_RATIO = 0.9  # of the best rate: a config that is clearly below it is not measured further
+_LIBRARY_BYTES = 512 * 2**20  # left to a GPU's libraries if they found no memory beside the limit
+_MOST_REPEATS = 4  # of disturbed trials, per tune
+_REPEAT_RATIO = 1.5  # a trial is repeated only if this times its duration is left before the deadline
+_PROMISING_RATIO = 0.9  # of the best rate; measuring a config ends early if it is clearly below
 
 
 class TrialRunner:
     """Runs trials of one request, and emits its activity.
 
     Args:
-        request: the request.
+        request: the workload, machine, limits and settings.
         launcher: starts the processes.
-        emit: takes the events.
+        emit: receives the events.
     """
 
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
@@ -38,7 +38,7 @@ class TrialRunner:
     def describe(
         self, config: FitConfig, *, batch_sizes: tuple[int, ...] = (), compile_all: bool = False, note: str = ""
     ) -> Description | Measurement:
-        """Build the model and the data; returns a measurement if that fails."""
+        """Build the model and the data; return a measurement if that fails."""
         spec = replace(self._spec(Role.DESCRIBE, config), batch_sizes=batch_sizes, compile_all=compile_all)
         result = self._run(spec, Activity(f"describing the model and the data{note}"))
         if isinstance(result, Description) and result.compiler == TORCH_COMPILE:
@@ -46,12 +46,12 @@ class TrialRunner:
         return result
 
     def measure(self, config: FitConfig, activity: Activity, limits: Limits | None = None) -> Measurement:
-        """Measure a config in full, as a trial of the search; under other limits if given."""
+        """Measure a config in full, like a trial of the search, optionally under other limits."""
         spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS)
         return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
     def rerun(self, config: FitConfig, measured: Measurement, activity: Activity) -> Measurement:
-        """Measure a config of the search once more; what is known of it is not measured again."""
+        """Measure a config of the search once more, without the rates alone, which are known."""
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),
             compute_samples_per_second=measured.compute_samples_per_second,
@@ -63,7 +63,7 @@ class TrialRunner:
     def search_trial(
         self, config: FitConfig, trials: Sequence[Trial], activity: Activity, deadline_seconds: float
     ) -> Measurement:
-        """Measure a config as long as it may beat the best of `trials`; their compute rates are not measured again."""
+        """Measure a config for as long as it may beat the best of `trials`; compute rates that they read are reused."""
         best = max((t.measurement.samples_per_second or 0.0 for t in trials), default=0.0)
         same_step = [t.measurement.compute_samples_per_second for t in trials if t.config.batch_size == config.batch_size]
         spec = replace(
@@ -83,14 +83,14 @@ class TrialRunner:
         *,
         validates: bool,
     ) -> Measurement:
-        """Run a config longer, after a short epoch with validation if it `validates`.
+        """Run a config for longer than in the search.
 
         Args:
-            config: what to run.
-            measured: a measurement of the search, of this config or of a similar one.
+            config: the config.
+            measured: a measurement of this config, or of a similar one, in the search.
             activity: the activity to emit.
-            validation_batch_size: of the validation; None for the config's own.
-            validates: whether it begins with an epoch of a few steps and its validation.
+            validation_batch_size: batch size of the validation; None for the config's own.
+            validates: whether the run begins with a short epoch and its validation.
         """
         spec = replace(
             self._spec(Role.CONFIRM, config, CONFIRM_SECONDS),
@@ -114,7 +114,7 @@ class TrialRunner:
         )
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
-        """Measure a config; once more if it ran out of memory beside the limit, or if other work disturbed it."""
+        """Measure a config, and repeat it if a library found no memory beside the limit or other work disturbed it."""
         result = self._run_once(spec, activity)
         is_disturbed = result.conditions is not None and result.conditions.is_disturbed
         if not result.evidence.outside_pool and not is_disturbed:
@@ -126,29 +126,29 @@ class TrialRunner:
         return self._undisturbed(again, activity, result)
 
     def _undisturbed(self, again: TrialSpec | None, activity: Activity, disturbed: Measurement) -> Measurement:
-        """Measure a config once more if there is time, as long as other work passes by itself; else say that it runs."""
-        assert disturbed.conditions is not None, "else nothing would be known of other work"
+        """Repeat a disturbed measurement if there is time and other work has gone away so far; else warn about it once."""
+        assert disturbed.conditions is not None, "a disturbed measurement has its conditions"
         work = f"{disturbed.conditions.other_work} while {activity.config} was timed"
         if again is None or not self._repeats_left:
             self._warn_once(work)
             return disturbed
         self._repeats_left -= 1
-        self.emit(Notice(f"{work}: it is measured again"))
+        self.emit(Notice(f"{work}; the measurement is repeated"))
         result = self._run_once(again, activity)
         if result.outcome is Outcome.TIMEOUT:
             return disturbed
         if result.conditions is not None and result.conditions.is_disturbed:
-            self._repeats_left = 0  # it does not pass
+            self._repeats_left = 0  # the other work stays
             self._warn_once(f"{result.conditions.other_work} again")
         return result
 
     def _warn_once(self, work: str) -> None:
         if not self._has_warned:
-            self.emit(Notice(f"{work}\n    rates are lower than on an idle machine, and less certain"))
+            self.emit(Notice(f"{work}\n    rates are lower and less certain than on an idle machine"))
         self._has_warned = True
 
     def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
-        """Measure a config with more room beside its limit; None if it does not run even so."""
+        """Measure a config with more room beside its limit; None if it still fails."""
         if spec.limits.device_bytes is None or spec.limits.device_bytes <= 2 * _LIBRARY_BYTES:
             return None
         lower = replace(spec.limits, device_bytes=spec.limits.device_bytes - _LIBRARY_BYTES)
@@ -158,8 +158,8 @@ class TrialRunner:
         limit, less = format_bytes(spec.limits.device_bytes), format_bytes(lower.device_bytes or 0)
         self.emit(
             Notice(
-                f"{spec.config}: the GPU's libraries found no memory beside a limit of {limit}; with {less} it ran. Lower "
-                "device_memory to that, here and in your own run"
+                f"{spec.config}: the GPU's libraries found no memory beside a limit of {limit}, but did with {less}. Set "
+                "device_memory to that, and limit your own run likewise"
             )
         )
         return result
@@ -170,12 +170,12 @@ class TrialRunner:
         return result
 
     def _run(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
-        """Run a trial; once more if it was lost with the trial server, which somebody else has killed."""
+        """Run a trial, and repeat it if it was lost because something else killed the trial server."""
         result = self._launched(spec, activity)
         if isinstance(result, Description) or not result.evidence.server_lost:
             return result
         self.emit(
-            Notice(f"{activity.config or activity.doing}: {result.evidence.reason}. It runs again, with a new server")
+            Notice(f"{activity.config or activity.doing}: {result.evidence.reason}. It is repeated with a new server")
         )
         left_seconds = min(spec.deadline_seconds, self.budget.seconds_left())
         return self._launched(replace(spec, deadline_seconds=left_seconds), activity)
@@ -195,8 +195,23 @@ class TrialRunner:
             phases.close()
 
 
+def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:
+    """Run each config once, like a trial of the search, without a search and without storing anything.
+
+    Raises:
+        UserCodeError: the user's code raised.
+    """
+    runner, trials = TrialRunner(request, launcher, emit), []
+    for number, config in enumerate(configs, 1):
+        measurement = runner.measure(config, Activity(f"trial {number} of {len(configs)}", config))
+        trials.append(Trial(config, measurement))
+        emit(TrialEnded(trials[-1]))
+        require_user_code_ran(measurement)
+    return tuple(trials)
+
+
 def user_error(measurement: Measurement) -> UserCodeError:
-    """The error for a trial in which the user's code raised."""
+    """Make the error for a trial in which the user's code raised."""
     evidence = measurement.evidence
     return UserCodeError(f"while {(evidence.phase or Phase.STARTING).label}", measurement.traceback or evidence.reason)
 
@@ -213,9 +228,9 @@ def require_user_code_ran(measurement: Measurement) -> Measurement:
 
 
 def not_described(measurement: Measurement) -> AutofitError:
-    """The error for a describing trial that failed for another reason than memory."""
+    """Make the error for a describing trial that failed for another reason than memory."""
     if measurement.outcome is Outcome.ERROR:
         return user_error(measurement)
     is_slow = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung
-    remedy = ". Raise max_trial_seconds, or max_seconds where that is less" if is_slow else ""
+    remedy = ". Raise max_trial_seconds, or max_seconds if that is shorter" if is_slow else ""
     return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")

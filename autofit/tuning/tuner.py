@@ -3,12 +3,12 @@
     TuneRequest ──> describe ──> space, baseline, study
                                       │
               ┌───────────────────────┴──────────────────────┐
-              │  propose a config ──> run it ──> store it    │   until the proposer has nothing more to try,
-              └───────────────────────┬──────────────────────┘   or trials or seconds are spent
+              │  propose a config ──> run it ──> store it    │   until the proposer stops,
+              └───────────────────────┬──────────────────────┘   or trials or seconds run out
                                       │
                                   confirm ──> TuneRecord
 
-Prints nothing: the caller receives events.
+The loop prints nothing: the caller receives events.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def tune(
     """Find the fastest config that fits, and confirm it.
 
     Args:
-        request: the request.
-        launcher: runs the trials.
-        emit: takes the events.
+        request: the workload, machine, limits and settings.
+        launcher: starts the trials' processes.
+        emit: receives the events.
         make_proposer: makes the proposer of the trials.
 
     Raises:
-        UserCodeError: the user's code raised; nothing more is tried.
+        UserCodeError: the user's code raised.
         NothingFitsError: not even the smallest batch fits.
         NoTrialFinishedError: no trial finished, for other reasons than memory.
         UsageError: the space or the baseline does not suit the data.
@@ -85,7 +85,7 @@ class _Tuning:
         self._description: Description | None = None
         self._describing_seconds = 0.0
         self._confirmation: Confirmation | None = None
-        self._too_slow: list[Trial] = []  # for the seconds left: no evidence for a tune with more of them, so not stored
+        self._too_slow: list[Trial] = []  # for the time left; not stored, as they may finish in a tune with more time
 
     def run(self) -> TuneRecord:
         request = self._request
@@ -97,7 +97,7 @@ class _Tuning:
         earlier_trials = study.trials()
         self._announce(prepared, earlier_trials, study.stale)
         while isinstance(ended := self._search(study, proposer, prepared, len(earlier_trials)), Description):
-            description = self._description = ended  # of a workload that takes batches of one size only
+            description = self._description = ended  # the workload takes batches of one size only
             self._emit(one_size_notice(description))
             prepared, proposer, confirmation = self._prepare(study, description)
         recommendation = confirmation.run()
@@ -120,19 +120,17 @@ class _Tuning:
         return record
 
     def _prepare(self, study: TuningStudy, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
-        """Prepare a search and its confirmation with what is stored."""
+        """Prepare a search and its confirmation; stored trials count."""
         prepared = prepare(self._request, description)
         space, baseline = prepared.space, prepared.baseline
         study.restrict(lambda config: config in space or config == baseline)
         prepared = replace(prepared, warm_start=warm_start(self._request, study, description))
         proposer = self._make_proposer(self._request, prepared)
-        confirmation = self._confirmation = Confirmation(
-            self._runner, study, proposer, space.knobs(), description, baseline, baseline_may_win=baseline in space
-        )
+        confirmation = self._confirmation = Confirmation(self._runner, study, proposer, prepared)
         return prepared, proposer, confirmation
 
     def fail(self, error: AutofitError) -> None:
-        """Add the log to an error; store it as the result if nothing fits, and remove an empty study."""
+        """Add the log to an error, store it as the result if nothing fits, and remove an empty study."""
         if isinstance(error, StorageError):
             return
         study = self._study
@@ -144,7 +142,6 @@ class _Tuning:
             study.remove()
 
     def close(self) -> None:
-        """Close the storage."""
         if self._study is not None:
             self._study.close()
 
@@ -160,7 +157,7 @@ class _Tuning:
         if study.attribute(attributes.MODEL) not in (None, description.fingerprint):
             study.reset()
             study.set_user_attributes(self._request.metadata(self._started_at))
-            self._emit(Notice("the model or the form of its data has changed: the trials of an earlier tune are deleted"))
+            self._emit(Notice("the model or the form of its data has changed; the trials of an earlier tune are deleted"))
         study.set_attribute(attributes.MODEL, description.fingerprint)
 
     def _announce(self, prepared: Prepared, earlier_trials: tuple[Trial, ...], stale: int) -> None:
@@ -181,9 +178,9 @@ class _Tuning:
             self._emit(notice)
 
     def _search(self, study: TuningStudy, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
-        """Propose, run and store trials; returns the reason for stopping.
+        """Propose, run and store trials; return the reason for stopping.
 
-        Returns a description instead if a trial shows that the workload takes batches of one size only.
+        If a trial shows that the workload takes batches of one size only, return a description that says so instead.
         """
         settings, budget = self._request.settings, self._runner.budget
         while True:
@@ -204,31 +201,30 @@ class _Tuning:
                 if not reserved:
                     return budget.out_of_time()
                 seconds = format_seconds(deadline_seconds)
-                self._emit(Notice(f"{config}: not done after {seconds}, all that max_seconds leaves for a trial"))
+                self._emit(Notice(f"{config}: not finished after {seconds}, all that max_seconds leaves for a trial"))
                 continue
-            if measurement.outcome is Outcome.ERROR and self._runs_with_its_own_size(config, study, prepared):
+            if measurement.outcome is Outcome.ERROR and self._runs_with_baseline_batch(config, study, prepared):
                 return of_one_size(prepared, Trial(config, measurement, why))
             trial = study.add(Trial(config, measurement, why), prepared.space.knobs())
             self._emit(TrialEnded(trial))
             require_user_code_ran(measurement)
 
-    def _runs_with_its_own_size(self, failed: FitConfig, study: TuningStudy, prepared: Prepared) -> bool:
-        """Whether the batch size of a config is why the user's code failed: the baseline's, which is another, runs.
+    def _runs_with_baseline_batch(self, failed: FitConfig, study: TuningStudy, prepared: Prepared) -> bool:
+        """True if the user's code fails only for batch sizes other than the baseline's.
 
-        Where the user's space does not have the baseline's, only those count that he asks for.
+        False if the baseline is outside the user's space: only the batch sizes in it are to run.
         """
-        own = prepared.baseline
-        if own.batch_size in (None, failed.batch_size) or own not in prepared.space:
+        baseline = prepared.baseline
+        if baseline.batch_size in (None, failed.batch_size) or baseline not in prepared.space:
             return False
         trials = study.trials()
-        if any(t.measurement.outcome is Outcome.OK and t.config.batch_size != own.batch_size for t in trials):
-            return False
-        if any(t.measurement.outcome is Outcome.OK for t in trials):
-            return True
-        activity = Activity("your code failed; trying its own batch size", own)
-        measurement = self._runner.search_trial(own, trials, activity, self._runner.budget.deadline_seconds())
+        finished_sizes = {t.config.batch_size for t in trials if t.measurement.outcome is Outcome.OK}
+        if finished_sizes:
+            return finished_sizes == {baseline.batch_size}
+        activity = Activity("your code failed; trying the baseline's batch size", baseline)
+        measurement = self._runner.search_trial(baseline, trials, activity, self._runner.budget.deadline_seconds())
         if measurement.outcome is Outcome.OK:
-            self._emit(TrialEnded(study.add(Trial(own, measurement, activity.doing), prepared.space.knobs())))
+            self._emit(TrialEnded(study.add(Trial(baseline, measurement, activity.doing), prepared.space.knobs())))
         return measurement.outcome is Outcome.OK
 
     def _log(self) -> TuneLog:
@@ -249,7 +245,7 @@ class _Tuning:
         )
 
     def _trials(self) -> tuple[Trial, ...]:
-        """The stored trials, those of a later stage with that stage."""
+        """The stored trials; those that ran after the search have their stage."""
         stored = self._study.trials() if self._study is not None else ()
         later = {run.number: run for run in (self._confirmation.runs if self._confirmation else ())}
         return tuple(later.get(trial.number, trial) for trial in stored)

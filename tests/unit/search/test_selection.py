@@ -10,7 +10,7 @@ from autofit.records.result import DecidedBy, FrontierPoint, PassedOver
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.feasibility import frontier
-from autofit.search.selection import choose, finalists, nearest, passed_over
+from autofit.search.selection import choose, finalists, nearest, overlooked, passed_over
 from autofit.search.space import distance
 from autofit.tuning.record import decide_bottleneck
 
@@ -141,3 +141,15 @@ def test_a_choice_with_the_highest_reading_passes_nothing_over():
     assert passed_over(CHOICE, [ran(CHOICE, 121.0), ran(OTHER, 120.0)], LIMITS, ()) is None
     confirmed = [ran(CHOICE, 100.0), ran(OTHER, 120.0), ran(CHOICE, 130.0, Stage.CHOSEN)]
     assert passed_over(CHOICE, confirmed, LIMITS, ()) is None
+
+
+def test_a_confirmed_rate_that_noise_explains_is_left_alone():
+    def reading(batch, rate, spread):
+        measured = Measurement(Outcome.OK, Evidence(""), samples_per_second=rate, spread=spread)
+        return Trial(FitConfig(batch, 1, 10, False), measured)
+
+    trials = [reading(32, 1000.0, 0.02), reading(64, 1130.0, 0.02), reading(128, 1400.0, 0.5)]
+    chosen = trials[0].config
+    assert overlooked(trials, LIMITS, {chosen}, 1000.0, 0.02) is None
+    assert overlooked(trials, LIMITS, {chosen}, 700.0, 0.02) in trials[1:]
+    assert overlooked(trials, LIMITS, {trial.config for trial in trials}, 700.0, 0.02) is None

@@ -1,11 +1,21 @@
-"""What a search starts from."""
+"""The start of a search: space, baseline, description and warm start."""
 
 from dataclasses import replace
 
 import pytest
 
+from autofit.errors import NothingFitsError, UsageError
+from autofit.records.description import Description, Footprint
+from autofit.records.events import Described, Notice
+from autofit.records.machine import Placement
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, FitConfig, Measurement
+from autofit.report.columns import Output
+from autofit.report.html import content, page
+from autofit.search.decision import Reason
+from autofit.storage import result_files
 from autofit.tuning import prepare
-from tests.fakes import DESCRIPTION, make_request
+from tests.fakes import BASELINE, DESCRIPTION, MACHINE, MIB, FakeLauncher, collect, make_request, searched, tune
 
 
 class Study:
@@ -26,3 +36,184 @@ def test_a_tune_on_another_backend_is_no_similar_one(tmp_path, backend, same):
         prepare.warm_start(make_request(tmp_path), study, described)
         keys.append(study.key)
     assert (keys[0] == keys[1]) is same
+
+
+def test_a_batch_that_cannot_fit_is_said_before_anything_is_trained(tmp_path):
+    launcher = FakeLauncher(
+        {"describe": replace(DESCRIPTION, footprints=(Footprint(1, {"weights": 90 * MIB}, "walk", 0.2),))}
+    )
+    with pytest.raises(NothingFitsError, match=r"a batch of 1 needs more than 54\.0 MiB .*nothing was trained.* 50\.0 MiB"):
+        collect(tune, make_request(tmp_path, device_bytes=50 * MIB), launcher)
+    assert [spec.role for spec in launcher.specs] == ["describe"]
+
+
+TF_DATA = replace(
+    DESCRIPTION,
+    input_kind="tf.data",
+    knobs={"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"},
+    defaults={"batch_size": 64, "workers": -1, "max_queue_size": -1},
+)
+
+
+class Autotuned(FakeLauncher):
+    """`tf.data` that is fastest with AUTOTUNE."""
+
+    def run(self, spec):
+        self.specs.append(spec)
+        yield "working"
+        return TF_DATA if spec.role == "describe" else self.measure(spec)
+
+    def measure(self, spec):
+        config = spec.config
+        threads = 4 if config.workers == -1 else min(config.workers, 2)
+        queue = 4 if config.max_queue_size == -1 else config.max_queue_size
+        return super().measure(replace(spec, config=FitConfig(config.batch_size, threads, queue, False)))
+
+
+def test_what_the_data_uses_now_is_the_baseline(tmp_path):
+    launcher = Autotuned()
+    _, record = collect(tune, make_request(tmp_path, max_trials=12), launcher)
+    assert launcher.specs[0].config == FitConfig()  # described as it is written
+    assert record.speedup.baseline == FitConfig(64, -1, -1)
+    assert record.config.workers == -1
+    assert record.data_kwargs["num_parallel_calls"] == -1
+    assert {trial.config.workers for trial in record.trials} > {-1}
+    _, asked = collect(tune, make_request(tmp_path, baseline={"workers": 2}), Autotuned())
+    assert asked.speedup.baseline == FitConfig(64, 2, -1)
+
+
+def test_a_tune_with_autotune_is_drawn_and_resumed(tmp_path):
+    _, record = collect(tune, make_request(tmp_path, max_trials=4), Autotuned())
+    events, resumed = collect(tune, make_request(tmp_path, max_trials=7), Autotuned())
+    assert next(e for e in events if isinstance(e, Described)).kept == record.trials
+    assert result_files.decode(result_files.encode(resumed)) == resumed
+    assert page.render(resumed)
+    assert "auto thr" in {field.text for row in content.trial_table(resumed, Output.PAGE)[1] for field in row.fields}
+
+
+def test_autotune_is_an_error_where_the_data_is_no_tf_data(tmp_path):
+    request = make_request(tmp_path, space={"workers": [-1, 2]})
+    with pytest.raises(UsageError, match=r"tf\.data\.Dataset alone"):
+        collect(tune, request, FakeLauncher())
+
+
+def test_large_batches_that_leave_few_updates_are_not_searched_which_is_said_once(tmp_path):
+    events, record = collect(tune, make_request(tmp_path, min_updates=10, max_trials=12), FakeLauncher())
+    assert max(trial.config.batch_size for trial in record.trials) <= 200
+    notices = [e.text for e in events if isinstance(e, Notice) and "updates" in e.text]
+    assert len(notices) == 1
+    assert "above 200" in notices[0]
+    assert "min_updates: 1" in notices[0]
+    events, record = collect(tune, make_request(tmp_path, min_updates=1, max_trials=12), FakeLauncher())
+    assert max(trial.config.batch_size for trial in record.trials) > 200
+    assert not [e for e in events if isinstance(e, Notice) and "updates" in e.text]
+    request = make_request(tmp_path, min_updates=10, space={"batch_size": [8, 64]})  # nothing is left out
+    events, _ = collect(tune, request, FakeLauncher())
+    assert not [e for e in events if isinstance(e, Notice) and "updates" in e.text]
+
+
+def test_the_sample_count_of_the_user_bounds_endless_data(tmp_path):
+    class Endless(FakeLauncher):
+        def run(self, spec):
+            made = yield from super().run(spec)
+            return replace(made, sample_count=None) if isinstance(made, Description) else made
+
+    _, record = collect(tune, make_request(tmp_path, min_updates=10, sample_count=500), Endless())
+    assert max(trial.config.batch_size for trial in record.trials) <= 50
+
+
+def test_a_batch_too_large_to_be_described_is_described_with_one(tmp_path):
+    class Large(FakeLauncher):
+        def run(self, spec):
+            if spec.role == "describe" and spec.config.batch_size > 1:
+                self.specs.append(spec)
+                return Measurement(Outcome.HOST_OOM, Evidence("too large"))
+            return (yield from super().run(spec))
+
+    launcher = Large()
+    collect(tune, make_request(tmp_path, baseline={"batch_size": 4096}), launcher)
+    assert [spec.config.batch_size for spec in launcher.specs if spec.role == "describe"] == [4096, 1]
+
+
+def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(tmp_path):
+    launcher = FakeLauncher({"describe": replace(DESCRIPTION, knobs={"batch_size": "batch_size"})})
+    with pytest.raises(UsageError, match="the data does not take it"):
+        collect(tune, make_request(tmp_path, space={"workers": [1]}), launcher)
+    assert [spec.role for spec in launcher.specs] == ["describe"]
+
+
+def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):
+    class Large(FakeLauncher):
+        def run(self, spec):
+            if spec.role == "describe":
+                self.specs.append(spec)
+                return Measurement(Outcome.HOST_OOM, Evidence("too large"), host_peak_bytes=51 * MIB)
+            return (yield from super().run(spec))
+
+    with pytest.raises(
+        NothingFitsError, match=r"a batch of 1 needs more than 51\.0 MiB of host memory, the limit is 50\.0"
+    ):
+        collect(tune, make_request(tmp_path, host_bytes=50 * MIB), Large())
+
+
+def test_a_similar_question_begins_with_what_is_known(tmp_path):
+    _, before = collect(tune, make_request(tmp_path, device_bytes=300 * MIB), FakeLauncher())
+    cold, _ = collect(tune, make_request(tmp_path / "cold", device_bytes=200 * MIB), FakeLauncher())
+    warm, record = collect(tune, make_request(tmp_path, device_bytes=200 * MIB), FakeLauncher())
+    assert before.config.batch_size > record.config.batch_size
+    assert len(searched(warm)) < len(searched(cold))
+    assert searched(warm)[0].why.startswith(Reason.WARM_START.label)
+    assert any("of similar tunes" in event.text for event in warm if isinstance(event, Notice))
+    assert record.device_peak_bytes <= 200 * MIB
+    assert len([run for run in record.runs if run.stage == "chosen"]) == 2
+
+
+def test_another_model_or_machine_is_not_similar(tmp_path):
+    collect(tune, make_request(tmp_path), FakeLauncher())
+    for changes in ({"workload_fingerprint": "y"}, {"machine": replace(MACHINE, cores=2)}):
+        events, _ = collect(tune, make_request(tmp_path, **changes), FakeLauncher())
+        assert not [event.text for event in events if isinstance(event, Notice)]
+
+
+class OfOneSize(FakeLauncher):
+    """User code that fails with every batch size but one."""
+
+    def __init__(self, size, **knobs):
+        super().__init__()
+        self.size, self.knobs = size, knobs
+
+    def run(self, spec):
+        result = yield from super().run(spec)
+        return replace(result, knobs=self.knobs) if self.knobs and isinstance(result, Description) else result
+
+    def measure(self, spec):
+        if spec.config.batch_size == self.size:
+            return super().measure(replace(spec, config=FitConfig.of({**BASELINE.values(), **spec.config.values()})))
+        return Measurement(Outcome.ERROR, Evidence("ValueError: incompatible shapes"), 1.0, traceback="Traceback: boom")
+
+
+def test_code_that_runs_with_its_own_batch_size_only_is_tuned_with_that_size(tmp_path):
+    events, record = collect(tune, make_request(tmp_path), OfOneSize(32))
+    assert {trial.config.batch_size for trial in (*record.trials, *record.runs)} == {32}
+    assert record.config.workers > 1
+    assert record.description.fixed_batch_size == 32
+    assert "runs with 32 (ValueError: incompatible shapes)" in record.untuned["batch_size"]
+    assert result_files.encode(record)["untuned"] == record.untuned
+    assert sum(record.untuned["batch_size"] in event.text for event in events if isinstance(event, Notice)) == 1
+
+
+def test_with_no_other_knob_there_is_nothing_to_tune_and_the_reason_is_given(tmp_path):
+    launcher = OfOneSize(32, batch_size="batch_size")
+    with pytest.raises(UsageError, match=r"nothing to tune: your code fails with batches of .* and runs with 32"):
+        collect(tune, make_request(tmp_path), launcher)
+
+
+@pytest.mark.parametrize(("count", "baseline"), [(1, 32), (2, 32), (3, 33), (5, 35)])
+def test_several_devices_share_the_baseline_and_whatever_is_tried(tmp_path, count, baseline):
+    request = make_request(tmp_path, placement=Placement(count=count))
+    _, record = collect(tune, request, FakeLauncher())
+    tried = {trial.config.batch_size for trial in (*record.trials, *record.runs)}
+    assert all(batch % count == 0 for batch in tried)
+    assert record.speedup.baseline.batch_size == baseline
+    assert record.placement == Placement(count=count)
+    assert record.device == ("CPU" if count == 1 else f"CPU as {count} devices")

@@ -1,0 +1,267 @@
+"""The confirmation: finalists, pairs of runs with the baseline, rivals, and what a killed tune keeps."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from autofit.records.description import Description
+from autofit.records.events import Notice, TrialEnded
+from autofit.records.result import CallSource, DataForm, DecidedBy
+from autofit.records.states import Outcome, Phase
+from autofit.records.trial import Evidence, FitConfig, Measurement
+from autofit.report import snippet
+from autofit.report.columns import Output
+from autofit.report.console.summary import print_trials, summarise
+from autofit.report.html import content, timeline
+from tests.fakes import BASELINE, MIB, FakeLauncher, collect, make_request, searched, tune
+
+
+def test_confirming_runs_are_interleaved_and_change_order(tmp_path):
+    launcher = FakeLauncher()
+    _, record = collect(tune, make_request(tmp_path), launcher)
+    order = [spec.config for spec in launcher.specs if spec.role == "confirm"]
+    won, base = record.config, BASELINE
+    assert order == [won, base, base, won]
+
+
+def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path):
+    _, first = collect(tune, make_request(tmp_path / "a"), FakeLauncher())
+    launcher = FakeLauncher({("confirm", first.config): Outcome.DEVICE_OOM})
+    _, second = collect(tune, make_request(tmp_path / "b"), launcher)
+    assert second.config != first.config
+    assert second.config.batch_size < first.config.batch_size
+    assert [t.measurement.outcome for t in second.trials if t.config == first.config] == [Outcome.OK, Outcome.DEVICE_OOM]
+
+
+class Clocked(FakeLauncher):
+    """Says when each trial began."""
+
+    def measure(self, spec):
+        return replace(super().measure(spec), started_at=1e9 + 10 * len(self.specs))
+
+
+def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path):
+    class Failing(Clocked):
+        def run(self, spec):
+            measurement = yield from super().run(spec)
+            if spec.role == "confirm" and sum(s.role == "confirm" for s in self.specs) == 1:
+                full = Measurement(Outcome.DEVICE_OOM, Evidence("device full"), 5.0, phase_seconds={Phase.TRAINING: 5.0})
+                return replace(full, started_at=measurement.started_at)
+            return measurement
+
+    _, record = collect(tune, make_request(tmp_path), Failing())
+    (failed,) = [run for run in record.runs if run.measurement.outcome is Outcome.DEVICE_OOM]
+    assert failed in record.trials
+    assert failed not in record.searched
+    assert len(record.searched) == len(record.trials) - 1 == 6
+    assert [bar.stage for bar in timeline.lay_out(record)[0] if bar.trial == failed] == ["chosen"]
+    assert sum(row.mark == "oom" for row in content.trial_table(record, Output.PAGE)[1]) == 1
+    assert content.origin(record).count("6 trials of the search") == 1
+    console = Console(width=80, file=io.StringIO())
+    print_trials(record, console)
+    assert console.file.getvalue().count("device OOM") == 1
+    summarise(record, console)
+    assert f"{record.stop_reason}; 6 trials" in console.file.getvalue()
+
+
+def test_a_baseline_that_fails_leaves_no_ratio_but_is_named(tmp_path):
+    _, record = collect(tune, make_request(tmp_path, baseline={"batch_size": 1024}, device_bytes=500 * MIB), FakeLauncher())
+    assert record.speedup.ratio is None
+    assert record.speedup.baseline_outcome is Outcome.DEVICE_OOM
+    assert record.speedup.baseline.batch_size == 1024
+
+
+class Deceptive(FakeLauncher):
+    """Configs other than the baseline read well in the search, and confirm at these multiples of the baseline's rate."""
+
+    def __init__(self, *multiples):
+        super().__init__()
+        self._multiples, self._confirmed = multiples, 0
+
+    def run(self, spec):
+        measured = yield from super().run(spec)
+        if spec.role != "confirm":
+            return measured
+        rate = 1000.0
+        if spec.config != BASELINE:
+            rate *= self._multiples[self._confirmed % len(self._multiples)]
+            self._confirmed += 1
+        return replace(measured, samples_per_second=rate)
+
+
+@pytest.mark.parametrize("multiples", [(0.58, 0.58), (1.5, 0.7), (1.2, 0.9, 1.0), (1.01,)])
+def test_the_baseline_keeps_its_place_unless_the_choice_is_shown_to_be_faster(tmp_path, multiples):
+    events, record = collect(tune, make_request(tmp_path), Deceptive(*multiples))
+    assert record.config == BASELINE
+    assert record.data_kwargs["batch_size"] == 32
+    assert (record.speedup.ratio, record.speedup.is_shown) == (1.0, False)
+    challenger = record.choice.challenger
+    assert challenger.config != BASELINE
+    assert 2 <= challenger.speedup.pairs <= 5
+    assert any("baseline" in event.text for event in events if isinstance(event, Notice))
+    highest = max(record.searched, key=lambda trial: trial.measurement.samples_per_second).config
+    passed = record.choice.passed_over
+    assert (passed is not None and passed.decided_by is DecidedBy.CONFIRMATION) == (highest != challenger.config)
+
+
+def test_at_equal_speed_the_batch_of_the_user_is_kept(tmp_path):
+    class Level(FakeLauncher):
+        """Every config is as fast as every other."""
+
+        def measure(self, spec):
+            m = super().measure(spec)
+            level = {"compute_samples_per_second": 1000.0, "input_samples_per_second": 4000.0}
+            return m if m.samples_per_second is None else replace(m, samples_per_second=1000.0, **level)
+
+    _, record = collect(tune, make_request(tmp_path, baseline={"batch_size": 64}, max_trials=12), Level())
+    assert record.config == FitConfig(64, 1, 10, False)
+
+
+def test_a_baseline_that_is_best_is_compared_with_nothing(tmp_path):
+    space = {"batch_size": [16], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
+    launcher = FakeLauncher()
+    _, record = collect(tune, make_request(tmp_path, space=space, baseline={"batch_size": 16}), launcher)
+    assert record.config.batch_size == 16
+    assert record.speedup.ratio == 1.0
+    assert "tried" in record.stop_reason
+    assert {spec.config for spec in launcher.specs if spec.role == "confirm"} == {record.config}
+
+
+def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_path):
+    space = {"batch_size": [8, 16], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
+    _, record = collect(tune, make_request(tmp_path, space=space), FakeLauncher())
+    assert record.config.batch_size == 16
+    assert record.speedup.baseline.batch_size == 32
+    assert record.speedup.ratio < 1
+
+
+NEARLY_EQUAL = {"batch_size": [320, 384, 448, 512], "workers": [4, 8], "max_queue_size": [4, 10]}
+
+
+def test_finalists_that_noise_leaves_open_run_once_more_before_the_choice_is_confirmed(tmp_path):
+    class Noisy(FakeLauncher):
+        def measure(self, spec):
+            m = super().measure(spec)
+            return m if m.samples_per_second is None else replace(m, spread=0.1)
+
+    launcher = Noisy()
+    events, record = collect(tune, make_request(tmp_path, space=NEARLY_EQUAL), launcher)
+    again = [e.trial.config for e in events if isinstance(e, TrialEnded) and e.stage == "finalist"]
+    assert 2 <= len(again) <= 3
+    assert record.config in again
+    assert set(again) <= {t.config for t in record.trials}
+    assert len(record.trials) == len(searched(events))
+    confirmed = [e.trial.measurement for e in events if isinstance(e, TrialEnded) and e.stage == "chosen"]
+    assert record.samples_per_second in [m.samples_per_second for m in confirmed]
+
+
+def test_a_finalist_that_fails_is_out(tmp_path):
+    class Noisy(FakeLauncher):
+        def run(self, spec):
+            again = any(s.config == spec.config and s.role == "measure" for s in self.specs)
+            measurement = yield from super().run(spec)
+            if again and spec.role == "measure" and spec.config.batch_size > 256:
+                return Measurement(Outcome.HOST_OOM, Evidence("full", last_host_bytes=8000 * MIB))
+            return replace(measurement, spread=0.1) if isinstance(measurement, Measurement) else measurement
+
+    events, record = collect(tune, make_request(tmp_path, space=NEARLY_EQUAL), Noisy())
+    lost = [e.trial for e in events if isinstance(e, TrialEnded) and e.trial.measurement.outcome.is_oom]
+    assert lost
+    assert record.config not in [t.config for t in lost]
+
+
+class Validating(FakeLauncher):
+    """Its validation takes other knobs."""
+
+    def __init__(self, knobs, **kwargs):
+        super().__init__(**kwargs)
+        self._knobs = knobs
+
+    def run(self, spec):
+        result = yield from super().run(spec)
+        return replace(result, validation_knobs=self._knobs) if isinstance(result, Description) else result
+
+
+@pytest.mark.parametrize("form", ["factory", "arrays"])
+def test_validation_that_does_not_fit_is_given_smaller_batches(tmp_path, form):
+    call_source = CallSource(validation="validation", validation_form=DataForm(form))
+    knobs = {"batch_size": "batch_size"} if form == "factory" else {}
+    launcher = Validating(knobs, validates=20)
+    events, record = collect(tune, make_request(tmp_path, max_trials=8, call_source=call_source), launcher)
+    assert record.config.batch_size > 20 >= record.validation_batch_size > 4
+    assert any(f"{record.validation_batch_size}" in event.text for event in events if isinstance(event, Notice))
+    assert record.fit_kwargs.get("validation_batch_size") == (None if form == "factory" else record.validation_batch_size)
+    assert f"batch_size={record.validation_batch_size}" in snippet.render(record)
+
+
+def confirming(launcher):
+    return [spec.config for spec in launcher.specs if spec.role == "confirm"]
+
+
+def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
+    first, second = FakeLauncher(), FakeLauncher()
+
+    def interrupt(event):
+        if isinstance(event, TrialEnded) and event.stage == "baseline":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(make_request(tmp_path), first, interrupt)
+    _, record = collect(tune, make_request(tmp_path), second)
+    assert len(confirming(first)) + len(confirming(second)) == 4
+    assert [run.stage for run in record.runs if run.stage != "finalist"] == [
+        "chosen",
+        "baseline",
+        "baseline",
+        "chosen",
+    ]
+    third = FakeLauncher()
+    collect(tune, make_request(tmp_path, tolerance=0.03), third)
+    assert len(confirming(third)) == 4  # another answer is asked for: its proof is its own
+
+
+class Disappointing(FakeLauncher):
+    """What is chosen first runs at a third of its speed when it is confirmed, as after a reading that was noise."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+
+    def run(self, spec):
+        measured = yield from super().run(spec)
+        if spec.role != "describe" and spec.config == self.config and self.seen(spec) > 1:
+            return replace(measured, samples_per_second=measured.samples_per_second / 3)
+        return measured
+
+    def seen(self, spec):
+        return sum(s.config == spec.config for s in self.specs if s.role != "describe")
+
+
+def test_a_choice_that_disappoints_gives_way_to_what_read_far_more(tmp_path):
+    _, first = collect(tune, make_request(tmp_path / "a", max_trials=12), FakeLauncher())
+    _, second = collect(tune, make_request(tmp_path / "b", max_trials=12), Disappointing(first.config))
+    assert second.config != first.config
+    assert second.samples_per_second > 0.8 * first.samples_per_second
+    assert any(run.stage == "finalist" for run in second.runs)
+    assert [run.config for run in second.runs if run.stage == "chosen"][-1] == second.config
+
+
+class Slowing(FakeLauncher):
+    """A machine on which everything that confirms runs at two thirds of its speed."""
+
+    def run(self, spec):
+        measured = yield from super().run(spec)
+        if spec.role == "confirm":
+            return replace(measured, samples_per_second=measured.samples_per_second / 1.5)
+        return measured
+
+
+def test_a_machine_that_slows_down_after_the_search_casts_no_doubt_on_the_choice(tmp_path):
+    request = make_request(tmp_path, baseline={"batch_size": 8}, max_trials=12)
+    _, record = collect(tune, request, Slowing())
+    assert record.speedup.is_shown
+    stages = [run.stage for run in record.runs]
+    assert "finalist" not in stages[stages.index("chosen") :]
+    assert len({run.config for run in record.runs if run.stage == "chosen"}) == 1

@@ -1,0 +1,124 @@
+"""How trials run: limits, deadlines, what is reused, and what is repeated."""
+
+from dataclasses import replace
+
+import pytest
+
+from autofit.errors import NoTrialFinishedError
+from autofit.records.conditions import Conditions
+from autofit.records.events import Notice
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
+from autofit.report.advice import advice
+from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune
+
+
+def test_limits_reach_every_trial(tmp_path):
+    launcher = FakeLauncher()
+    collect(tune, make_request(tmp_path, device_bytes=300 * MIB), launcher)
+    assert {spec.limits for spec in launcher.specs} == {Limits(300 * MIB, 8192 * MIB)}
+    assert FitConfig(32, 1, 10, False) in {spec.config for spec in launcher.specs}
+
+
+@pytest.mark.parametrize(
+    ("backend", "jit", "most"), [("torch", True, 480.0), ("torch", False, 180.0), ("jax", True, 180.0)]
+)
+def test_a_step_that_torch_compiles_has_more_time_but_none_beyond_max_seconds(tmp_path, backend, jit, most):
+    compiled = replace(DESCRIPTION, jit_compile=jit, versions={"backend": backend})
+    launcher = FakeLauncher({"describe": compiled})
+    collect(tune, make_request(tmp_path), launcher)
+    described, *later = launcher.specs
+    assert described.deadline_seconds == 180.0
+    assert {spec.deadline_seconds for spec in later} == {most}
+    short = FakeLauncher({"describe": compiled})
+    collect(tune, make_request(tmp_path / "short", max_seconds=100.0), short)
+    assert max(spec.deadline_seconds for spec in short.specs) <= 100.0
+
+
+def test_a_trial_is_told_the_rate_to_beat_and_what_is_known_of_its_step(tmp_path):
+    launcher = FakeLauncher()
+    collect(tune, make_request(tmp_path), launcher)
+    first, *later = [spec for spec in launcher.specs if spec.role == "measure"]
+    assert (first.rate_to_beat, first.compute_samples_per_second) == (0.0, None)
+    assert later[1].rate_to_beat > 0
+    reused = [spec for spec in later if spec.compute_samples_per_second]
+    assert all(s.compute_samples_per_second == 4000 * s.config.batch_size / (s.config.batch_size + 64) for s in reused)
+
+
+QUIET, BUSY = Conditions(2, 0.0, 0.5), Conditions(2, 1.1, 0.0)
+
+
+class BesideOtherWork(FakeLauncher):
+    """Other work runs beside the trials of these numbers, and slows them down."""
+
+    def __init__(self, disturbed):
+        super().__init__()
+        self.disturbed = disturbed
+
+    def measure(self, spec):
+        number = sum(spec.role != "describe" for spec in self.specs) - 1
+        result = super().measure(spec)
+        if number not in self.disturbed:
+            return replace(result, conditions=QUIET)
+        return replace(result, samples_per_second=0.6 * result.samples_per_second, conditions=BUSY)
+
+
+def test_what_other_work_disturbed_is_measured_again(tmp_path):
+    events, record = collect(tune, make_request(tmp_path), BesideOtherWork({1, 7}))
+    _, undisturbed = collect(tune, make_request(tmp_path / "b"), FakeLauncher())
+    said = [event.text for event in events if isinstance(event, Notice)]
+    assert ["1.1 of 2 cores" in text for text in said] == [True, True]
+    assert record.config == undisturbed.config
+    assert all(trial.measurement.conditions == QUIET for trial in (*record.searched, *record.runs))
+
+
+def test_other_work_that_does_not_pass_is_said_once(tmp_path):
+    launcher = BesideOtherWork(range(100))
+    events, record = collect(tune, make_request(tmp_path), launcher)
+    said = [event.text for event in events if isinstance(event, Notice)]
+    assert len(said) == 2
+    assert "1.1 of 2 cores" in said[1]
+    assert len(launcher.specs) == 1 + len(record.searched) + len(record.runs) + 1
+    assert "timed beside other work" in advice(record)["other work"]
+
+
+@pytest.mark.parametrize("role", ["describe", "measure", "confirm"])
+@pytest.mark.parametrize("times", [1, 99])
+def test_what_is_lost_with_its_server_runs_again_once(tmp_path, role, times):
+    class Killed(FakeLauncher):
+        """The server is killed from outside in the first trials of a role."""
+
+        lost = 0
+
+        def run(self, spec):
+            result = yield from super().run(spec)
+            if spec.role == role and self.lost < times:
+                self.lost += 1
+                return Measurement(Outcome.CRASHED, Evidence("lost together with the server", server_lost=True), 1.0)
+            return result
+
+    request, launcher = make_request(tmp_path), Killed()
+    if times == 1:
+        events, record = collect(tune, request, launcher)
+        _, undisturbed = collect(tune, make_request(tmp_path / "b"), FakeLauncher())
+        assert (record.config, record.runs) == (undisturbed.config, undisturbed.runs)
+        (notice,) = [event.text for event in events if isinstance(event, Notice)]
+        assert "lost together with the server" in notice
+    else:
+        with pytest.raises(NoTrialFinishedError, match="lost together with the server"):
+            collect(tune, request, launcher)
+        assert launcher.lost == 2 * len({spec.config for spec in launcher.specs if spec.role == role})
+
+
+def test_a_library_that_finds_no_memory_beside_the_limit_gets_some_before_the_batch_is_condemned(tmp_path):
+    class Crowded(FakeLauncher):
+        def measure(self, spec):
+            if spec.limits.device_bytes == 4096 * MIB and spec.config.batch_size > 32:
+                return Measurement(Outcome.DEVICE_OOM, Evidence("no cublas handle", outside_pool=True), 5.0)
+            return super().measure(spec)
+
+    events, record = collect(tune, make_request(tmp_path, device_bytes=4096 * MIB), Crowded())
+    assert record.config.batch_size > 32
+    assert not any(trial.measurement.outcome.is_oom for trial in record.trials)
+    said = [event.text for event in events if isinstance(event, Notice)]
+    assert any("4.00 GiB" in text and "3.50 GiB" in text for text in said)
