@@ -6,7 +6,7 @@ from autofit import api
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import File, Storage, overrides
 from autofit.report import wording
-from autofit.report.console.sweep import print_checked
+from autofit.report.console.tables import print_checked
 from autofit.report.console.terminal import Terminal
 
 

@@ -6,7 +6,7 @@ from autofit.cli.exit import reporting_errors
 from autofit.cli.options import ResultOrSweep
 from autofit.records.sweep import SweepRecord
 from autofit.report.console.summary import print_trials, summarise
-from autofit.report.console.sweep import print_sweep
+from autofit.report.console.tables import print_sweep
 from autofit.report.console.terminal import Terminal
 from autofit.storage import result_files, sweep_files
 

@@ -16,7 +16,7 @@ from autofit.cli.options import Launch, Quiet, Storage, Wait, overrides
 from autofit.errors import UsageError
 from autofit.records.units import counted
 from autofit.report.console.progress import Progress
-from autofit.report.console.sweep import print_sweep
+from autofit.report.console.tables import print_sweep
 from autofit.report.console.terminal import Terminal
 from autofit.storage import sweep_files
 

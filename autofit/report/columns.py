@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Flag, auto
 from functools import partial
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from autofit.records.result import TuneRecord
@@ -56,7 +57,6 @@ class Column(Generic[Row]):
         shown: the outputs that show the column.
         order: reads the number to sort by; the value if it is a number, by default.
         share: reads the share of a limit, which is drawn as a bar.
-        is_optional: whether pages leave the column out if no row has a value.
     """
 
     name: str
@@ -66,7 +66,6 @@ class Column(Generic[Row]):
     shown: Output = _PEOPLE
     order: Callable[[Row], float | None] | None = None
     share: Callable[[Row], float | None] | None = None
-    is_optional: bool = False
 
     def field(self, row: Row) -> Field:
         """The value of a row as people read it."""
@@ -75,14 +74,6 @@ class Column(Generic[Row]):
         order = self.order(row) if self.order else value if is_number else None
         share = self.share(row) if self.share else None
         return Field(NONE if value is None or value == "" else self.form(value), order, share)
-
-
-def columns_of(columns: Iterable[Column[Row]], output: Output, rows: Sequence[Row]) -> list[Column[Row]]:
-    """The columns that an output shows; HTML leaves out optional ones without a value."""
-    shown = [column for column in columns if column.shown & output]
-    if not output & _HTML:
-        return shown
-    return [column for column in shown if not column.is_optional or any(column.value(row) is not None for row in rows)]
 
 
 @dataclass(frozen=True)
@@ -117,54 +108,41 @@ def _peak_share(row: TrialRow, memory: str) -> float | None:
     return peak / limit if peak is not None and limit else None
 
 
-def _measured(name: str) -> Callable[[TrialRow], Any]:
-    return lambda row: getattr(row.trial.measurement, name)
+def _queue_batches(row: TrialRow) -> int | None:
+    return row.trial.config.queue_batches if row.trial.config.queue_in_words else None
 
 
-TRIAL_COLUMNS: tuple[Column[TrialRow], ...] = (
+def _reading(name: str, label: str, form: Callable[[Any], str], shown: Output = _PEOPLE) -> Column[TrialRow]:
+    return Column(name, label, lambda row: getattr(row.trial.measurement, name), form, shown)
+
+
+def _peak(memory: str) -> Column[TrialRow]:
+    reading = _reading(f"{memory}_peak_bytes", memory, format_bytes)
+    return replace(reading, share=partial(_peak_share, memory=memory))
+
+
+_TRIAL_COLUMNS: tuple[Column[TrialRow], ...] = (
     Column("trial", "trial", lambda row: row.number or row.trial.stage),
     Column("batch_size", "batch", lambda row: row.trial.config.batch_size, "{:,}".format),
-    Column("workers", "workers", _workers, order=lambda row: row.trial.config.workers, is_optional=True),
-    Column(
-        "queue",
-        "queue",
-        lambda row: row.trial.config.queue_in_words,
-        order=lambda row: row.trial.config.queue_batches if row.trial.config.queue_in_words else None,
-        is_optional=True,
-    ),
-    Column("outcome", "outcome", lambda row: row.trial.measurement.outcome, outcome_label),
-    Column("samples_per_second", "samples/s", _measured("samples_per_second"), format_rate),
-    Column("spread", "±", _measured("spread"), "{:.0%}".format, Output.PAGE, is_optional=True),
-    Column(
-        "compute_samples_per_second",
-        "model alone",
-        _measured("compute_samples_per_second"),
-        format_rate,
-        Output.PAGE,
-        is_optional=True,
-    ),
-    Column(
-        "input_samples_per_second",
-        "input alone",
-        _measured("input_samples_per_second"),
-        format_rate,
-        Output.PAGE,
-        is_optional=True,
-    ),
-    *(
-        Column(
-            f"{memory}_peak_bytes",
-            memory,
-            _measured(f"{memory}_peak_bytes"),
-            format_bytes,
-            share=partial(_peak_share, memory=memory),
-            is_optional=True,
-        )
-        for memory in ("device", "host")
-    ),
-    Column("seconds", "seconds", _measured("seconds"), "{:.0f}".format),
+    Column("workers", "workers", _workers, order=lambda row: row.trial.config.workers),
+    Column("queue", "queue", lambda row: row.trial.config.queue_in_words, order=_queue_batches),
+    _reading("outcome", "outcome", outcome_label),
+    _reading("samples_per_second", "samples/s", format_rate),
+    _reading("spread", "±", "{:.0%}".format, Output.PAGE),
+    _reading("compute_samples_per_second", "model alone", format_rate, Output.PAGE),
+    _reading("input_samples_per_second", "input alone", format_rate, Output.PAGE),
+    _peak("device"),
+    _peak("host"),
+    _reading("seconds", "seconds", "{:.0f}".format),
 )
-"""The columns of a table of trials."""
+
+
+def trial_columns(output: Output, rows: Sequence[TrialRow]) -> list[Column[TrialRow]]:
+    """The columns of a table of trials in an output; HTML leaves out those without any value."""
+    shown = [column for column in _TRIAL_COLUMNS if column.shown & output]
+    if not output & _HTML:
+        return shown
+    return [column for column in shown if any(column.value(row) is not None for row in rows)]
 
 
 @dataclass(frozen=True)
@@ -189,70 +167,72 @@ def _of_result(read: Callable[[TuneRecord], Any]) -> Callable[[CellRow], Any]:
     return lambda row: None if row.result is None else read(row.result)
 
 
-def _field(name: str) -> Callable[[CellRow], Any]:
-    return _of_result(lambda result: getattr(result, name))
+def _result(name: str, label: str, form: Callable[[Any], str] = str, shown: Output = _ALL) -> Column[CellRow]:
+    return Column(name, label, _of_result(attrgetter(name)), form, shown)
+
+
+def _figure(name: str, read: Callable[[TuneRecord], Any]) -> Column[CellRow]:
+    return Column(name, name, _of_result(read), shown=Output.CSV)
 
 
 def _knob(knob: str) -> Column[CellRow]:
-    return Column(knob, knob, _of_result(lambda result: getattr(result.config, knob)), shown=Output.CSV)
+    return _figure(knob, lambda result: getattr(result.config, knob))
 
 
 def _shown_ratio(result: TuneRecord) -> float | None:
     return result.speedup.ratio if result.speedup.is_shown or result.speedup.is_loss else None
 
 
-CELL_COLUMNS: tuple[Column[CellRow], ...] = (
+def _scarce_peak(result: TuneRecord) -> int | None:
+    return result.host_peak_bytes if result.device_peak_bytes is None else result.device_peak_bytes
+
+
+def _seconds(row: CellRow) -> float | None:
+    return None if row.cell.tune is None else round(row.cell.tune.seconds, 1)
+
+
+_CELL_COLUMNS: tuple[Column[CellRow], ...] = (
     Column("outcome", "outcome", lambda row: row.cell.outcome, shown=_HTML | Output.CSV),
-    Column("config", "fastest that fits", _field("config"), order=_of_result(lambda result: result.config.batch_size)),
+    Column("config", "fastest that fits", _of_result(lambda result: result.config)),
     *map(_knob, KNOBS),
-    Column("samples_per_second", "samples/s", _field("samples_per_second"), format_rate, _ALL),
+    _result("samples_per_second", "samples/s", format_rate),
     Column("device_count", "devices", lambda row: row.cell.device_count, shown=Output.CSV),
     Column("samples_per_second_per_device", "per device", lambda row: row.cell.rate_on_each, format_rate, _ALL),
     Column("scaling_efficiency", "scaling", lambda row: row.efficiency, "{:.0%}".format, _ALL),
     Column("gain", "gain", _of_result(lambda result: gain(result).value), order=_of_result(_shown_ratio)),
-    Column("speedup", "speedup", _of_result(lambda result: result.speedup.ratio), shown=Output.CSV),
-    Column("speedup_low", "low", _of_result(lambda result: result.speedup.low), shown=Output.CSV),
-    Column("speedup_high", "high", _of_result(lambda result: result.speedup.high), shown=Output.CSV),
-    Column("speedup_is_shown", "shown", _of_result(lambda result: result.speedup.is_shown), shown=Output.CSV),
-    Column(
-        "peak_bytes",
-        "memory",
-        _of_result(lambda result: result.host_peak_bytes if result.device_peak_bytes is None else result.device_peak_bytes),
-        format_bytes,
-        Output.CONSOLE,
-    ),
-    Column("device_peak_bytes", "device", _field("device_peak_bytes"), format_bytes, _HTML | Output.CSV),
-    Column("host_peak_bytes", "host", _field("host_peak_bytes"), format_bytes, _HTML | Output.CSV),
-    Column("bottleneck", "bottleneck", _field("bottleneck"), shown=_ALL),
-    Column("compute_samples_per_second", "model alone", _field("compute_samples_per_second"), shown=Output.CSV),
-    Column("input_samples_per_second", "input alone", _field("input_samples_per_second"), shown=Output.CSV),
+    _figure("speedup", lambda result: result.speedup.ratio),
+    _figure("speedup_low", lambda result: result.speedup.low),
+    _figure("speedup_high", lambda result: result.speedup.high),
+    _figure("speedup_is_shown", lambda result: result.speedup.is_shown),
+    Column("peak_bytes", "memory", _of_result(_scarce_peak), format_bytes, Output.CONSOLE),
+    _result("device_peak_bytes", "device", format_bytes, _HTML | Output.CSV),
+    _result("host_peak_bytes", "host", format_bytes, _HTML | Output.CSV),
+    _result("bottleneck", "bottleneck"),
+    _result("compute_samples_per_second", "model alone", format_rate, Output.CSV),
+    _result("input_samples_per_second", "input alone", format_rate, Output.CSV),
     Column("trials", "trials", lambda row: row.cell.tune and len(row.cell.tune.searched), shown=Output.CSV),
-    Column(
-        "seconds",
-        "seconds",
-        lambda row: row.cell.tune and round(row.cell.tune.seconds, 1),
-        "{:.0f}".format,
-        _HTML | Output.CSV,
-    ),
+    Column("seconds", "seconds", _seconds, "{:.0f}".format, _HTML | Output.CSV),
     Column("host", "tuned on", lambda row: row.cell.host, shown=_ALL),
     Column("note", "note", lambda row: row.cell.note, shown=Output.CSV),
     Column("problem", "problem", lambda row: row.cell.problem_line, shown=Output.CSV),
 )
-"""The columns of a table of sweep cells, after those of the axes."""
 
 
 def cell_columns(record: SweepRecord, output: Output) -> list[Column[CellRow]]:
-    """The columns of a sweep in an output: its axes, and what it found; tables leave out what all cells have alike."""
+    """The axes of a sweep and the columns of its results in an output.
+
+    Outputs for people leave out the host and the scaling if all cells have the same host and number of devices.
+    """
     alike: set[str] = set() if record.compares_devices else {"samples_per_second_per_device", "scaling_efficiency"}
     alike |= set() if record.hosts else {"host"}
-    shown = [c for c in columns_of(CELL_COLUMNS, output, ()) if output is Output.CSV or c.name not in alike]
+    shown = [c for c in _CELL_COLUMNS if c.shown & output and (output is Output.CSV or c.name not in alike)]
     taken, names = {column.label for column in shown}, short_names(record.axes)
     labels = {axis: axis if name in taken else name for axis, name in names.items()}
-    return [*(Column(axis, label, partial(_axis_value, axis=axis)) for axis, label in labels.items()), *shown]
+    return [*(_axis(axis, label) for axis, label in labels.items()), *shown]
 
 
-def _axis_value(row: CellRow, axis: str) -> Any:
-    return row.cell.values.get(axis)
+def _axis(axis: str, label: str) -> Column[CellRow]:
+    return Column(axis, label, lambda row: row.cell.values.get(axis))
 
 
 def as_csv(record: SweepRecord) -> str:

@@ -39,7 +39,7 @@ from rich.console import Console  # noqa: E402  # the tests are found by the lin
 
 from autofit.api.result import SweepResult  # noqa: E402
 from autofit.records.sweep import Cell, SweepRecord  # noqa: E402
-from autofit.report.console.sweep import print_sweep  # noqa: E402
+from autofit.report.console.tables import print_sweep  # noqa: E402
 from autofit.tuning.cells import CellEnded, tune_cells  # noqa: E402
 from autofit.tuning.executors.executor import CellRequest  # noqa: E402
 from autofit.tuning.executors.local import LocalExecutor  # noqa: E402

@@ -33,7 +33,7 @@ def test_progress_and_result_show_in_a_notebook(tmp_path):
     (progress,) = (output for output in printed if output.output_type != "stream")  # tqdm warns that ipywidgets is missing
     text = re.sub(r"<[^>]+>", "", progress.data["text/html"])
     assert "1,000 parameters" in text
-    assert re.search(r"#\s+batch\s+workers\s+queue\s+outcome", text)
+    assert re.search(r"trial\s+batch\s+workers\s+queue\s+outcome", text)
     assert len(re.findall(r"\bchosen\b", text)) == 2
     assert "now:" not in text
     (answer,) = shown

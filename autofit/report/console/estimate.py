@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autofit.records.estimate import Estimate, EstimateRow
 from autofit.records.units import counted, format_bytes
-from autofit.report.console.summary import labelled
+from autofit.report.console.tables import labelled
 from autofit.report.wording import PART_NAMES, estimate_facts, limits_in_words
 
 

@@ -15,10 +15,9 @@ from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
-from autofit.report.console.notebook import NotebookView
 from autofit.report.console.summary import summarise
-from autofit.report.console.terminal import Terminal
-from autofit.report.console.trial_table import trial_table
+from autofit.report.console.tables import trial_table
+from autofit.report.console.terminal import NotebookView, Terminal
 from autofit.report.wording import limits_in_words, outcome_label
 
 _HEADER_LINES = 1  # of the table

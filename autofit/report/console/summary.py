@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from autofit.records.result import TuneRecord
 from autofit.records.units import counted, format_seconds
 from autofit.report.choice import figures, sentences
-from autofit.report.console.trial_table import trial_table
+from autofit.report.console.tables import labelled, trial_table
 from autofit.report.snippet import render
 
 _BRIEF = ("devices", "not tuned", "why", "updates", "search")  # subjects that are shown without advice
@@ -44,11 +41,3 @@ def print_trials(record: TuneRecord, console: Console) -> None:
     """Print the table of all trials of the search, and of the later runs that failed."""
     failed = [trial for trial in record.trials if trial not in record.searched]
     console.print(trial_table([*record.searched, *failed], record.limits))
-
-
-def labelled(rows: Iterable[tuple[str, str]]) -> Table:
-    """A grid of texts, each after its label."""
-    grid = Table.grid(padding=(0, 2))
-    for label, text in rows:
-        grid.add_row(Text(label, style="bold"), Text(text))
-    return grid

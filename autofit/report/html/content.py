@@ -15,7 +15,7 @@ from autofit.records.sweep import SweepRecord
 from autofit.records.trial import Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds
 from autofit.report.choice import Figure
-from autofit.report.columns import TRIAL_COLUMNS, Column, Field, Output, TrialRow, columns_of, trial_rows
+from autofit.report.columns import Column, Field, Output, TrialRow, trial_columns, trial_rows
 from autofit.report.wording import limits_in_words
 
 _MIN_SECONDS = 0.1  # shorter phases are left out
@@ -99,7 +99,7 @@ class Row:
 def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], list[Row]]:
     """The columns and rows of the trials of the search and the runs after it."""
     rows = trial_rows((*log.searched, *log.runs), log.limits)
-    columns = columns_of(TRIAL_COLUMNS, output, rows)
+    columns = trial_columns(output, rows)
     chosen = log.config if isinstance(log, TuneRecord) else None
     table = []
     for row in rows:

@@ -13,8 +13,8 @@ from typing import Any
 
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
-from autofit.records.units import format_bytes, format_rate, format_seconds
-from autofit.report.wording import outcome_label
+from autofit.records.units import format_bytes
+from autofit.report.columns import Output, trial_columns, trial_rows
 
 # Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -39,6 +39,7 @@ _HOVER_LINES = 6  # of each text, so that a long error does not cover the plot
 _LOOK = Path(__file__).parent / "templates" / "plot.json"
 _SYMBOL_PIXELS = {"star": 18, "line-ew": 30, "x": 12}
 _OUTLINED = ("star", "x")
+_IN_TITLE = ("trial", "batch_size", "workers", "queue")  # columns that the title of a hover text holds
 
 
 @dataclass(frozen=True)
@@ -162,21 +163,13 @@ def hover(title: str, lines: Sequence[str]) -> str:
 
 
 def trial_hover(trial: Trial, stage: str = "") -> str:
-    """Hover text of a trial: its outcome, rates, peaks, time and reason."""
-    m = trial.measurement
+    """Hover text of a trial: its outcome, readings and reason."""
+    (row,), evidence = trial_rows([trial], None), trial.measurement.evidence
     lines = [stage] if stage else []
-    if m.outcome is not Outcome.OK:
-        lines.append(
-            f"{outcome_label(m.outcome)}: {m.evidence.reason}"
-            + (f" ({m.evidence.phase.label})" if m.evidence.phase else "")
-        )
-    if m.samples_per_second is not None:
-        lines.append(f"{format_rate(m.samples_per_second)} samples/s{spread_in_words(m.spread)}")
-    alone = (("model alone", m.compute_samples_per_second), ("input alone", m.input_samples_per_second))
-    lines += [f"{name}: {format_rate(rate)} samples/s" for name, rate in alone if rate is not None]
-    peaks = (("device", m.device_peak_bytes), ("host", m.host_peak_bytes))
-    lines += [f"{name} peak {format_bytes(peak)}" for name, peak in peaks if peak is not None]
-    lines.append(f"took {format_seconds(m.seconds)}")
+    if trial.measurement.outcome is not Outcome.OK:
+        lines.append(f"{evidence.reason} ({evidence.phase.label})" if evidence.phase else evidence.reason)
+    readings = [column for column in trial_columns(Output.PAGE, [row]) if column.name not in _IN_TITLE]
+    lines += [f"{column.label}: {column.field(row).text}" for column in readings]
     if trial.why:
         lines.append(f"why: {trial.why}")
     return hover(str(trial.config), lines)

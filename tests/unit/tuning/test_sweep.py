@@ -13,7 +13,7 @@ from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.result import TuneRecord
 from autofit.report import columns, wording
-from autofit.report.console.sweep import print_sweep
+from autofit.report.console.tables import print_sweep
 from autofit.storage import result_files, sweep_files
 from autofit.tuning.cells import CellEnded, CellProgress, tune_cells
 from autofit.tuning.executors.executor import CellRequest, tuned

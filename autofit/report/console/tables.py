@@ -1,0 +1,100 @@
+"""The tables of trials and of sweep cells on a console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from autofit.records.states import Outcome
+from autofit.records.sweep import CellOutcome, SweepRecord
+from autofit.records.trial import Limits, Trial
+from autofit.records.units import counted, format_seconds
+from autofit.report.choice import NONE
+from autofit.report.columns import CellRow, Column, Field, Output, cell_columns, cell_rows, trial_columns, trial_rows
+from autofit.report.wording import cell_label
+
+_BAR_CHARACTERS = 6
+_MOST_ROWS = 500  # rich lays out ten thousand in a minute, and nobody reads them
+_TRIAL_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
+_CELL_STYLES = {"ok": "green", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
+_LEFT = ("trial", "outcome", "device_peak_bytes", "host_peak_bytes", "config", "bottleneck", "host")
+_LONG = ("config", "gain", "host")  # columns that may take several lines
+
+
+def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
+    """A table with a row for each trial.
+
+    Args:
+        trials: the trials, in order.
+        limits: the memory limits that the bars relate to.
+        skip: rows left out at the top.
+        no_wrap: whether each trial takes one line, however narrow the console is.
+    """
+    rows = trial_rows(trials, limits)
+    columns = trial_columns(Output.CONSOLE, rows)
+    table = _grid()
+    for column in columns:
+        table.add_column(column.label, justify="left" if column.name in _LEFT else "right", no_wrap=no_wrap)
+    for row in rows[skip:]:
+        style = _TRIAL_STYLES.get(row.trial.measurement.outcome, "yellow")
+        table.add_row(*(Text(_with_bar(c.field(row)), style if c.name == "outcome" else "") for c in columns))
+    return table
+
+
+def _grid() -> Table:
+    return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+
+
+def _with_bar(field: Field) -> str:
+    if field.share is None:
+        return field.text
+    full = min(_BAR_CHARACTERS, round(field.share * _BAR_CHARACTERS))
+    return f"{'█' * full}{'░' * (_BAR_CHARACTERS - full)} {field.share:.0%}"
+
+
+def sweep_table(record: SweepRecord) -> Group:
+    """A row for each cell with its values, fastest config, rate, memory and bottleneck; then the failures."""
+    table, columns = _grid(), cell_columns(record, Output.CONSOLE)
+    for column in columns:
+        is_left, is_long = column.name in (*record.axes, *_LEFT), column.name in (*record.axes, *_LONG)
+        table.add_column(column.label, justify="left" if is_left else "right", no_wrap=not is_long, overflow="fold")
+    for row in cell_rows(record)[:_MOST_ROWS]:
+        table.add_row(*_cell_texts(row, columns))
+    problems = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
+    notes = [(cell, cell.note) for cell in record.cells if cell.note]
+    failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in [*problems, *notes][:_MOST_ROWS]]
+    outcomes = [cell.outcome for cell in record.cells]
+    tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in CellOutcome if outcome in outcomes]
+    total = f"\n{counted(len(record.cells), 'cell')}: {', '.join(tally)}; {format_seconds(record.seconds)} in this run"
+    more = len(record.cells) - _MOST_ROWS
+    cut = [Text(f"… and {counted(more, 'more cell')}, in the CSV file", style="dim")] if more > 0 else []
+    return Group(table, *cut, *failures, Text(total))
+
+
+def _cell_texts(row: CellRow, columns: Sequence[Column[CellRow]]) -> list[Text]:
+    """The fields of a cell; without a result, its outcome is in the place of the config."""
+    if row.result is not None:
+        return [Text(column.field(row).text) for column in columns]
+    outcome = Text(row.cell.outcome, style=_CELL_STYLES[row.cell.outcome])
+    return [outcome if c.name == "config" else Text(c.field(row).text.removeprefix(NONE)) for c in columns]
+
+
+def print_sweep(record: SweepRecord, console: Console) -> None:
+    """Print the table of a sweep."""
+    console.print(sweep_table(record))
+
+
+def labelled(rows: Iterable[tuple[str, str]]) -> Table:
+    """A grid of texts, each after its label."""
+    grid = Table.grid(padding=(0, 2))
+    for label, text in rows:
+        grid.add_row(Text(label, style="bold"), Text(text))
+    return grid
+
+
+def print_checked(checks: Mapping[str, str], console: Console) -> None:
+    """Print the result of each check, by subject."""
+    console.print(labelled(checks.items()))
