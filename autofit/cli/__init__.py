@@ -1,4 +1,4 @@
-"""The command line: one small file a command."""
+"""The command line: one file per command."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from autofit.cli.tune import tune
 from autofit.records.distribution import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
-for command in (tune, sweep, estimate, check, schema, show, kwargs, report, history, doctor):  # in the order of --help
+for command in (tune, sweep, estimate, check, schema, show, kwargs, report, history, doctor):  # the order in --help
     app.command()(command)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"autofit {__version__}")
         raise typer.Exit
 
@@ -41,17 +41,17 @@ def main(
 ) -> None:
     """Find the fastest Keras fit configuration that fits in memory.
 
-    Exit codes: 0 success; 1 your code failed, or nothing fits; 2 wrong usage or YAML; 130 interrupted.
+    Exit codes: 0 success; 1 your code failed or nothing fits; 2 wrong arguments, YAML or storage; 130 interrupted.
     """
     context.with_resource(_importing_from_the_working_directory())
 
 
 @contextlib.contextmanager
 def _importing_from_the_working_directory() -> Iterator[None]:
-    """Import the user's modules from the working directory, too: last, so that none takes the place of a library."""
+    """Let the user's modules be imported from the working directory; last on the path, so that none hides a library."""
     sys.path.append("")
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # a module of the user's may have taken it out
+        with contextlib.suppress(ValueError):  # a user module may have removed it
             sys.path.remove("")

@@ -11,9 +11,9 @@ from autofit.report.console.terminal import Terminal
 
 
 def check(file: File, storage: Storage = None) -> None:
-    """Check every key and name in FILE, the limits and the device. Imports functions and calls none.
+    """Check FILE, the functions it names, the limits and the device, without running anything.
 
-    Checks every cell of a sweep.
+    Imports your modules and calls none of their functions. Checks every cell of a sweep.
     """
     console = Terminal()
     with reporting_errors():

@@ -21,12 +21,13 @@ _SIZES = ",".join(map(str, api.BATCH_SIZES))
 def estimate(
     file: File,
     batch_size: Annotated[str, typer.Option(help="Batch sizes, separated by commas.", metavar="N,N,…")] = _SIZES,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Plot memory against batch size into this HTML page.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with sizes in bytes.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot of memory against batch size to this HTML file.")] = None,
 ) -> None:
-    """Estimate training memory by part for each batch size, against the limits, without training.
+    """Estimate the memory that training takes at each batch size, without training.
 
-    The other knobs have the values of the file's baseline, or Keras's defaults.
+    Prints the memory by part, and compares it with the limits. Other knobs take their values from the baseline in FILE,
+    or Keras's defaults.
     """
     with reporting_errors():
         sizes = _batch_sizes(batch_size)
@@ -40,7 +41,7 @@ def estimate(
         else:
             estimates.print_estimate(result, Terminal())
         if plot is not None:
-            from autofit.report.html import page  # loads slowly, and only a plot needs it
+            from autofit.report.html import page  # late: slow to import
 
             page.save(result, plot)
             typer.echo(f"written to {plot}", err=True)
@@ -50,5 +51,5 @@ def _batch_sizes(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        problem = f"{text!r} is not allowed; write whole numbers with commas: 32,64,128"
+        problem = f"{text!r} is not allowed; separate whole numbers by commas: 32,64,128"
         raise UsageError(problem, key="--batch-size") from None

@@ -12,7 +12,7 @@ from autofit.errors import AutofitError, UsageError
 from autofit.records.units import printable
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C; `__main__` gives that of another signal in its place."""
+"""Exit code after Ctrl-C; `__main__` replaces it after another signal."""
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
     """Turn an error into its message and exit code.
 
     Args:
-        kept: at Ctrl-C, describes the results with which the same command resumes; None for a command that keeps none.
+        kept: describes the results from which the same command resumes after Ctrl-C; None if the command keeps none.
     """
     try:
         yield
@@ -34,7 +34,7 @@ def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
 
 
 def require_writable(option: str, path: Path | None) -> None:
-    """Check that a file can be written at a path, before time is spent on its content.
+    """Check that a file can be written at a path, before the work for it begins.
 
     Raises:
         UsageError: the path is a folder, or its folder does not exist.

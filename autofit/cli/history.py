@@ -23,7 +23,7 @@ def history(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List earlier tunes, latest first: date, workload, device and result. --prune deletes them."""
+    """List earlier tunes, latest first, with date, workload, device and result; or delete them."""
     from autofit.storage import past_tunes as past  # late: loads Optuna
 
     with reporting_errors():

@@ -31,6 +31,6 @@ _WRITERS = {
 def kwargs(
     result: Result, output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.python
 ) -> None:
-    """Print the arguments of a result: data_kwargs for the data factory, fit_kwargs for fit."""
+    """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
     with reporting_errors():
         typer.echo(_WRITERS[output_format](result_files.load_answer(result)))

@@ -14,17 +14,17 @@ ResultOrSweep = Annotated[
 ]
 Storage = Annotated[
     str | None,
-    typer.Option(help="Trial storage: sqlite:///FILE, postgresql://…, journal:FILE, or the path of an SQLite file."),
+    typer.Option(help="Trial storage: the path of an SQLite file, sqlite:///FILE, postgresql://… or journal:FILE."),
 ]
-Launch = Annotated[str | None, typer.Option(help="How to start a trial's process: auto, fork or plain.")]
+Launch = Annotated[str | None, typer.Option(help="How to start the process of a trial: auto, fork or plain.")]
 Wait = Annotated[
     bool,
-    typer.Option("--wait/--no-wait", help="Wait for another autofit that measures on the device, or end with an error."),
+    typer.Option("--wait/--no-wait", help="Wait if another autofit is measuring on the device, or exit with an error."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result without progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only, no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def overrides(**options: Any) -> dict[str, Any]:
-    """The options that were given, which override the file."""
+    """The options given on the command line, which override the file."""
     return {key: value for key, value in options.items() if value is not None}

@@ -16,10 +16,10 @@ from autofit.storage import sweep_files
 def report(
     result: ResultOrSweep,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="HTML file to write; RESULT with the suffix .html by default.")
+        Path | None, typer.Option("--output", "-o", help="HTML file to write; by default RESULT with the suffix .html.")
     ] = None,
 ) -> None:
-    """Write a result or a sweep as one self-contained HTML page: the choice, plots and every trial."""
+    """Write a result or a sweep as one self-contained HTML page with the choice, plots and every trial."""
     from autofit.report.html import page as html  # late: slow to import
 
     page = result.with_suffix(".html") if output is None else output

@@ -10,9 +10,11 @@ from autofit.api.config import json_schema
 
 
 def schema() -> None:
-    """Print the JSON Schema of the YAML files, for completion and checks in editors.
+    """Print the JSON Schema of the YAML files, for completion and validation in editors.
 
-    In an editor with the YAML language server, run `autofit schema > autofit.schema.json` and begin the file with:
+    In an editor with the YAML language server, save the schema and name it in the first line of the YAML file:
+
+    `autofit schema > autofit.schema.json`
 
     `# yaml-language-server: $schema=autofit.schema.json`
     """

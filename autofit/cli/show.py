@@ -12,7 +12,7 @@ from autofit.storage import result_files, sweep_files
 
 
 def show(result: ResultOrSweep) -> None:
-    """Show a result: every trial, the choice and the lines to paste; or the table of a sweep."""
+    """Show a result (every trial, the choice and the lines to paste) or the table of a sweep."""
     console = Terminal()
     with reporting_errors():
         record = sweep_files.load(result)

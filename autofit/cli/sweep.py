@@ -25,16 +25,17 @@ _OPTIONS = {"executor": "--on", "ship": "--ship", "jobs": "--jobs"}
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with a matrix of the values to vary.")],
-    output: Annotated[Path, typer.Option(help="Write all results to this JSON file, and a CSV table beside it.")] = Path(
+    output: Annotated[Path, typer.Option(help="Write all results to this JSON file and a CSV file beside it.")] = Path(
         "sweep.json"
     ),
-    jobs: Annotated[str, typer.Option(help="Cells to tune in parallel, each on its own GPU: a number or auto.")] = "auto",
+    jobs: Annotated[str, typer.Option(help="Number of cells to tune in parallel, each on its own GPU; or auto.")] = "auto",
     on: Annotated[
         str,
-        typer.Option(help="Where to tune: local, ray (the cluster of this machine or of RAY_ADDRESS), or ray://HOST:PORT."),
+        typer.Option(help="Where to tune: local, ray (a cluster on this machine or at RAY_ADDRESS) or ray://HOST:PORT."),
     ] = "local",
     ship: Annotated[
-        Path | None, typer.Option(help="Folder with your code, for Ray to copy to each host; none where hosts share it.")
+        Path | None,
+        typer.Option(help="Folder with your code for Ray to copy to each host; omit it if the hosts share it."),
     ] = None,
     storage: Storage = None,
     fresh: Annotated[
@@ -44,11 +45,11 @@ def sweep(
     quiet: Quiet = False,
     launch: Launch = None,
 ) -> None:
-    """Tune every cell of the matrix in FILE, and print a table of the fastest configuration of each.
+    """Tune every cell of the matrix in FILE, and print a table with the fastest configuration of each.
 
-    A failed cell is a row of the table, too. Results are saved after every cell; run the same command again to resume.
+    A cell that fails becomes a row of the table. Results are saved after every cell: run the same command again to resume.
 
-    Exit codes: 0 at least one cell has a result; 1 none has; 2 wrong usage or YAML; 130 interrupted.
+    Exit codes: 0 at least one cell has a result; 1 none has; 2 wrong arguments, YAML or storage; 130 interrupted.
     """
     console = Terminal()
     ended = 0
@@ -86,7 +87,7 @@ def sweep(
 
 @contextlib.contextmanager
 def _naming_options() -> Iterator[None]:
-    """Name the option in an error of an argument that it gives."""
+    """Name the command-line option in an error about an argument."""
     try:
         yield
     except UsageError as error:
@@ -100,4 +101,4 @@ def _jobs(text: str) -> int | None:
         return None
     if text.isdigit() and int(text):
         return int(text)
-    raise UsageError(f"{text!r} is not allowed; write a whole number, or auto", key="--jobs")
+    raise UsageError(f"{text!r} is not allowed; write a whole number or auto", key="--jobs")

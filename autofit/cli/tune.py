@@ -27,9 +27,9 @@ def tune(
     quiet: Quiet = False,
     launch: Launch = None,
 ) -> None:
-    """Tune the workload in FILE: search, confirm, and print the lines to paste.
+    """Find the fastest configuration for the workload in FILE, and print the lines to paste.
 
-    Every trial is stored when it ends: run the same command again to resume, or to print a stored result at once.
+    Trials are stored as they end: run the same command again to resume, or to print the stored result at once.
     """
     console = Terminal()
     progress = Progress(console, quiet=quiet)
@@ -46,7 +46,7 @@ def tune(
         except TuneError as error:
             if output is not None and error.tune is not None:
                 result_files.save(error.tune, output)
-                typer.echo(f"the failed tune is written to {output}; to view it run: autofit report {output}\n", err=True)
+                typer.echo(f"the failed tune is written to {output}; to view it, run autofit report {output}\n", err=True)
             raise
         summarise(result, console)
         if output is not None:

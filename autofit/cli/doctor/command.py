@@ -29,10 +29,10 @@ _JSON_VERSION = 1
 def doctor(as_json: Json = False, storage: Storage = None) -> None:
     """Check this machine and its software, and print what is wrong and how to fix it.
 
-    Imports TensorFlow and trains a tiny model in separate processes, which takes some seconds. --storage also checks
-    that storage: whether a database answers, and whether the lock of a journal works.
+    Trains a tiny model in its own process, which takes some seconds. With --storage, also checks that a database answers
+    or that the lock of a journal works.
 
-    Exit codes: 0 no problem, perhaps warnings; 1 a problem.
+    Exit codes: 0 no problem, though perhaps warnings; 1 a problem.
     """
     from autofit.cli.doctor import diagnose  # late: slow to import
 
