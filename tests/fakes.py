@@ -101,7 +101,7 @@ class FakeLauncher:
 
 def tune(request, launcher, emit):
     """Return the stored result of a request, or tune."""
-    return cached.known(request, emit) or tuner.tune(request, launcher, emit)
+    return cached.reuse(request, emit) or tuner.tune(request, launcher, emit)
 
 
 def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):

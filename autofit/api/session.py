@@ -112,7 +112,7 @@ def run_tune(
 
         return tuner.tune(request, launcher, emit)
 
-    return run(tune, workload, settings, progress, fresh=fresh, cancelled=cancelled, wait=wait, known=cached.known)
+    return run(tune, workload, settings, progress, fresh=fresh, cancelled=cancelled, wait=wait, known=cached.reuse)
 
 
 def _announced(

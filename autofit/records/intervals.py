@@ -1,4 +1,4 @@
-"""Confidence intervals of means of a few readings."""
+"""Confidence intervals of the means of a few readings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from scipy.special import stdtrit
 
 _UPPER_QUANTILE = 0.975  # of a two-sided 95 % interval
-_LOOK_QUANTILE = 0.985  # of 97 % intervals: up to four looks at them err in at most 5 % of cases (simulated)
+_LOOK_QUANTILE = 0.985  # of a two-sided 97 % interval: up to four looks err in at most 5 % of cases (simulated)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -25,9 +25,9 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> float:
-    """The half-width of the 95 % confidence interval of the mean of readings that scatter as those of other series do.
+    """The half-width of the 95 % confidence interval of the mean of readings, with the scatter of all series pooled.
 
-    Two readings alone say little of how they scatter; infinite where no series has two.
+    Two readings alone tell little about their scatter. The half-width is infinite if no series has two readings.
     """
     series = (values, *others)
     freedom = sum(len(one) - 1 for one in series if one)
@@ -38,12 +38,12 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
 
 
 def sequential_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The difference of the means of two series of as many readings, and the half-width of its interval.
+    """The difference of the means of two equally long series, and the half-width of its interval.
 
     It is Welch's interval (B. L. Welch, The generalization of "Student's" problem, 1947), as the readings of one series may
-    scatter more than those of the other. It is wide enough that whoever looks after two, three, four and five readings, and
-    stops when it answers the question, finds the true difference in it in about 95 % of cases (simulated: see
-    tests/benchmarks/confirmation.py). The half-width of single readings is infinite.
+    scatter more than those of the other. It is wide enough for looks after two, three, four and five readings: a rule
+    that stops once the interval answers its question has the true difference in it in about 95 % of cases (simulated: see
+    tests/benchmarks/confirmation.py). The half-width for single readings is infinite.
     """
     difference = statistics.fmean(first) - statistics.fmean(second)
     count = len(first)

@@ -1,4 +1,4 @@
-"""What a trial is for, what it is doing and how it ended."""
+"""The role, stage, phase and outcome of a trial."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome(Text):
 
 
 class Role(Text):
-    """What a trial's process does."""
+    """The task of a trial's process."""
 
     DESCRIBE = "describe"
     MEASURE = "measure"
@@ -45,7 +45,7 @@ class Stage(Text):
 
 
 class Phase(Text):
-    """What a trial's process is doing; `label` is its text for people."""
+    """The activity of a trial's process; `label` is its text for people."""
 
     STARTING_SERVER = "starting_server"
     WAITING_FOR_GPU = "waiting_for_gpu"
@@ -69,7 +69,7 @@ class Phase(Text):
 
     @property
     def label(self) -> str:
-        """The activity for people; it also reads well after "while"."""
+        """The text for people, which also follows "while"."""
         return _LABELS[self]
 
     @property
@@ -112,7 +112,7 @@ _LABELS = {
 
 
 class FailureKind(Text):
-    """What kind of failure a trial's process reports itself."""
+    """The kind of a failure that a trial's process reports itself."""
 
     USAGE = "usage"
     WORKER_DIED = "worker_died"

@@ -1,1 +1,1 @@
-"""What to try next, and which of the tried to choose."""
+"""Decide which config to try next, and which of the trials to choose."""

@@ -23,9 +23,9 @@ _QUEUE_WEIGHT = 0.3  # of an octave of queue size, relative to an octave of batc
 class ConfigArrays:
     """Configs as arrays with one entry per config.
 
-    `workers` is 1 and `queue` 0 where Keras puts no queue between workers and step; `processes` is True where the workers
-    are processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which is a category of its own: its numbers in
-    `workers` and `queue` are what tf.data may take.
+    Without a queue between workers and step, `workers` is 1 and `queue` is 0. `processes` is True if the workers are
+    processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which is a category of its own: `workers` and `queue`
+    then hold the numbers that tf.data may use.
     """
 
     batch: Vector

@@ -135,7 +135,7 @@ def passed_over(
     finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
     rates = [(trial.measurement.samples_per_second or 0.0, trial.config) for trial in finished]
     rate, config = max(rates, key=lambda pair: pair[0], default=(0.0, choice))
-    if rate <= max((own for own, its in rates if its == choice), default=0.0):
+    if rate <= max((reading for reading, ran_config in rates if ran_config == choice), default=0.0):
         return None
     confirmed = {trial.config for trial in finished if trial.stage in (Stage.CHOSEN, Stage.BASELINE)}
     if not all(trial.fits(limits) for trial in ran if trial.config == config):

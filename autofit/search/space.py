@@ -100,12 +100,13 @@ def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
 
     Sizes differ in octaves. Without a queue (`FitConfig.has_queue`) only the batch size counts.
     """
-    own, its = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
+    config, baseline = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
+    queue_sizes = (c.max_queue_size or c.prefetch_factor for c in (config, baseline))
     return (
-        _octaves(own.batch_size, its.batch_size),
-        _octaves(own.workers, its.workers),
-        float(bool(own.use_multiprocessing) != bool(its.use_multiprocessing)),
-        _octaves(own.max_queue_size or own.prefetch_factor, its.max_queue_size or its.prefetch_factor),
+        _octaves(config.batch_size, baseline.batch_size),
+        _octaves(config.workers, baseline.workers),
+        float(bool(config.use_multiprocessing) != bool(baseline.use_multiprocessing)),
+        _octaves(*queue_sizes),
     )
 
 

@@ -18,7 +18,7 @@ from autofit.tuning.request import TuneRequest
 _NAMED_VERSIONS = ("tensorflow", "jax", "torch", "keras")
 
 
-def known(request: TuneRequest, emit: Emit) -> TuneRecord | None:
+def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     """Return the stored result of a request if it is still valid.
 
     Raises:

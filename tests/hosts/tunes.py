@@ -40,7 +40,7 @@ def tune(cell, tell, cancelled):
         baseline={"batch_size": kwargs.get("batch_size", 32)},
     )
     tell("tuning")
-    record = cached.known(request, ignore)
+    record = cached.reuse(request, ignore)
     if record is None:
         record = tuner.tune(request, SlowLauncher(kwargs.get("seconds", 0.05)), ignore)
         note(folder, f"tuned {name}")

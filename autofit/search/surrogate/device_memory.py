@@ -61,13 +61,13 @@ class DeviceModel:
             return estimated, estimated + deviations / 2 * errors
         expected, upper = self._observations.bounded(self._fit.model, self._features(configs), configs.batch, deviations)
         if self._footprints:
-            return expected, np.maximum(upper, self._wrong_as_a_whole(configs.batch))
+            return expected, np.maximum(upper, self._scaled_estimate(configs.batch))
         highest = _highest_affine(self._fit.peaks, configs.batch)
         if self._fit.jumps:
             highest = np.where(configs.batch > max(size for size, _ in self._fit.peaks), np.inf, highest)
         return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._peak_noise))
 
-    def _wrong_as_a_whole(self, batch: Vector) -> Vector:
+    def _scaled_estimate(self, batch: Vector) -> Vector:
         """The estimate scaled by the measured/estimated ratio of the only batch size run so far; 0 if several ran.
 
         One peak does not show whether the estimate is too low by a constant or by a factor.

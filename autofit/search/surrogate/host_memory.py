@@ -121,9 +121,9 @@ class HostModel:
             (process, 0.3 * process, 0.5 * process),  # bytes of the process
             (1.0, 0.5, 0.0),  # the step on a CPU, relative to its estimate
             (1.0, 0.4, 0.0),  # a held batch, relative to the bytes of its samples
-            (1.0, 0.6, 0.0),  # batches a thread: it holds the one that it makes, and what that is made of
-            (float(WORKER_BYTES), worker_deviation, 0.0),  # bytes a worker process
-            (batches, batches, 0.0),  # batches a worker process
+            (1.0, 0.6, 0.0),  # batches per thread: it holds the one that it makes, and its raw material
+            (float(WORKER_BYTES), worker_deviation, 0.0),  # bytes per worker process
+            (batches, batches, 0.0),  # batches per worker process
         )
         means, deviations, floors = zip(*prior, strict=True)
         self._model = LinearModel(means, deviations, points, _HOST_NOISE, floors)
