@@ -1,1 +1,1 @@
-"""The user's model and data: named, passed to another process, opened, fingerprinted."""
+"""The user's model and data: named, passed to another process, opened and fingerprinted."""

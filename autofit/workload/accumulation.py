@@ -1,4 +1,4 @@
-"""Gradient accumulation: how many batches make one update of the weights, and where that number is set."""
+"""Gradient accumulation: how many batches make one update of the weights, and where to set that number."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 from autofit.errors import UsageError
 
 NAME = "gradient_accumulation_steps"
-"""The argument of Keras's optimizers; a `build_model` that has a parameter of this name receives it."""
-
+"""The argument of Keras's optimizers. A `build_model` with a parameter of this name receives it."""
 
 BUILD_MODEL = "build_model"
-"""The place of the steps where `build_model` takes them."""
+"""What `place_of` returns if `build_model` takes the steps itself."""
 
 
 def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
@@ -24,7 +23,7 @@ def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
 
 
 def optimizer_kwargs(batch_size: int | None, effective_batch_size: int | None) -> dict[str, int]:
-    """The optimizer's arguments; none for one batch per update, which Keras rejects."""
+    """The optimizer's arguments; none for one batch per update, because Keras rejects 1."""
     steps = steps_of(batch_size, effective_batch_size)
     return {NAME: steps} if steps > 1 else {}
 
@@ -48,7 +47,7 @@ def accumulate(model: Any, steps: int) -> None:
     """Make the optimizer of a compiled model accumulate over `steps` batches.
 
     Raises:
-        UsageError: the optimizer has variables already, or cannot accumulate.
+        UsageError: the optimizer is built already, or cannot accumulate.
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not hasattr(optimizer, NAME):
@@ -57,8 +56,8 @@ def accumulate(model: Any, steps: int) -> None:
         )
     if optimizer.built:
         raise UsageError(
-            "build_model returns a model whose optimizer is built already; give build_model a parameter "
-            f"{NAME} and pass it on to the optimizer",
+            "build_model returns a model whose optimizer is built already. Give build_model a parameter "
+            f"{NAME} and pass it to the optimizer",
             key="effective_batch_size",
         )
     setattr(optimizer, NAME, steps)

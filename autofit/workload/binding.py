@@ -1,4 +1,4 @@
-"""Check that the user's functions take the arguments that they will be called with; none is called."""
+"""Check, without calling them, that the user's functions take the arguments that trials will pass."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Resolve = Callable[[str, Any], Any]
 
 
 def bind_all(workload: Workload, resolve: Resolve) -> dict[str, dict[str, str]]:
-    """Bind the arguments of every function of a workload.
+    """Check the arguments of every function of a workload.
 
     Args:
         workload: the workload.
-        resolve: called with an argument's name and its value; returns the function that a reference names.
+        resolve: returns the function for an argument, given its name and value.
 
     Returns:
-        For `data` and, if there is any, `validation` the knobs that it takes, each with its name there.
+        The knobs that `data` and, if given, `validation` take, each with its name there.
 
     Raises:
         UsageError: a name does not exist, or a function does not take its arguments.
-        Exception: whatever `resolve` raises while it imports the user's modules.
+        Exception: any error of the user's modules while `resolve` imports them.
     """
     _bind("build_model", resolve("build_model", workload.build_model), workload.model_kwargs, "model_kwargs")
     knobs = {}
@@ -46,11 +46,11 @@ def bind_all(workload: Workload, resolve: Resolve) -> dict[str, dict[str, str]]:
 
 
 def resolve_reference(key: str, part: Any) -> Any:
-    """The function that a reference names; anything else unchanged.
+    """Return the function that a reference names; anything else is returned unchanged.
 
     Raises:
         UsageError: the name does not exist.
-        Exception: whatever the user's module raises while it is imported.
+        Exception: any error of the user's module while it is imported.
     """
     if not isinstance(part, Reference):
         return part
@@ -61,7 +61,7 @@ def resolve_reference(key: str, part: Any) -> Any:
 
 
 def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -> None:
-    """Check that a function takes these arguments and needs no others."""
+    """Check that a function takes these arguments and requires no others."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin without a signature

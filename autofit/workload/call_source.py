@@ -1,4 +1,4 @@
-"""How to call the user's functions in code: for the snippet that a report shows."""
+"""The source of the user's call: how their functions are called in the snippet that a report shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 
 
 def call_source_of(workload: Workload) -> CallSource:
-    """Write the workload's functions as the user would in code."""
+    """Write the calls of a workload's functions as the user would."""
     imports: list[str] = []
     build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
     data, data_kwargs = _unwrapped(workload.data, workload.data_kwargs)
@@ -52,12 +52,12 @@ def call_source_of(workload: Workload) -> CallSource:
 
 
 def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments whose values are written as they are."""
+    """The arguments that are written as values."""
     return {name: value for name, value in kwargs.items() if not is_from_environment(value)}
 
 
 def _expressions(kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """The other arguments, as code that reads the environment."""
+    """The arguments that are written as code that reads the environment."""
     return {name: repr(value) for name, value in kwargs.items() if is_from_environment(value)}
 
 
@@ -69,14 +69,15 @@ def _form(data: Any) -> DataForm:
 
 
 def _fit_expressions(fit_kwargs: Mapping[str, Any], imports: list[str]) -> dict[str, str]:
-    """The arguments of `fit` that code makes: a call of the function that makes them, or the name of the argument."""
+    """The arguments of `fit` written as code: a call of the function that makes them, or the argument's name."""
     made = {name: value for name, value in fit_kwargs.items() if name == CALLBACKS or is_made(value)}
     return {name: f"{_name(value, f'make_{name}', imports)}()" if is_made(value) else name for name, value in made.items()}
 
 
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The function and keyword arguments of a `functools.partial`; anything else, and a partial with arguments that cannot
-    be passed by keyword, stays as it is.
+    """The function and keyword arguments of a `functools.partial`.
+
+    Anything else, and a partial with arguments that cannot be passed by keyword, is returned unchanged.
     """
     if not isinstance(part, functools.partial):
         return part, dict(kwargs)
@@ -91,7 +92,7 @@ def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any
 
 
 def _name(function: Any, unnamed: str, imports: list[str]) -> str:
-    """The function's name in code, its import added to `imports`; `unnamed` if no name of it can be imported."""
+    """The function's name in code, with its import added to `imports`; `unnamed` if it cannot be imported by name."""
     if isinstance(function, Reference):
         if function.path is not None:
             folder = f"sys.path.insert(0, {str(function.path.parent)!r})"

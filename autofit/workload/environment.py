@@ -1,6 +1,6 @@
-"""Values of a tuning file that come from environment variables, and may be secret.
+"""Values of a tuning file that come from environment variables and may be secret.
 
-The user's functions get them as they are. What people see, store and send around names the variable instead: code as
+The user's functions get the values. Everything shown, stored or sent names the variable instead: code as
 `os.environ["NAME"]`, other text as `${NAME}`.
 """
 
@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-_SHORTEST = 4  # characters of a value that is looked for in other text: a shorter one is anywhere
+_SHORTEST = 4  # characters of a value that is searched for in other text: a shorter value occurs by chance
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from: the text of the file, Python code (which needs `import os`) that gives the value, and the
-    names and values of the variables in it.
+    """Where a value comes from.
+
+    Attributes:
+        written: the text in the file.
+        code: Python code that gives the value; needs `import os`.
+        variables: names and values of the variables in it.
     """
 
     written: str
@@ -26,7 +30,7 @@ class Source:
 
 
 class FromEnvironment:
-    """A value that holds environment variables. Its `repr` is code that makes it; pickled, it is a plain value again."""
+    """A value from environment variables. Its `repr` is the code that gives it; pickling makes it a plain value."""
 
     source: Source
 
@@ -39,22 +43,22 @@ class FromEnvironment:
 
 
 class _Text(FromEnvironment, str):
-    """A text of that kind."""
+    """A text from the environment."""
 
 
 class _Whole(FromEnvironment, int):
-    """A whole number of that kind."""
+    """A whole number from the environment."""
 
 
 class _Real(FromEnvironment, float):
-    """A number of that kind."""
+    """A number from the environment."""
 
 
 _KINDS: dict[type, type[FromEnvironment]] = {str: _Text, int: _Whole, float: _Real}
 
 
 def marked(value: Any, source: Source) -> Any:
-    """A value that knows where its text comes from, from which a number was read; a bool or a date stays as it is."""
+    """A value that knows its source; a number was read from text. A bool or a date is returned unchanged."""
     kind: Any = _KINDS.get(type(value))
     if kind is None:
         return value
@@ -64,7 +68,7 @@ def marked(value: Any, source: Source) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value, also one of mappings and lists, without the knowledge where it comes from."""
+    """A value without its source, also inside mappings and lists."""
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -75,7 +79,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> Any:
-    """A value, also one of mappings and lists, as the file has it."""
+    """A value as the file has it, also inside mappings and lists."""
     if isinstance(value, dict):
         return {key: shown(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -84,13 +88,13 @@ def shown(value: Any) -> Any:
 
 
 def is_from_environment(value: Any) -> bool:
-    """Whether a value, or one in its mappings and lists, comes from the environment."""
+    """Whether a value, or a value in its mappings and lists, comes from the environment."""
     return any(True for _ in _within(value))
 
 
 def hiding(*values: Any) -> Callable[[str], str]:
-    """A function that replaces in any text what the environment variables in these values hold by their names."""
-    names = {text: name for value in values for found in _within(value) for name, text in found.source.variables}
+    """Return a function that replaces values of environment variables in a text by `${NAME}`."""
+    names = {text: name for value in values for inner in _within(value) for name, text in inner.source.variables}
     texts = sorted((text for text in names if len(text) >= _SHORTEST), key=len, reverse=True)
     if not texts:
         return lambda text: text

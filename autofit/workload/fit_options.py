@@ -1,9 +1,9 @@
-"""Arguments of `fit` beside data and knobs: which the user may give, and how trials and the rendered call use them.
+"""Arguments of `fit` beside data and knobs: which of them the user may give, and how trials and the rendered call use them.
 
     given by the user ──> validated ──┬──> trials: class_weight, shuffle, callbacks, validation_…
                                       └──> the call that trains: all of them, steps scaled to the chosen batch
 
-A function may stand for callbacks and class weights; each process that needs them calls it.
+Callbacks and class weights may be given as a function that makes them; each process that needs them calls it.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _REFUSED = {
     "y": "give it in data, as (x, y)",
     "sample_weight": "give it in data, as (x, y, sample_weight)",
     "validation_data": "give it as validation",
-    "batch_size": "it is tuned; your present value is baseline: {batch_size: …}, a fixed one space: {batch_size: [...]}",
-    "workers": "it is tuned; a fixed value belongs in space",
-    "max_queue_size": "it is tuned; a fixed value belongs in space",
-    "use_multiprocessing": "it is tuned; a fixed value belongs in space",
+    "batch_size": "it is tuned; write your present value in baseline, a fixed value in space",
+    "workers": "it is tuned; write a fixed value in space",
+    "max_queue_size": "it is tuned; write a fixed value in space",
+    "use_multiprocessing": "it is tuned; write a fixed value in space",
 }
 MADE = (CALLBACKS, CLASS_WEIGHT)
-"""Arguments for which a function may stand that makes them."""
+"""Arguments that may be given as a function that makes them."""
 
 _WITH_TARGETS = 2  # parts of (x, y)
 _COUNTS = (STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE)
 
 
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the user's arguments of `fit`; returns them with plain numbers in `class_weight`.
+    """Check the user's arguments of `fit`; return them with plain numbers in `class_weight`.
 
     Raises:
         UsageError: an argument does not exist, is set by autofit, or has a value that `fit` does not take.
@@ -69,7 +69,10 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
             raise UsageError(f"{value!r} is not allowed; give a whole number from 1 on", key=key)
     split = options.get(VALIDATION_SPLIT)
     if split is not None and not (isinstance(split, int | float) and 0 <= split < 1):
-        raise UsageError(f"{split!r} is not allowed; give a share from 0 to 1", key=f"fit_kwargs.{VALIDATION_SPLIT}")
+        raise UsageError(
+            f"{split!r} is not allowed; give a share of at least 0 and below 1",
+            key=f"fit_kwargs.{VALIDATION_SPLIT}",
+        )
     if options.get(CLASS_WEIGHT) is not None and not is_made(options[CLASS_WEIGHT]):
         options[CLASS_WEIGHT] = _class_weight(options[CLASS_WEIGHT])
     _check_callbacks(options.get(CALLBACKS))
@@ -81,34 +84,34 @@ def _is_whole(value: Any) -> bool:
 
 
 def _class_weight(weights: Any) -> dict[int, float]:
-    """Class weights with plain numbers: they are often computed with NumPy, and go to JSON."""
+    """Class weights with plain numbers: they are often computed with NumPy and are saved as JSON."""
     try:
         return {int(label): float(weight) for label, weight in dict(weights).items()}
     except (TypeError, ValueError):
         raise UsageError(
-            f"{weights!r} is not allowed; give a weight for each class number, as {{0: 1.0, 1: 5.0}}",
+            f"{weights!r} is not allowed; give a weight for each class number, such as {{0: 1.0, 1: 5.0}}",
             key=f"fit_kwargs.{CLASS_WEIGHT}",
         ) from None
 
 
 def is_made(value: Any) -> bool:
-    """Whether the value of an argument is a function that makes it, in each process that needs it."""
+    """Whether the value of an argument is a function that makes it."""
     return isinstance(value, Reference) or (callable(value) and not hasattr(value, "on_epoch_end"))
 
 
 def resolved(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with the values that functions make.
+    """The arguments, with functions replaced by what they return.
 
     Raises:
         UsageError: a function returned what `fit` does not take.
-        Exception: whatever the user's function raises.
+        Exception: any error of the user's function.
     """
     values = {name: value.resolve() if isinstance(value, Reference) else value for name, value in options.items()}
     return validated({name: value() if is_made(value) else value for name, value in values.items()})
 
 
 def _check_callbacks(callbacks: Any) -> None:
-    """Check the form of the callbacks: objects, or a function that makes them."""
+    """Check that callbacks are objects or a function that makes them."""
     if callbacks is None or is_made(callbacks) or isinstance(callbacks, list | tuple):
         return
     if not hasattr(callbacks, "on_epoch_end"):
@@ -120,12 +123,12 @@ def _check_callbacks(callbacks: Any) -> None:
 
 
 def of_training(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that every `fit` of a trial takes, on whatever data."""
+    """The arguments that apply to every `fit` of a trial, on any data."""
     return {name: options[name] for name in _IN_TRIALS if name in options}
 
 
 def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int | None:
-    """Samples in an epoch of `steps_per_epoch` batches; None where it is not given.
+    """Samples in an epoch of `steps_per_epoch` batches; None if it is not given.
 
     Args:
         options: the user's arguments.
@@ -140,13 +143,13 @@ def rendered(
 ) -> dict[str, Any]:
     """The user's arguments for the call that trains with a batch size.
 
-    Steps are scaled so that an epoch and a validation have as many samples as before.
+    Steps are scaled to keep the number of samples of an epoch and of a validation.
 
     Args:
-        options: the user's arguments, those left out that have no text of their own.
+        options: the user's arguments that are written as values.
         chosen: the batch size.
         written_for: the batch size that the arguments were written for.
-        scale_validation: whether the validation data takes the batch size, too.
+        scale_validation: whether the validation data takes the batch size.
     """
     kept = dict(options)
     if chosen and written_for:
@@ -157,7 +160,7 @@ def rendered(
 
 
 def with_class_weight(batch: Any, options: Mapping[str, Any]) -> Any:
-    """A batch as `fit` completes it: (x, y) with class weights becomes (x, y, sample_weight).
+    """Complete a batch as `fit` does: (x, y) with class weights becomes (x, y, sample_weight).
 
     Args:
         batch: in the structure that Keras hands to `train_step`.

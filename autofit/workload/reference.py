@@ -39,10 +39,10 @@ class Reference:
         return self.text.rpartition(":")[2]
 
     def validate(self) -> None:
-        """Check statically that the function exists; nothing is imported.
+        """Check that the function exists, without importing anything.
 
         Raises:
-            UsageError: the text is no reference, the file does not exist, or it does not define the name.
+            UsageError: the text is not a reference, the file does not exist, or it does not define the name.
         """
         module, _, name = self.text.rpartition(":")
         if not module or not name.isidentifier():
@@ -64,14 +64,16 @@ class Reference:
         """Import the module and return the function.
 
         Raises:
-            UsageError: there is no such module or no such function in it.
-            Exception: whatever the module raises while it is imported.
+            UsageError: the module does not exist, or has no such function.
+            Exception: any error of the module while it is imported.
         """
         if self.path is not None:
             if str(self.path.parent) not in sys.path:
                 sys.path.insert(0, str(self.path.parent))
         elif importlib.util.find_spec(self.module.partition(".")[0]) is None:
-            raise UsageError(f"{self.text!r}: there is no module {self.module}; it must be importable from here")
+            raise UsageError(
+                f"{self.text!r}: there is no module {self.module} on the search path; install it or name its file"
+            )
         module = importlib.import_module(self.module)
         if self.path is not None and Path(module.__file__ or "").resolve() != self.path:
             raise UsageError(
@@ -83,18 +85,18 @@ class Reference:
         return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
 
     def _why_not(self, module: ModuleType) -> str:
-        """Why the name stands for no function."""
+        """Why the name is not a function."""
         if not hasattr(module, self.name):
             return f"{self.module} has no function {self.name}"
         kind = type(getattr(module, self.name)).__name__
         return (
-            f"{self.name} is an object of type {kind}, not a function. Name a function or class that makes it: each trial "
-            "makes its own"
+            f"{self.name} is an object of type {kind}, not a function. Name a function or class that makes it, "
+            "because each trial makes its own"
         )
 
 
 def _may_define_otherwise(body: list[ast.stmt], name: str) -> bool:
-    """Whether a file may assign or import the name, in which case only importing the file can tell."""
+    """Whether a file assigns or imports the name, so that only importing the file can tell what it is."""
     nodes = [node for statement in body for node in ast.walk(statement)]
     assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}

@@ -1,8 +1,8 @@
-"""The user's model and data, in a form that can be passed to another process.
+"""The user's model and data, in a form that crosses to another process.
 
-Callables are passed as references (from YAML) or by cloudpickle (from Python, so that functions of `__main__` and of
-notebooks work). Large NumPy arrays, also those inside other objects, are written once per tune to `.npy` files that each
-trial maps into memory.
+Callables cross as references (from YAML) or by cloudpickle (from Python, so that functions of `__main__` and of notebooks
+work). Large NumPy arrays, including those inside other objects, are written once per tune to `.npy` files that each trial
+maps into memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autofit.workload import fit_options
 from autofit.workload.arguments import Keywords, explain
 
 _PICKLE_FILE = "workload.pickle"
-_SMALL_ARRAY_BYTES = 64 * 1024  # below this a file of its own costs more than it saves
+_SMALL_ARRAY_BYTES = 64 * 1024  # a file for a smaller array costs more than it saves
 
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
@@ -130,7 +130,7 @@ def explained_pickling_errors() -> Iterator[None]:
         raise
     except OSError as error:
         raise UsageError(
-            f"the arrays cannot be written for the trials to map: {error}. Point TMPDIR to a folder with more room"
+            f"the arrays cannot be written for the trials: {error}. Point TMPDIR to a folder with more room"
         ) from None
     except Exception as error:  # raised by the methods that pickle the user's objects
         raise UsageError(

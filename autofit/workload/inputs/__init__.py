@@ -1,1 +1,1 @@
-"""The kinds of input, one file each: the knobs it takes, how a config is applied to it, which kwargs to render."""
+"""The kinds of input: the knobs of each, how a config is applied to it, and how that is written in code."""

@@ -1,7 +1,7 @@
-"""Batches as Keras hands them to a train step: nests of arrays of every kind that Keras takes.
+"""Batches as Keras passes them to a train step: nests of any arrays that Keras takes.
 
-A nest is made of dicts, tuples and lists. Its leaves are arrays, ragged or sparse tensors, or None, which stands for a part
-that is missing: Keras takes `(x, None)`.
+A nest consists of dicts, tuples and lists. Its leaves are arrays, ragged or sparse tensors, or None for a missing part:
+Keras takes `(x, None)`. The kind of a leaf is told by its attributes, so that no library is imported.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from autofit.errors import UnsupportedInputError, UsageError
 
 
 def checked(batch: Any, source: str) -> Any:
-    """Return a batch whose first array holds samples.
+    """Return a batch unchanged if it is a nest of arrays with samples.
 
     Args:
-        batch: what the user's data gave.
-        source: what gave it, for the error.
+        batch: a batch from the user's data.
+        source: its origin, for the error.
 
     Raises:
-        UnsupportedInputError: it is not a nest of arrays that hold samples.
+        UnsupportedInputError: it is not a nest of arrays, or no array has samples.
     """
     arrays = leaves(batch)
     wrong = next((leaf for leaf in arrays if not is_array(leaf)), None)
     if wrong is not None:
         raise UnsupportedInputError(
-            f"{source} gave a {type(wrong).__name__} in a batch; autofit takes what Keras takes: arrays or tensors, and "
-            "tuples, lists and dicts of them"
+            f"{source} gave a {type(wrong).__name__} in a batch. Give what Keras takes: arrays or tensors, and tuples, "
+            "lists and dicts of them"
         )
     if not any(length_of(leaf) for leaf in arrays):
-        raise UnsupportedInputError(f"{source} gave a batch without a sample: no array of it has a first axis with entries")
+        raise UnsupportedInputError(f"{source} gave a batch without samples. Give arrays whose first axis has entries")
     return batch
 
 
 def first_of(batches: Iterator[Any], source: str) -> Any:
-    """The first batch of an iterator.
+    """Return the first batch of an iterator.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the iterator is empty.
     """
     batch = next(batches, None)
     if batch is None:
-        raise UsageError(f"{source} is empty: there is no batch to train on")
+        raise UsageError(f"{source} is empty; it must give at least one batch")
     return batch
 
 
@@ -56,7 +56,7 @@ def leaves(nest: Any) -> list[Any]:
 
 
 def mapped(nest: Any, function: Callable[[Any], Any]) -> Any:
-    """The nest with a function applied to each array, and tuples for lists, as Keras passes them on."""
+    """Apply a function to each array of a nest. Lists become tuples, as in Keras."""
     if isinstance(nest, dict):
         return {key: mapped(value, function) for key, value in nest.items()}
     if isinstance(nest, tuple) and hasattr(nest, "_fields"):
@@ -72,12 +72,12 @@ def is_array(leaf: Any) -> bool:
 
 
 def is_ragged(leaf: Any) -> bool:
-    """Whether it is a ragged tensor of TensorFlow."""
+    """Whether a leaf is a ragged tensor of TensorFlow."""
     return hasattr(leaf, "nested_row_splits")
 
 
 def is_sparse(leaf: Any) -> bool:
-    """Whether it is a sparse tensor of TensorFlow or a sparse matrix of SciPy."""
+    """Whether a leaf is a sparse tensor of TensorFlow or a sparse matrix of SciPy."""
     return hasattr(leaf, "dense_shape") or hasattr(leaf, "tocsr")
 
 
@@ -104,7 +104,7 @@ def components(leaf: Any) -> list[Any]:
 
 
 def dense(leaf: Any) -> Any:
-    """A tensor or data frame as a NumPy array; ragged and sparse leaves, and arrays, are returned as they are."""
+    """A tensor or data frame as a NumPy array; arrays, and ragged and sparse leaves, are returned unchanged."""
     if is_ragged(leaf) or is_sparse(leaf):
         return leaf
     if hasattr(leaf, "numpy"):
@@ -118,9 +118,9 @@ def bytes_of(nest: Any) -> int:
 
 
 def samples_of(batch: Any, batch_size: int | None) -> int:
-    """Samples in a batch: `batch_size` if the first axis of an array has so many entries, else the first array's entries.
+    """Samples in a batch: `batch_size` if the first axis of some array has that length, else the first array's length.
 
-    The first axis of some data does not count samples: that of a batch of graphs counts nodes.
+    The first axis does not always count samples: in a batch of graphs it counts nodes.
     """
     lengths = [length for length in map(length_of, leaves(batch)) if length]
     return batch_size if batch_size in lengths else lengths[0]

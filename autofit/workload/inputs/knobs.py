@@ -1,4 +1,4 @@
-"""The knobs that the data takes, and their names there."""
+"""The knobs that the data takes, their names there, and the arguments that set them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
 from autofit.workload.inputs import prebuilt
 
-_PERSISTENT = "persistent_workers"  # of a torch DataLoader, whose workers are processes: wherever it has any
+_PERSISTENT = "persistent_workers"  # of a torch DataLoader, whose workers are always processes
 
 NAMES: dict[str, tuple[str, ...]] = {
     "batch_size": ("batch_size",),
@@ -21,16 +21,16 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """The parameter names of each knob in a factory: Keras's own, those of tf.data, and those of a torch DataLoader."""
 
-NO_AUTOTUNE = "-1 (tf.data.AUTOTUNE) is for a factory of a tf.data.Dataset alone; give a number"
-"""What is wrong with AUTOTUNE where the data is no `tf.data`."""
+NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
+"""Why data other than `tf.data` cannot have AUTOTUNE."""
 
 PREFETCH_FACTOR = 2
-"""That of a torch DataLoader with workers that is given none."""
+"""The default of a torch DataLoader with workers."""
 
 AUTOTUNED = ("workers", "max_queue_size")
-"""The knobs that `tf.data` can decide on itself."""
+"""The knobs that `tf.data` can set itself."""
 
-_OF_LOADERS = ("prefetch_factor",)  # knobs that no `**kwargs` of a PyDataset takes
+_OF_LOADERS = ("prefetch_factor",)  # knobs that the `**kwargs` of a PyDataset do not take
 _LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1, "prefetch_factor": 1}
 _MIN_PREFETCH_BATCHES = 1  # for tf.data if the config has no queue: Keras itself keeps one batch ready
 
@@ -38,7 +38,7 @@ _MIN_PREFETCH_BATCHES = 1  # for tf.data if the config has no queue: Keras itsel
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     """The knobs that the data takes and that the user does not fix, each with its name there.
 
-    A factory takes a knob if it has a parameter of one of the knob's `NAMES`, or `**kwargs`. `fixed` (the `data_kwargs`)
+    A factory takes a knob if it has a parameter with one of the knob's `NAMES`, or `**kwargs`. `fixed` (the `data_kwargs`)
     and the keywords of a `functools.partial` fix a knob. A ready-made PyDataset takes the knobs that it has as
     attributes; arrays take none.
     """
@@ -63,7 +63,7 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names that are parameters of a factory without a default."""
+    """Those of the names that are required parameters of a factory."""
     if not callable(data):
         return ()
     parameters = inspect.signature(data).parameters
@@ -71,15 +71,15 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
-    """The values that the data gives its knobs itself: the defaults of a factory's parameters, or an object's attributes.
+    """The data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes.
 
     Args:
         data: the factory, or the object.
-        names: the knobs that it takes, each with its name there.
+        names: the knobs that the data takes, each with its name there.
         autotunes: whether the data takes AUTOTUNE.
 
     Returns:
-        The values by knob; without those that a config cannot have, such as None.
+        The values by knob, without those that a config cannot have, such as None.
     """
     if callable(data):
         parameters = inspect.signature(data).parameters
@@ -99,14 +99,14 @@ def _is_value(knob: str, value: Any, *, autotunes: bool) -> bool:
 
 
 def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
-    """A config whose knobs that are None have the data's own values, or else Keras's."""
+    """Fill the knobs of a config that are None with the data's own values, or else Keras's."""
     return FitConfig.of({**KERAS_DEFAULTS.values(), **defaults, **config.values()})
 
 
 def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
-    """A config that leaves the data as the user wrote it: what is None keeps the data's own value, unless it has none.
+    """A config that leaves the data as the user wrote it: a knob that is None keeps the data's own value, if it has one.
 
-    The batch size, which is an argument of `fit` for arrays, is always set.
+    The batch size is always set, because it is an argument of `fit` for arrays.
     """
     required = required_of(data, names.values())
     whole = with_defaults(config, {"prefetch_factor": PREFETCH_FACTOR, **defaults_of(data, names, autotunes=False)})
@@ -118,8 +118,8 @@ def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
     """The arguments that apply a config to a factory.
 
     Args:
-        names: the knobs that it takes, each with its name there.
-        config: the values; without a queue (`FitConfig.has_queue`) tf.data prefetches one batch, and a DataLoader takes no
+        names: the knobs that the data takes, each with its name there.
+        config: the values. Without a queue (`FitConfig.has_queue`), tf.data prefetches one batch and a DataLoader takes no
             `prefetch_factor`.
     """
     values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}

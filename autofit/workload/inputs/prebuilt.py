@@ -1,4 +1,4 @@
-"""Data that is an object rather than a factory: which objects are supported, and how a config is applied to them."""
+"""Data given as an object instead of a factory: which objects are supported, and how a config is applied to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from autofit.errors import UnsupportedInputError
 from autofit.records.trial import KNOBS
 
-_FACTORY = """pass a function that builds it instead; the knobs among its parameters are tuned:
+_FACTORY = """Pass a function that builds it instead; the knobs among its parameters are tuned:
 
     def make_data(batch_size{more}):
         return {returned}
@@ -17,53 +17,53 @@ _FACTORY = """pass a function that builds it instead; the knobs among its parame
 
 
 def has_base(value: Any, package: str, name: str) -> bool:
-    """Whether a value's class has a base of that name; nothing heavy is imported to find out."""
+    """Whether a value's class has a base of that name. Found by name, so that no library is imported."""
     return any(base.__name__ == name and base.__module__.startswith(package) for base in type(value).__mro__)
 
 
 def is_pydataset(value: Any) -> bool:
-    """Whether it is a `keras.utils.PyDataset`."""
+    """Whether a value is a `keras.utils.PyDataset`."""
     return has_base(value, "keras", "PyDataset")
 
 
 def is_tfdata(value: Any) -> bool:
-    """Whether it is a `tf.data.Dataset`."""
+    """Whether a value is a `tf.data.Dataset`."""
     return has_base(value, "tensorflow.python.data", "DatasetV2")
 
 
 def is_torch_loader(value: Any) -> bool:
-    """Whether it is a `torch.utils.data.DataLoader`."""
+    """Whether a value is a `torch.utils.data.DataLoader`."""
     return has_base(value, "torch.utils.data", "DataLoader")
 
 
 def refuse_unsupported(data: Any) -> None:
-    """Refuse, before any trial runs, data that every trial would refuse.
+    """Refuse data that every trial would refuse, before any trial runs.
 
     Raises:
-        UnsupportedInputError: the object's batch size cannot be set; says how to write the factory.
+        UnsupportedInputError: the object's batch size cannot be set; the message says how to write the factory.
     """
     if callable(data):
         return
     if is_tfdata(data):
         returned = "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)"
         how = _FACTORY.format(more=", prefetch", returned=returned)
-        raise UnsupportedInputError(f"a tf.data.Dataset that is ready-made has its batch size built in; {how}")
+        raise UnsupportedInputError(f"the batch size of a ready-made tf.data.Dataset cannot be set. {how}")
     if is_torch_loader(data):
         knobs = ("num_workers", "prefetch_factor", "persistent_workers")
         same = ", ".join(f"{name}={name}" for name in ("batch_size", *knobs))
         how = _FACTORY.format(more=", " + ", ".join(knobs), returned=f"DataLoader(dataset, {same})")
-        raise UnsupportedInputError(f"a torch DataLoader that is ready-made has its batch size built in; {how}")
+        raise UnsupportedInputError(f"the batch size of a ready-made torch DataLoader cannot be set. {how}")
     if isinstance(data, Iterator):
         how = _FACTORY.format(more="", returned="my_generator(batch_size)")
-        raise UnsupportedInputError(f"a generator that is ready-made can be used up only once; {how}")
+        raise UnsupportedInputError(f"a ready-made generator can be used only once. {how}")
     if is_pydataset(data) and not _can_set(data, "batch_size"):
         name = type(data).__name__
         how = _FACTORY.format(more=", **knobs", returned=f"{name}(..., batch_size=batch_size, **knobs)")
-        raise UnsupportedInputError(f"this {name} has no attribute batch_size that can be set; {how}")
+        raise UnsupportedInputError(f"this {name} has no attribute batch_size that can be set. {how}")
 
 
 def copy_with(data: Any, **knobs: Any) -> Any:
-    """A copy of a ready-made PyDataset with the knobs set as attributes."""
+    """Copy a ready-made PyDataset and set the knobs as attributes."""
     made = copy.copy(data)
     for name, value in knobs.items():
         setattr(made, name, value)
