@@ -23,17 +23,22 @@ _SHARED = (
     "rates may be a little lower than alone. jobs: 1 measures one after the other"
 )
 
-MakeExecutor = Callable[[Progress, bool], tuple[Executor, bool]]
-"""Makes an executor from the progress display and `wait`; also returns whether several cells may run at the same time."""
 
+def make_executor(
+    executor: str | Callable[[Tune], Executor],
+    *,
+    ship: str | os.PathLike[str] | None,
+    jobs: int | None,
+    wait: bool,
+    shown: Progress,
+) -> tuple[Executor, bool]:
+    """Make the executor that the arguments of a sweep name; `shown` displays notices, and the tunes of one cell at a time.
 
-def choose_executor(
-    executor: str | Callable[[Tune], Executor], ship: str | os.PathLike[str] | None, jobs: int | None
-) -> MakeExecutor:
-    """Check the arguments of a sweep that concern its executor, and return what makes it.
+    Returns:
+        The executor, and whether it tunes several cells at the same time.
 
     Raises:
-        UsageError: there is no such executor, or `ship` or `jobs` does not apply to it.
+        UsageError: there is no such executor, `ship` or `jobs` does not apply to it, or its cluster cannot be used.
     """
     is_ray = isinstance(executor, str) and (executor == RAY or executor.startswith(f"{RAY}://"))
     if isinstance(executor, str) and executor != LOCAL and not is_ray:
@@ -42,23 +47,18 @@ def choose_executor(
         raise UsageError("copies code to the hosts of a Ray cluster; leave it out, or tune on one", key="ship")
     if jobs is not None and executor != LOCAL:
         raise UsageError("limits the cells at the same time on this machine; leave it out on other executors", key="jobs")
+    tune = partial(_tune_beside, wait=wait)
     if callable(executor):
-        return lambda shown, wait: (executor(partial(_tune_beside, wait=wait)), True)
-    return partial(_ray_executor, executor, ship) if is_ray else partial(_local_executor, jobs)
+        return executor(tune), True
+    if is_ray:
+        from autofit.tuning.executors.ray_executor import RayExecutor  # imports Ray
 
-
-def _local_executor(jobs: int | None, shown: Progress, wait: bool) -> tuple[Executor, bool]:
+        return RayExecutor(tune, executor, ship, lambda text: shown.show(Notice(text))), True
     slots = slots_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers(), gpus.nearby_cores)
     if not slots:
         return LocalExecutor(partial(_tune_shown, shown, wait=wait)), False
     shown.show(Notice(_SHARED))
-    return LocalExecutor(partial(_tune_beside, wait=wait), slots), True
-
-
-def _ray_executor(address: str, ship: str | os.PathLike[str] | None, shown: Progress, wait: bool) -> tuple[Executor, bool]:
-    from autofit.tuning.executors.ray_executor import RayExecutor  # imports Ray
-
-    return RayExecutor(partial(_tune_beside, wait=wait), address, ship, lambda text: shown.show(Notice(text))), True
+    return LocalExecutor(tune, slots), True
 
 
 def _tune_shown(shown: Progress, cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from autofit.api.config import load
 from autofit.api.config import matrix as matrices
-from autofit.api.executors import LOCAL, MakeExecutor, choose_executor
+from autofit.api.executors import LOCAL, make_executor
 from autofit.api.requests import parse
 from autofit.api.result import SweepResult
 from autofit.api.session import progress_of
@@ -83,9 +84,8 @@ def sweep(
         cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
     except matrices.MatrixError as error:
         raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
-    return _sweep(
-        "sweep", cells, choose_executor(executor, ship, jobs), fresh=fresh, wait=wait, progress=progress, save=save
-    )
+    make = partial(make_executor, executor, ship=ship, jobs=jobs, wait=wait)
+    return _sweep("sweep", cells, make, fresh=fresh, progress=progress, save=save)
 
 
 def sweep_file(
@@ -121,9 +121,8 @@ def sweep_file(
         AutofitError: as for `sweep`.
     """
     cells = [(values, {**cell, **overrides}) for values, cell in load.load_sweep(path)]
-    return _sweep(
-        os.fspath(path), cells, choose_executor(executor, ship, jobs), fresh=fresh, wait=wait, progress=progress, save=save
-    )
+    make = partial(make_executor, executor, ship=ship, jobs=jobs, wait=wait)
+    return _sweep(os.fspath(path), cells, make, fresh=fresh, progress=progress, save=save)
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
@@ -164,17 +163,16 @@ class _Saver:
 def _sweep(
     title: str,
     cells: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
-    make_executor: MakeExecutor,
+    make: Callable[..., tuple[Executor, bool]],
     *,
     fresh: bool,
-    wait: bool,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
     """Tune the cells, each given as its values by axis and its arguments of `tune`."""
     requests = [_request(values, arguments, fresh=fresh) for values, arguments in cells]
     shown, saver = progress_of(progress), _Saver(save)
-    executor, is_parallel = make_executor(shown, wait)
+    executor, is_parallel = make(shown=shown)
     result: SweepResult | None = None
     try:
         with CellsProgress(shown, len(requests)) as side_by_side:

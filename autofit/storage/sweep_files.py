@@ -1,4 +1,4 @@
-"""Write `sweep.json` and `sweep.csv` atomically, and read the JSON back with validation."""
+"""Write `sweep.json` and `sweep.csv` atomically; read and validate the JSON."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _CELLS = TypeAdapter(Cell)
 
 
 def save(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
-    """Write a sweep as JSON, and its table beside it; each atomically.
+    """Write a sweep as JSON and its table beside it, each atomically.
 
     Args:
         record: the sweep.
-        path: the JSON file.
+        path: path of the JSON file.
         table: the sweep as CSV.
 
     Raises:
-        UsageError: they cannot be written.
+        UsageError: a file cannot be written.
     """
-    fields = _SWEEPS.dump_python(record, mode="json", fallback=repr)
+    fields = _SWEEPS.dump_python(record, mode="json", fallback=repr, exclude={"cells": {"__all__": {"tune"}}})
     fields["cells"] = [
         {**raw_cell, "outcome": cell.outcome, "tune": None if cell.tune is None else result_files.encode(cell.tune)}
         for raw_cell, cell in zip(fields["cells"], record.cells, strict=True)
@@ -41,22 +41,22 @@ def save(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
 
 
 def csv_path(path: str | os.PathLike[str]) -> Path:
-    """The path of a sweep's CSV, beside its JSON.
+    """Return the path of a sweep's CSV file, beside the JSON file.
 
     Raises:
         UsageError: the path of the JSON ends in .csv.
     """
     table = Path(path).with_suffix(".csv")
     if table == Path(path):
-        raise UsageError(f"{path} is the path of the table; name the JSON file: {table.with_suffix('.json')}")
+        raise UsageError(f"{path} is the CSV file; name the JSON file: {table.with_suffix('.json')}")
     return table
 
 
 def load(path: str | os.PathLike[str]) -> SweepRecord | TuneRecord | FailedTune:
-    """Read a file that `autofit sweep` or `autofit tune` wrote.
+    """Read a file written by `autofit sweep` or `autofit tune`.
 
     Raises:
-        UsageError: the file cannot be read, is neither of them, or has another version.
+        UsageError: the file cannot be read, is not such a file, or has another version.
     """
     raw = result_files.read(path)
     if "cells" not in raw:
@@ -70,7 +70,6 @@ def load(path: str | os.PathLike[str]) -> SweepRecord | TuneRecord | FailedTune:
 
 
 def _cell(raw: Any) -> Cell:
-    """A cell, each part checked by itself: its record is read as that of a file of its own."""
-    parts = {name: raw[name] for name in ("host", "note") if name in raw}  # files from before there were hosts have none
-    cell = _CELLS.validate_python({"values": raw["values"], "problem": raw["problem"], **parts})
+    """Read a cell; its tune has the format of a result file."""
+    cell = _CELLS.validate_python({**raw, "tune": None})
     return cell if raw["tune"] is None else replace(cell, tune=result_files.decode(raw["tune"]))
