@@ -19,8 +19,8 @@ from autofit.tuning.executors.local import LocalExecutor, slots_of
 
 LOCAL, RAY = "local", "ray"
 _SHARED = (
-    "cells run at the same time, each with a GPU and cores of its own; memory bandwidth, storage and power are shared, and "
-    "rates may be a little lower than alone. jobs: 1 measures one after the other"
+    "cells run at the same time, each with its own GPU and cores. They share memory bandwidth, storage and power, so rates "
+    "may be slightly lower than alone. Set jobs to 1 to tune one cell at a time"
 )
 
 

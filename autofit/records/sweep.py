@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -94,12 +95,13 @@ class SweepRecord:
         """
         if not self.compares_devices:
             return (None,) * len(self.cells)
-        groups = [_beside_devices(cell) for cell in self.cells]
-        fewest: dict[str, Cell] = {}
-        with_result = [(group, cell) for group, cell in zip(groups, self.cells, strict=True) if cell.device_count]
-        for group, cell in sorted(with_result, key=lambda pair: pair[1].device_count or 0):
-            fewest.setdefault(group, cell)
-        return tuple(_ratio(cell, fewest.get(group)) for group, cell in zip(groups, self.cells, strict=True))
+        pairs = [(_beside_devices(cell), cell) for cell in self.cells]
+        rates: dict[str, float] = {}  # of the fewest devices of each group
+        for group, cell in sorted(pairs, key=lambda pair: pair[1].device_count or math.inf):
+            rates.setdefault(group, cell.rate_on_each or 0.0)
+        return tuple(
+            cell.rate_on_each / rates[group] if cell.rate_on_each and rates[group] else None for group, cell in pairs
+        )
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -111,9 +113,3 @@ def _beside_devices(cell: Cell) -> str:
     """Return the values on the axes that do not set the number of devices as text, since values may not be hashable."""
     others = [(axis, value) for axis, value in cell.values.items() if _DEVICES not in map(str.strip, axis.split(","))]
     return repr(sorted(others, key=lambda item: item[0]))
-
-
-def _ratio(cell: Cell, fewest: Cell | None) -> float | None:
-    if fewest is None or not cell.rate_on_each or not fewest.rate_on_each:
-        return None
-    return cell.rate_on_each / fewest.rate_on_each

@@ -122,7 +122,7 @@ class ProgressActor:
         return lost
 
     def tell(self, line: ProgressLine) -> None:
-        """Take a line."""
+        """Add a line."""
         self._lines.append(line)
 
     def exclude(self, index: int, node: str) -> None:
@@ -139,11 +139,7 @@ class ProgressActor:
 def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) -> Cell | HostFault:
     """Tune a cell on this host: the body of a Ray task, which Ray runs again elsewhere if the host is lost.
 
-    Args:
-        progress: the `ProgressActor`.
-        tune: tunes one cell.
-        index: index of the cell.
-        pickled: the cell.
+    `progress` is the handle of the `ProgressActor`.
 
     Raises:
         UsageError: the cell names a file that is not on this host.
@@ -198,14 +194,9 @@ def _tune_patiently(tune: Tune, request: CellRequest, tell: Tell) -> Cell:
 
 
 def restore_process(env_vars: Mapping[str, str], host: str) -> list[str]:
-    """Undo what Ray changes in a task's process that would falsify rates.
+    """Undo what Ray changes in a task's process that would falsify rates; return what cannot be undone.
 
-    Args:
-        env_vars: the environment variables that the user asked Ray to set.
-        host: name of the host.
-
-    Returns:
-        What cannot be undone, and what to do about it.
+    `env_vars` are the environment variables that the user asked Ray to set.
     """
     environment, niceness = {}, 0
     with contextlib.suppress(psutil.Error):

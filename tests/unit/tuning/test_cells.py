@@ -1,4 +1,4 @@
-"""The cells of a sweep, in whatever executor, and what is made of them."""
+"""The cells of a sweep on any executor, and the files and tables made from them."""
 
 import csv
 import io
@@ -68,7 +68,7 @@ def test_what_no_cell_can_help_ends_the_sweep():
 
 
 class Elsewhere:
-    """An executor as somebody else would write it, for whatever runs functions and returns futures."""
+    """An executor as a user would write it, on anything that runs functions and returns futures."""
 
     def __init__(self, tune_cell):
         self.tune_cell, self.pool, self.is_closed = tune_cell, ThreadPoolExecutor(3), False
