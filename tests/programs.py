@@ -1,7 +1,6 @@
 """Programs of the kinds that users write: train steps of their own, and data in every form that Keras takes."""
 
 import pathlib
-import sys
 
 import keras
 import numpy as np
@@ -351,11 +350,3 @@ class Diary(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         with self.path.open("a") as file:
             file.write("batch\n")
-
-
-if __name__ == "__main__":  # the structures of plain `fit`, one file for each kind of data, in a folder
-    folder = pathlib.Path(sys.argv[1])
-    for kind in (*ARRAYS, *FACTORIES):
-        plain_fit(kind, folder / kind.__name__)
-    plain_fit(list_of_inputs, folder / "validation_split", validation_split=0.25)
-    plain_fit(with_labels, folder / "class_weight", class_weight=CLASS_WEIGHT)

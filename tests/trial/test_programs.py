@@ -1,6 +1,7 @@
 """What trains in plain `fit` is tried as it is: every form of data, train steps of the user's own, arguments of `fit`."""
 
 import functools
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,48 +14,45 @@ from autofit.records.description import Description
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from tests import programs
+from tests.trial.forms import OPTIONS
 
 ROLES = ("describe", "measure", "confirm")
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """The structures that `train_step` gets from plain `fit`, by kind of data."""
-    folder = tmp_path_factory.mktemp("plain")
-    command = [sys.executable, "-m", "tests.programs", str(folder)]
-    subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, timeout=110)
-    return {file.name: set(file.read_text().splitlines()) for file in folder.iterdir()}
+def forms(tmp_path_factory):
+    """What `train_step` gets for each form of data, from plain `fit` and in a trial, as one process found it."""
+    command = [sys.executable, "-m", "tests.trial.forms", str(tmp_path_factory.mktemp("forms"))]
+    done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, timeout=110)
+    return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"["))
 
 
-@pytest.mark.parametrize("make", [*programs.ARRAYS, *programs.FACTORIES], ids=lambda make: make.__name__)
-def test_a_train_step_gets_what_plain_fit_hands_it_in_every_phase(make, plain, turn, play, tmp_path):
+def without_sizes(structures):
+    """Structures of batches of any size: the describing trial traces the step for a size of its own."""
+    return {line.replace(programs.FIXED, "") for line in structures}
+
+
+@pytest.mark.parametrize("form", [*(make.__name__ for make in (*programs.ARRAYS, *programs.FACTORIES)), *OPTIONS])
+def test_a_train_step_gets_what_plain_fit_hands_it_in_every_phase(form, forms):
+    found = forms[form]
+    assert found["failures"] == []
+    assert found["plain"]
+    assert found["measure"] == found["confirm"] == found["plain"]
+    assert without_sizes(found["describe"]) == without_sizes(found["plain"])
+
+
+def test_a_validation_split_takes_samples_from_the_epoch(forms):
+    assert forms["validation_split"]["sample_count"] == programs.SAMPLES * 3 // 4
+
+
+@pytest.mark.parametrize("make", [programs.nested_inputs, programs.tfdata_of_ragged, programs.pydataset_of_dicts])
+def test_a_form_of_data_gets_through_every_role_in_processes_of_their_own(make, turn, play, tmp_path):
     written = tmp_path / "structures"
     launcher = turn(programs.build_witness, make, validation=make, model_kwargs={"path": str(written)})
-    described = play(launcher, FitConfig(programs.BATCH), role="describe", batch_sizes=(4, 8))
-    assert isinstance(described, Description), described.evidence
-    traced = {line.replace(programs.FIXED, "") for line in written.read_text().splitlines()}  # for a size of its own
-    assert traced == {line.replace(programs.FIXED, "") for line in plain[make.__name__]}
-    written.unlink()
-    for role in ("measure", "confirm"):
-        result = play(launcher, FitConfig(programs.BATCH), role=role)
-        assert result.outcome is Outcome.OK, result.evidence
-    assert set(written.read_text().splitlines()) == plain[make.__name__]
-
-
-@pytest.mark.parametrize(
-    ("argument", "value", "make"),
-    [("validation_split", 0.25, programs.list_of_inputs), ("class_weight", programs.CLASS_WEIGHT, programs.with_labels)],
-)
-def test_arguments_of_fit_pass_through_every_phase(argument, value, make, plain, turn, play, tmp_path):
-    written = tmp_path / "structures"
-    launcher = turn(programs.build_witness, make, model_kwargs={"path": str(written)}, fit_kwargs={argument: value})
     for role in ROLES:
         result = play(launcher, FitConfig(programs.BATCH), role=role, batch_sizes=(4, 8))
         assert isinstance(result, Description) or result.outcome is Outcome.OK, result.evidence
-    assert set(written.read_text().splitlines()) == plain[argument]
-    if argument == "validation_split":
-        described = play(launcher, FitConfig(programs.BATCH), role="describe")
-        assert described.sample_count == programs.SAMPLES * 3 // 4
+    assert len(without_sizes(written.read_text().splitlines())) == 1
 
 
 def test_a_split_of_what_is_no_array_is_refused(turn, play):
