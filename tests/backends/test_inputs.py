@@ -1,10 +1,8 @@
 """Every kind of input on every backend: described, tried, and what is rendered takes effect where it is pasted."""
 
 import dataclasses
+import importlib.util
 import itertools
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -18,6 +16,7 @@ from autofit.workload.workload import Workload
 from tests.backends import loaders
 from tests.fakes import MIB, make_request
 from tests.workload import witness
+from tests.workload.fresh import Fresh
 
 OF_PYDATASETS = {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
 CASES = {
@@ -51,6 +50,14 @@ def lines_of(workload, description, config, folder):
     return snippet.render(records.record(request, log, description, chosen, "settled"))
 
 
+@pytest.fixture(scope="module")
+def fresh():
+    """What starts fresh interpreters with the backends loaded, and without Keras, which chooses one when it is imported."""
+    running = Fresh(*(name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)))
+    yield running
+    running.close()
+
+
 ON_BACKENDS = [*itertools.product(("jax", "torch"), CASES), ("tensorflow", "loader")]
 
 
@@ -72,13 +79,10 @@ def test_an_input_is_described_and_tried_and_its_lines_take_effect(backend, laun
     assert code.splitlines()[:2] == ["import os", f'os.environ["KERAS_BACKEND"] = "{backend}"']
     check = f"\nimport keras\nassert keras.backend.backend() == {backend!r}\n"
     witnessed = tmp_path / "witness"
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1", "WITNESS": str(witnessed)}
     if case == "loader":  # whose witness is a file of another form
         code = code.replace("model = build_model()", "from tests.workloads import build_rows\nmodel = build_rows()")
-    ran = subprocess.run(
-        [sys.executable, "-c", code + check], check=False, env=environment, capture_output=True, text=True, timeout=110
-    )
-    assert ran.returncode == 0, f"{code}\n{ran.stderr[-2000:]}"
+    problem = fresh.run(code + check, KERAS_BACKEND="tensorflow", WITNESS=str(witnessed))
+    assert problem == "", f"{code}\n{problem[-2000:]}"
     if case == "loader":
         lines = [line.split() for line in witnessed.read_text().splitlines()]
         assert {int(samples) for samples, _ in lines} <= {24, 4000 % 24}

@@ -1,9 +1,10 @@
-"""Fresh interpreters, quickly: a process that has imported Keras and run nothing forks one for each code that it is sent.
+"""Fresh interpreters, quickly: a process that has imported modules and run nothing forks one for each code that it gets.
 
-python -m tests.workload.fresh        each line of standard input is {"code": …, "environment": …}, answered by a line
+python -m tests.workload.fresh MODULE...    a line of input is {"code": …, "environment": …}, answered by a line of output
 """
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -13,11 +14,11 @@ import traceback
 
 
 class Fresh:
-    """Runs code in new processes; to be closed."""
+    """Runs code in new processes, in which the modules are loaded; to be closed."""
 
-    def __init__(self):
+    def __init__(self, *modules):
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-        command = [sys.executable, "-m", "tests.workload.fresh"]
+        command = [sys.executable, "-m", "tests.workload.fresh", *modules]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
@@ -34,9 +35,8 @@ class Fresh:
 
 
 def main():
-    import keras  # noqa: F401  # for the forks, that they need not
-    import tensorflow  # noqa: F401  # likewise
-
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     for line in sys.stdin:
         reading, writing = os.pipe()
         child = os.fork()

@@ -78,7 +78,7 @@ class Tuned:
 @pytest.fixture(scope="module")
 def fresh():
     """What starts fresh interpreters."""
-    running = Fresh()
+    running = Fresh("keras", "tensorflow")
     yield running
     running.close()
 
