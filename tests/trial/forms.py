@@ -58,6 +58,7 @@ def structures(folder, make, **options):
 
 
 if __name__ == "__main__":
+    main.preload()
     measure._COMPUTE_SECONDS = measure._INPUT_SECONDS = SECONDS
     cases = {make.__name__: (make, {}) for make in (*programs.ARRAYS, *programs.FACTORIES)}
     cases |= {name: (make, {name: value}) for name, (make, value) in OPTIONS.items()}
