@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -44,12 +43,12 @@ for phase in launcher.run(spec):
 """
 
 
-@pytest.fixture(params=["fork", "plain"])
+@pytest.fixture
 def driver(request):
     """A driver in mid-trial, its pool of three worker processes alive; yields it and everything below it."""
-    root = str(Path(__file__).resolve().parents[2])
+    root, launch = str(Path(__file__).resolve().parents[2]), getattr(request, "param", "fork")
     process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER.format(root=root, launch=request.param)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", DRIVER.format(root=root, launch=launch)], stdout=subprocess.PIPE, text=True
     )
     for line in process.stdout:
         if line.strip() == "input_alone":
@@ -62,6 +61,36 @@ def driver(request):
     for one in below:
         if alive(one):
             one.kill()
+
+
+@pytest.fixture(scope="module")
+def cancelled():
+    """What cancels the trials of `living`."""
+    return threading.Event()
+
+
+@pytest.fixture(scope="module")
+def living(cancelled):
+    """A launcher whose server starts anew where a test has ended it."""
+    with ProcessLauncher(Workload(w.build_model, w.Cases), None, cancelled=cancelled) as launcher:
+        yield launcher
+
+
+@pytest.fixture
+def launcher(living):
+    """The same with the usual workload and a server that is ready."""
+    living.change(Workload(w.build_model, w.Cases))
+    living.warm()
+    return living
+
+
+def begun(launcher, config):
+    """A trial that hangs in its data, alone in the input pipeline."""
+    running = launcher.run(TrialSpec(Role.MEASURE, config, Limits(None, 2**33), 60))
+    for phase in running:
+        if phase == Phase.INPUT_ALONE:
+            return running
+    raise AssertionError("the trial ended before")
 
 
 def is_server(process):
@@ -87,6 +116,7 @@ def wait_for(condition, seconds=20):
     raise AssertionError("it did not happen in time")
 
 
+@pytest.mark.parametrize("driver", ["fork", "plain"], indirect=True)
 def test_when_the_driver_is_killed_everything_is_gone_within_two_seconds(driver):
     process, below = driver
     folder = next(arg for arg in psutil.Process(below[0].pid).cmdline() if "autofit-" in arg)
@@ -96,7 +126,7 @@ def test_when_the_driver_is_killed_everything_is_gone_within_two_seconds(driver)
     wait_for(lambda: not Path(folder).exists(), seconds=2)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.7, 1.5])
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_when_the_driver_is_killed_while_the_server_imports_everything_is_gone_too(seconds):
     root = str(Path(__file__).resolve().parents[2])
     process = subprocess.Popen([sys.executable, "-c", DRIVER.format(root=root, launch="fork")], stdout=subprocess.DEVNULL)
@@ -136,18 +166,12 @@ def test_when_the_driver_is_killed_a_server_that_is_stopped_is_ended_with_all_be
     assert not Path(folder).exists()
 
 
-def test_a_lost_trial_server_is_noticed_and_replaced(start, play):
-    launcher = start()
-    launcher.warm()
-    running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 1, 10, False), Limits(None, 2**33), 60))
-    for phase in running:
-        if phase == "input_alone":
-            break
+def test_a_lost_trial_server_is_noticed_and_replaced(launcher, play):
+    running = begun(launcher, FitConfig(w.HANGS, 1, 10, False))
     trials = psutil.Process(launcher._server.pid).children()
     os.kill(launcher._server.pid, signal.SIGKILL)
     _, measurement = drain(running)
     assert measurement.outcome is Outcome.CRASHED
-    assert "lost together with the trial server" in measurement.evidence.reason
     assert measurement.evidence.server_lost
     wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
     assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
@@ -191,29 +215,20 @@ def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(monke
     assert "autofit/" not in str(error.value)
 
 
-def test_a_run_that_is_cancelled_ends_its_trial_within_a_phase():
-    cancelled = threading.Event()
-    workload = Workload(w.build_model, w.Cases)
-    spec = TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 2, 4, True), Limits(None, 2**33), 60)
-    with ProcessLauncher(workload, None, cancelled=cancelled) as launcher:
-        running = launcher.run(spec)
-        for phase in running:
-            if phase == "input_alone":
-                break
-        trials = psutil.Process(launcher._server.pid).children()
-        threading.Timer(0.5, cancelled.set).start()
+def test_a_run_that_is_cancelled_ends_its_trial_within_a_phase(launcher, cancelled):
+    running = begun(launcher, FitConfig(w.HANGS, 2, 4, True))
+    trials = psutil.Process(launcher._server.pid).children()
+    threading.Timer(0.5, cancelled.set).start()
+    try:
         with pytest.raises(CancelledError):
             drain(running)
-        wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
+    finally:
+        cancelled.clear()
+    wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
 
 
-def test_a_run_that_is_broken_off_ends_its_trial(start):
-    launcher = start()
-    launcher.warm()
-    running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 2, 4, True), Limits(None, 2**33), 60))
-    for phase in running:
-        if phase == "input_alone":
-            break
+def test_a_run_that_is_broken_off_ends_its_trial(launcher):
+    running = begun(launcher, FitConfig(w.HANGS, 2, 4, True))
     below = psutil.Process(launcher._server.pid).children(recursive=True)
     assert below
     running.close()
@@ -235,8 +250,6 @@ def test_a_server_that_does_not_answer_is_ended_soon_after_the_deadline(monkeypa
         assert time.monotonic() - started < 30
         assert measured.outcome is Outcome.TIMEOUT
         assert not alive(server)
-        again = drain(launcher.run(replace(spec, deadline_seconds=60.0, measure_seconds=0.5)))[1]
-        assert again.outcome is Outcome.OK
 
 
 def test_a_server_that_stops_is_noticed_before_and_after_a_trial(monkeypatch):
@@ -258,19 +271,14 @@ def test_a_server_that_stops_is_noticed_before_and_after_a_trial(monkeypatch):
         assert not alive(server)
 
 
-def test_a_server_that_was_killed_between_two_trials_is_replaced(start, play):
-    launcher = start()
-    launcher.warm()
+def test_a_server_that_was_killed_between_two_trials_is_replaced(launcher, play):
     os.kill(launcher._server.pid, signal.SIGKILL)
     assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
 
 
-def test_what_the_users_code_left_in_a_session_of_its_own_ends_with_a_server_that_is_killed(start, tmp_path):
-    launcher = start(w.build_beside_a_daemon, model_kwargs={"marker": str(tmp_path / "marker")})
-    running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(w.HANGS, 1, 10, False), Limits(None, 2**33), 60))
-    for phase in running:
-        if phase == Phase.INPUT_ALONE:
-            break
+def test_what_the_users_code_left_in_a_session_of_its_own_ends_with_a_server_that_is_killed(launcher, tmp_path):
+    launcher.change(Workload(w.build_beside_a_daemon, w.Cases, model_kwargs={"marker": str(tmp_path / "marker")}))
+    running = begun(launcher, FitConfig(w.HANGS, 1, 10, False))
     daemons = [one for one in psutil.Process(launcher._server.pid).children(recursive=True) if one.name() == "sleep"]
     assert len(daemons) == 1
     os.kill(launcher._server.pid, signal.SIGKILL)
