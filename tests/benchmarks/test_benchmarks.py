@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
 HERE = pathlib.Path(__file__).parent
 
 

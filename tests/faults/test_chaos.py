@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.quiet
+pytestmark = [pytest.mark.slow, pytest.mark.quiet]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the faults are those of Linux")

@@ -11,6 +11,8 @@ from autofit.storage import result_files
 from autofit.tuning.tuner import tune
 from tests.fakes import MIB, FakeLauncher, collect, make_request
 
+pytestmark = pytest.mark.slow
+
 
 def made(folder, **limits):
     try:

@@ -23,9 +23,8 @@ def launcher():
 
 
 def measure(launcher, batch, limit):
-    return drain(launcher.run(TrialSpec(Role.MEASURE, FitConfig(batch, 1, 10, False), Limits(limit, 16 * GIB), 120, 1.0)))[
-        1
-    ]
+    spec = TrialSpec(Role.MEASURE, FitConfig(batch, 1, 10, False), Limits(limit, 16 * GIB), 120, 1.0)
+    return drain(launcher.run(spec))[1]
 
 
 def test_the_peak_grows_with_the_batch_within_the_limit(launcher):
@@ -51,5 +50,5 @@ def test_a_tune_on_the_gpu_ends_with_a_config_that_fits(tmp_path):
         storage=str(tmp_path / "trials.db"),
         progress=False,
     )
-    assert result.confirmed
+    assert result.choice.confirmed
     assert result.device_peak_bytes <= GIB

@@ -16,7 +16,7 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 from tests.hosts import tunes
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 def cells(folder, count=6, storage=None, labels=None, **kwargs):

@@ -18,7 +18,7 @@ from tests.hosts.test_ray import cells, noted, on_ray
 from tests.installed import needs
 from tests.trial.test_lifetime import wait_for
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 SWEEP = (
     "build_model: job.py:build_model\ndata: job.py:Cases\nbaseline: {batch_size: 32}\n"

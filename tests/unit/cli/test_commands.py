@@ -172,6 +172,12 @@ def test_the_schema_takes_what_is_right_and_refuses_what_is_not(folder):
         (["report", "tune.yaml"], "autofit: tune.yaml: "),
         (["report", "none.json"], "autofit: none.json: "),
         (["show", "tune.yaml"], "autofit: tune.yaml: "),
+        (["tune", "tune.yaml", "--storage", "nosuchdb://x"], "nosuchdb://x"),
+        (["tune", "tune.yaml", "--output", "no/such/result.json"], "--output: there is no folder no"),
+        (["estimate", "tune.yaml", "--batch-size", "32,many"], "--batch-size: '32,many'"),
+        (["estimate", "tune.yaml", "--batch-size", "0"], "batch_size: [0]"),
+        (["estimate", "tune.yaml", "--plot", "memory.pdf"], "--plot: memory.pdf"),
+        (["estimate", "tune.yaml", "--plot", "no/such/memory.html"], "--plot: there is no folder no"),
     ],
 )
 def test_what_is_wrong_with_a_call_is_said(folder, arguments, told):
@@ -180,6 +186,15 @@ def test_what_is_wrong_with_a_call_is_said(folder, arguments, told):
     done = RUN.invoke(app, arguments)
     assert done.exit_code == 2
     assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [[], *([command.name or command.callback.__name__] for command in app.registered_commands)]
+)
+def test_every_command_has_a_help(command):
+    done = RUN.invoke(app, [*command, "--help"])
+    assert done.exit_code == 0
+    assert "Usage: " in done.stdout
 
 
 def test_history_of_nothing_says_so(folder):
