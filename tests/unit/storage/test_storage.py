@@ -172,12 +172,12 @@ def test_a_password_is_never_shown(storage, shown):
         assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["que?ry {run}.db", "a?b=c#ü.db", "100%20b.db"])
 @pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "journal:{}"])
-def test_a_file_has_the_name_that_was_given(tmp_path, name, form):
+def test_a_file_has_the_name_that_was_given(tmp_path, form):
+    name = "que?ry {run} a=c#ü 100%20b.db"
     if form.startswith("sqlite"):
         name = name.replace("%", "%25").replace("?", "%3F")
-    request = make_request(tmp_path, storage=form.format(tmp_path / name))
+    request = make_request(tmp_path, storage=form.format(tmp_path / name), max_trials=1)
     collect(tune, request, FakeLauncher())
     assert [file.name for file in tmp_path.iterdir()] == [name.replace("%3F", "?").replace("%25", "%")]
     assert past_tunes.attributes_of(request.settings.storage, request.fingerprint())

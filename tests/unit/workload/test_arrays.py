@@ -13,8 +13,9 @@ X, Y = np.ones((20, 3), "float32"), np.zeros(20, "int8")
 
 
 @pytest.fixture(autouse=True)
-def _single_precision(monkeypatch):
-    """Keras's default, without loading Keras."""
+def _keras_defaults(monkeypatch):
+    """Single precision on TensorFlow, without loading Keras."""
+    monkeypatch.setattr(arrays, "_becomes_tensors", lambda: True)
     monkeypatch.setattr(arrays, "_float_type", lambda: np.dtype("float32"))
 
 
