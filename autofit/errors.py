@@ -1,19 +1,19 @@
-"""Every error that autofit raises on purpose.
+"""The errors that autofit raises on purpose.
 
 AutofitError                     exit code 1 unless noted otherwise
-├── UsageError                   2: the call, the file or a place named there is wrong
-│   ├── ConfigError              names file, line, column and key
-│   └── UnsupportedInputError    the data is of a kind that is not supported
+├── UsageError                   2: an argument or a file is wrong
+│   ├── ConfigError              a YAML file is wrong; names file, line, column and key
+│   └── UnsupportedInputError    the data is of an unsupported kind
 ├── StorageError                 2: the storage cannot be opened, read or written
-├── TuneError                    a tune ended without a result; carries what it ran
-│   ├── UserCodeError            the user's own code raised; carries its traceback
+├── TuneError                    a tune ended without a result; carries the trials it ran
+│   ├── UserCodeError            the user's code raised; carries its traceback
 │   ├── NothingFitsError         the smallest batch needs more than the limit
-│   └── NoTrialFinishedError     trials ran, none of them finished
-├── DeviceBusyError              the calling process holds the GPU itself
-├── DeviceLockedError            another autofit measures on the device, and waiting was declined
-├── TrialProcessError            a process for trials could not be started
+│   └── NoTrialFinishedError     trials ran, but none finished
+├── DeviceBusyError              the calling process itself holds the GPU
+├── DeviceLockedError            another autofit is measuring on the device, and `wait` is off
+├── TrialProcessError            a trial process could not be started
 ├── ExecutorError                no host of a cluster can tune, or the cluster is gone
-└── CancelledError               the program that runs the tune cancelled it
+└── CancelledError               the tune was cancelled by the program that runs it
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class AutofitError(Exception):
-    """Base of every error that autofit raises on purpose; its text is meant to be shown as it is."""
+    """Base of the errors that autofit raises on purpose; the message is written for users."""
 
     exit_code: ClassVar[int] = 1
 
@@ -41,17 +41,17 @@ class ExecutorError(AutofitError):
 
 
 class TuneError(AutofitError):
-    """A tune ended without a result; `tune` is what it ran, None if it had not begun."""
+    """A tune ended without a result; `tune` holds what it ran, or None if it had not begun."""
 
     tune: FailedTune | None = None
 
 
 class UsageError(AutofitError):
-    """The arguments contradict each other or name something that does not exist.
+    """An argument is wrong, or two arguments contradict each other.
 
     Args:
         problem: what is wrong and what is allowed.
-        key: dotted path of the argument that is wrong, which then precedes the problem; None for the call as a whole.
+        key: dotted path of the wrong argument, shown before the problem; None for the call as a whole.
     """
 
     exit_code: ClassVar[int] = 2
@@ -66,9 +66,9 @@ class ConfigError(UsageError):
 
     Args:
         file: path of the file, as the user named it.
-        line: line number, from 1; None where no line can be named (an unreadable file).
-        column: column number, from 1; None where none can be named.
-        key: dotted path of the key; None where the file as a whole is meant.
+        line: line number, from 1; None if there is none to name (an unreadable file).
+        column: column number, from 1; None if there is none to name.
+        key: dotted path of the key; None for the file as a whole.
         problem: what is wrong and what is allowed.
     """
 
@@ -79,15 +79,15 @@ class ConfigError(UsageError):
 
 
 class UnsupportedInputError(UsageError):
-    """The data, or what the data factory returned, is of a kind that autofit does not support."""
+    """The data, or what the data factory returned, is of an unsupported kind."""
 
 
 class UserCodeError(TuneError):
-    """The user's own code raised an exception.
+    """The user's code raised an exception.
 
     Args:
-        when: what was going on, as the rest of the sentence "your code failed …": "while building the model".
-        traceback: the user's traceback, frames of autofit left out.
+        when: the activity that failed, as in "while building the model"; completes "your code failed …".
+        traceback: the user's traceback, without frames of autofit.
     """
 
     def __init__(self, when: str, traceback: str) -> None:
@@ -96,35 +96,35 @@ class UserCodeError(TuneError):
 
 
 class DeviceBusyError(AutofitError):
-    """The calling process uses the GPU itself, so that trials cannot.
+    """The calling process holds the GPU, so trials cannot use it.
 
     Args:
         device: the GPU's name.
-        held_bytes: what the process holds; None where the driver does not report it.
+        held_bytes: bytes that the process holds; None if the driver does not report them.
     """
 
     def __init__(self, device: str, held_bytes: int | None) -> None:
         self.device, self.held_bytes = device, held_bytes
         much = f"{format_bytes(held_bytes)} of " if held_bytes else ""
         super().__init__(
-            f"this process itself holds {much}the memory of {device}, so that no trial can use it. Call autofit before "
-            "anything that uses the GPU (building a model does), or from a separate process; in a notebook, restart the "
+            f"this process itself holds {much}the memory of {device}, so trials cannot use it. Call autofit before "
+            "anything that uses the GPU (building a model does), or from a separate process. In a notebook, restart the "
             "kernel and tune first"
         )
 
 
 class DeviceLockedError(AutofitError):
-    """Another autofit measures on the device, and the caller does not wait.
+    """Another autofit is measuring on the device, and the caller does not wait.
 
     Args:
         device: the device's name.
-        holder: who measures there.
+        holder: the process that is measuring.
     """
 
     def __init__(self, device: str, holder: str) -> None:
         self.device, self.holder = device, holder
         super().__init__(
-            f"another autofit measures on the {device} now ({holder}); two at once would falsify each other's results. "
+            f"another autofit is measuring on the {device} ({holder}); two at once would falsify each other's results. "
             "Wait for it (--wait, the default), end it, or choose another device"
         )
 
@@ -134,11 +134,11 @@ class NothingFitsError(TuneError):
 
     Args:
         memory: "device" or "host".
-        batch_size: the smallest batch size that the space allows; None when it is not a knob.
-        needed_bytes: measured use of that batch.
-        limit_bytes: what a trial may use.
-        at_least: True when `needed_bytes` is a lower bound (it failed with the limit lifted, too).
-        estimated: True when nothing was run.
+        batch_size: the smallest batch size of the space; None if it is not a knob.
+        needed_bytes: measured memory of that batch.
+        limit_bytes: the limit of a trial.
+        at_least: whether `needed_bytes` is a lower bound (the batch also failed without the limit).
+        estimated: whether `needed_bytes` is an estimate and nothing was run.
     """
 
     def __init__(
@@ -164,11 +164,11 @@ class NothingFitsError(TuneError):
 
 
 class NoTrialFinishedError(TuneError):
-    """Trials ran, but none finished, for another reason than memory."""
+    """Trials ran, but none finished, and memory was not the reason."""
 
 
 class TrialProcessError(AutofitError):
-    """A process for trials could not be started, or is gone."""
+    """A trial process could not be started, or is gone."""
 
 
 class StorageError(AutofitError):

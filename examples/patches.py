@@ -1,8 +1,8 @@
 """A small network on patches of photographs: from which of five photographs does this patch of 8 x 8 pixels come?
 
-The photographs of `data/` are cut once into 100,000 patches, in ten files of arrays (seconds). `Patches` reads and augments
-them. A step of so small a network is mostly overhead that does not grow with the batch: at Keras's default of 32 samples the
-processor, or the GPU, waits most of the time. `configs/quickstart.yaml` tunes it.
+The photographs of `data/` are cut once into 100,000 patches, in ten files of arrays (this takes seconds). `Patches` reads
+and augments them. A step of such a small network is mostly overhead that does not grow with the batch: with Keras's default
+of 32 samples, the processor or GPU waits most of the time. `configs/quickstart.yaml` tunes it.
 """
 
 import math

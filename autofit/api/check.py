@@ -1,4 +1,4 @@
-"""`check_file`: a dry run that resolves every name, binds every argument and resolves the limits; nothing is trained."""
+"""`check_file`: a dry run that resolves every name, argument and limit, and trains nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.workload import Workload
 
-_QUIET_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}  # user code may import the backend
+_QUIET_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}  # the user's modules may import the backend
 
 
 def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
@@ -30,7 +30,7 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     The user's modules are imported in this process; their functions are not called.
 
     Returns:
-        Findings by subject: model, data, validation, device, host, stored result.
+        The findings by subject: model, data, validation, device, host, stored result.
 
     Raises:
         UserCodeError: a module cannot be imported.
@@ -41,19 +41,19 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     request = build_request(workload, settings, backends.named(workload.backend), *detect(settings))
     findings = {"model": request.call_source.model}
     for key, knobs in bind_all(workload, functools.partial(_resolved, workload.backend)).items():
-        taken = ", ".join(knobs) or "none of the knobs (which leaves the batch size of arrays, and nothing of other data)"
+        taken = ", ".join(knobs) or "no knobs (only the batch size of arrays can then be tuned)"
         findings[key] = f"{getattr(request.call_source, key)} takes {taken}"
         unknown = [knob for knob in settings.space.values() if knob not in knobs and knobs]
         if key == "data" and unknown and not isinstance(workload.data, tuple | list):
             raise UsageError(
-                f"the data takes {taken}; give its factory a parameter {unknown[0]}", key=f"space.{unknown[0]}"
+                f"the data takes {taken}; add a parameter {unknown[0]} to its factory", key=f"space.{unknown[0]}"
             )
     device = request.limits.device_bytes
     limits = "no limit of its own" if device is None else format_bytes(device)
     findings["device"] = f"{request.placement.name}, {limits}"
     findings["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
     attributes = stored_attributes(request)
-    state = "none, no trials" if attributes is None else "none, but trials of an earlier run"
+    state = "none" if attributes is None else "none, but trials of an earlier run"
     if attributes is not None and request.result_key() in attributes:
         state = "yes"
     findings["stored result"] = f"{state} ({urls.shown(settings.storage)})"
@@ -100,12 +100,12 @@ def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dic
         overrides: arguments of `tune` that take precedence over the file.
 
     Returns:
-        For the tune, or for each cell of the sweep: its values by axis, and the findings by subject.
+        For the tune, or each cell of the sweep, its values by axis and the findings by subject.
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
         UsageError: a function does not exist or does not take its arguments; a limit or device is not available.
-        UserCodeError: a module of the user's cannot be imported.
+        UserCodeError: one of the user's modules cannot be imported.
         DeviceBusyError: the calling process itself holds the GPU.
     """
     with load.placing_errors(path, overrides):

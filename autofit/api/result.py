@@ -17,15 +17,15 @@ from autofit.storage import result_files, sweep_files
 
 
 def _html_page() -> ModuleType:
-    """The module that renders pages; imported on demand, because plotly and jinja2 load slowly."""
+    """Return the module that renders pages, imported on demand because plotly and jinja2 load slowly."""
     return importlib.import_module("autofit.report.html.page")
 
 
 class _Reportable:
-    """A record that can be drawn as an HTML page."""
+    """A record that can be rendered as an HTML page."""
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained HTML page, which opens from disk and loads nothing.
+        """Write a self-contained HTML page that needs no network.
 
         Raises:
             UsageError: the file cannot be written.
@@ -33,7 +33,7 @@ class _Reportable:
         _html_page().save(self, path)
 
     def _repr_html_(self) -> str:
-        """HTML for a notebook: key figures, lines to paste and trials of a tune; the cells of a sweep."""
+        """Return HTML for a notebook: key figures, code and trials of a tune, or the cells of a sweep."""
         return str(_html_page().compact(self))
 
 
@@ -41,27 +41,27 @@ class _Reportable:
 class Result(_Reportable, TuneRecord):
     """The fastest config that fits, its confirmation, and every trial; see `TuneRecord` for the fields.
 
-    `print(result)` shows the key figures and the lines to paste.
+    `print(result)` shows the key figures and the code to paste.
     """
 
     @classmethod
     def of(cls, record: TuneRecord) -> Result:
-        """A result with the fields of a record."""
+        """Make a result from a record."""
         return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
 
     def __repr__(self) -> str:
         return plain_text(summary(self))
 
     def snippet(self) -> str:
-        """Python lines that train with the chosen config."""
+        """Return Python code that trains with the chosen config."""
         return snippet.render(self)
 
     def advice(self) -> dict[str, str]:
-        """Sentences by subject: the bottleneck, the learning rate, the last batch of an epoch."""
+        """Return advice by subject, such as the bottleneck and the learning rate, a few sentences each."""
         return advice.advice(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as JSON; `autofit show` and `autofit kwargs` read it.
+        """Write the result as JSON, which `autofit show`, `report` and `kwargs` read.
 
         Raises:
             UsageError: the file cannot be written.
@@ -78,18 +78,18 @@ class SweepResult(_Reportable, SweepRecord):
 
     @classmethod
     def of(cls, record: SweepRecord) -> SweepResult:
-        """A sweep result with the fields of a record."""
+        """Make a sweep result from a record."""
         return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
 
     def __repr__(self) -> str:
         return plain_text(sweep_table(self))
 
     def csv(self) -> str:
-        """The table as CSV: a line for each cell."""
+        """Return the table as CSV, a line for each cell."""
         return columns.as_csv(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sweep as JSON, and its table as CSV beside it; `autofit report` and `autofit show` read the JSON.
+        """Write the sweep as JSON, which `autofit show` and `report` read, and its table as CSV next to it.
 
         Raises:
             UsageError: a file cannot be written.

@@ -1,4 +1,4 @@
-"""Run a request: wait for the device, look up what is stored, start the launcher, run the engine, show its events."""
+"""Run a request: wait for the device, look up a stored result, start the launcher, run the engine, show its events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOCK_POLL_SECONDS = 0.2
 
 
 def progress_of(progress: bool | Progress) -> Progress:
-    """The display to show events on, for an argument that says whether to show any."""
+    """Return the display for the argument `progress`: itself, or a new one that is quiet if it is False."""
     return progress if isinstance(progress, Progress) else Progress(quiet=not progress)
 
 
@@ -46,24 +46,24 @@ def run(
     wait: bool = True,
     known: Callable[[TuneRequest, Emit], Returned | None] | None = None,
 ) -> Returned:
-    """Run a part of the engine that measures, and show its events; returns what the engine returns.
+    """Run a part of the engine that measures, show its events, and return what it returns.
 
-    One measurement runs on a device: another autofit on it is waited for.
+    Only one measurement runs on a device at a time; another autofit on it is waited for.
 
     Args:
         engine: called with the request, a launcher, and a function that takes its events.
         workload: the user's model and data.
-        settings: of the tune.
+        settings: the settings of the tune.
         progress: whether to show progress, or a `Progress` to show it on.
         fresh: whether to delete stored trials of the same request first.
         cancelled: stops the running trial and the engine when it is set.
         wait: whether to wait for another autofit; otherwise that is an error.
-        known: returns what need not be measured, to do without waiting; None where it must be.
+        known: looks up a result that is returned without measuring and without waiting; None if there is none.
 
     Raises:
         UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds the GPU.
-        DeviceLockedError: another autofit measures on the device.
+        DeviceLockedError: another autofit is measuring on the device, and `wait` is off.
         CancelledError: `cancelled` was set.
         AutofitError: what the engine raises.
     """
@@ -77,7 +77,7 @@ def run(
 
     with DeviceLock(placement, _purpose(workload)) as lock:
         if not lock.acquire():
-            expected = [UsageError] if placement.gpus else []  # while others have a GPU's memory, no limit is right
+            expected = [UsageError] if placement.gpus else []  # while another one holds the GPU's memory, no limit fits
             with contextlib.suppress(*expected):
                 if (stored := look_up()[1]) is not None:
                     return stored
@@ -85,7 +85,7 @@ def run(
                 raise DeviceLockedError(placement.name, lock.holder())
             with shown:
                 _wait_for(lock, placement.name, shown.show, cancelled)
-            machine, placement = detect(settings)  # the other one's memory is free now
+            machine, placement = detect(settings)  # the other autofit's memory is free now
         request, stored = look_up()
         if stored is not None:
             return stored
@@ -118,7 +118,7 @@ def run_tune(
 def _announced(
     known: Callable[[TuneRequest, Emit], Returned | None], request: TuneRequest, shown: Progress
 ) -> Returned | None:
-    """Return what is known, and show its events only if it is."""
+    """Look up a result, and show the events of the lookup."""
     events: list[Event] = []
     try:
         return known(request, events.append)
@@ -130,15 +130,15 @@ def _announced(
 
 
 def _other_work(placement: Placement) -> Iterator[str]:
-    """What disturbs the measurement before it has begun."""
+    """Describe other work on the devices and the machine that would disturb the measurement."""
     for gpu in (gpu for gpu in placement.gpus if gpu.held_by):
         yield (
-            f"others use {gpu.name}, too: {', '.join(gpu.held_by)}. If they compute, rates are lower than on a free "
-            "GPU; if they take more memory, trials run out of it"
+            f"other processes use {gpu.name}: {', '.join(gpu.held_by)}. If they compute, rates are lower than on a free "
+            "GPU; if they take more memory, trials may run out of it"
         )
     work = load.other_work()
     if work is not None:
-        yield f"{work}\n    rates will be lower than on an idle machine, and less certain: end it first if you can"
+        yield f"{work}\n    rates will be lower and less certain than on an idle machine; end it first if you can"
 
 
 def run_beside(
@@ -147,7 +147,7 @@ def run_beside(
     settings: TuneSettings,
     progress: bool | Progress,
 ) -> Returned:
-    """Run a part of the engine that times nothing, whoever measures on the device; see `run`."""
+    """Run a part of the engine that measures no time, without waiting for the device; see `run`."""
     refuse_unsupported(workload)
     backend, shown = backends.named(workload.backend), progress_of(progress)
     request = build_request(workload, settings, backend, *detect(settings))
@@ -156,13 +156,13 @@ def run_beside(
 
 
 def _wait_for(lock: DeviceLock, device: str, emit: Emit, cancelled: threading.Event) -> None:
-    """Wait until the lock is taken.
+    """Wait until the lock is acquired.
 
     Raises:
         CancelledError: `cancelled` was set.
     """
     began = time.monotonic()
-    emit(Activity(f"waiting until the {device} is free: another autofit measures on it ({lock.holder()})"))
+    emit(Activity(f"waiting for the {device}: another autofit is measuring on it ({lock.holder()})"))
     while not lock.acquire():
         if cancelled.wait(_LOCK_POLL_SECONDS):
             raise CancelledError("the tune was cancelled")
@@ -170,6 +170,6 @@ def _wait_for(lock: DeviceLock, device: str, emit: Emit, cancelled: threading.Ev
 
 
 def _purpose(workload: Workload) -> str:
-    """What is measured, for those who wait: names alone, as arguments may be secret."""
+    """Describe the measurement to an autofit that waits for it: names only, since arguments may be secret."""
     call_source = call_source_of(workload)
     return f"{call_source.model.partition('(')[0]} with {call_source.data}"

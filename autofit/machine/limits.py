@@ -15,7 +15,7 @@ MemoryAmount = str | int
 """A percentage ("80%"), a size with a unit ("6GiB") or a number of bytes."""
 
 _LEAST_FREE_BYTES = 1.5 * 2**30  # for the context and the libraries of a framework, and a small model (assumed)
-AMOUNTS = "write a percentage (80%), a size (6GiB) or bytes"
+AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"
 """How to write an amount of memory."""
 
 

@@ -1,15 +1,15 @@
-"""The distribution of this package: its name on PyPI, its version and the commands that install it."""
+"""The distribution of this package: its name on PyPI, its version, and how to install it."""
 
 from __future__ import annotations
 
 import importlib.metadata
 
 DISTRIBUTION = "keras-autofit"
-"""On PyPI, "autofit" is another project."""
+"""The name on PyPI, where "autofit" is another project."""
 
 
 def install_command(extra: str | None = None) -> str:
-    """The command that installs autofit, with one of its extras."""
+    """Return the command that installs autofit, with an extra if given."""
     return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
 
 

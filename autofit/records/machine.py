@@ -13,7 +13,7 @@ class Device:
     """One accelerator, as its driver reports it.
 
     `index` may change from boot to boot, `uuid` does not. `held_by` describes the processes that hold its memory, for
-    people; `driver` is the driver's version. `compute_capability` is the generation of a CUDA GPU, as (8, 9).
+    display; `driver` is the driver's version. `compute_capability` is the generation of a CUDA GPU, such as (8, 9).
     """
 
     index: int
@@ -30,10 +30,10 @@ class Device:
 class Placement:
     """The devices that one training uses: GPUs, or the CPU as one device or as several logical ones.
 
-    `count` is their number. Without `gpus` it is the CPU.
+    `count` is the number of devices. Without `gpus` they are the CPU, or parts of it.
 
     Raises:
-        ValueError: `count` is not the number of `gpus`, in a damaged file.
+        ValueError: `count` is not the number of `gpus` (a damaged file).
     """
 
     gpus: tuple[Device, ...] = ()
@@ -45,21 +45,21 @@ class Placement:
 
     @classmethod
     def on(cls, *gpus: Device) -> Placement:
-        """The placement on these GPUs; on the CPU without any."""
+        """Place the training on these GPUs, or on the CPU if there are none."""
         return cls(gpus, max(1, len(gpus)))
 
     @property
     def device(self) -> Device | None:
-        """The first GPU, which stands for all where they are of one model; None for the CPU."""
+        """The first GPU, which stands for all of them; None for the CPU."""
         return self.gpus[0] if self.gpus else None
 
     def shared(self, batch_size: int) -> int:
-        """The smallest batch of at least so many samples that the devices share evenly."""
+        """Round a batch size up to one that the devices can share evenly."""
         return math.ceil(batch_size / self.count) * self.count
 
     @property
     def name(self) -> str:
-        """The name in reports."""
+        """The name of the devices in reports."""
         names = list(dict.fromkeys(gpu.name for gpu in self.gpus))
         if not names:
             return "CPU" if self.count == 1 else f"CPU as {self.count} devices"
@@ -74,7 +74,7 @@ ON_CPU = Placement()
 
 @dataclass(frozen=True)
 class Machine:
-    """A host; `memory_bytes` is the smaller of its RAM and the cgroup's limit, `host` its name."""
+    """A host; `memory_bytes` is the smaller of its RAM and the cgroup's limit, `host` the host name."""
 
     system: str
     python: str

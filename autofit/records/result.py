@@ -1,4 +1,4 @@
-"""Results of tunes, with everything that a report shows."""
+"""Results of tunes, with all that a report shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autofit.records.states import Outcome, Stage, Text
 from autofit.records.trial import FitConfig, Limits, Trial
 
 RESULT_VERSION = 2
-"""Version of the format of `result.json` and `sweep.json`; files of another version are refused."""
+"""Format version of `result.json` and `sweep.json`; files of other versions are refused."""
 
 
 class Bottleneck(Text):
@@ -34,22 +34,22 @@ class DataForm(Text):
 
 
 SHOWING_PAIRS = 2
-"""Pairs of runs below which no gain is shown: one has no interval."""
+"""Fewest pairs of runs that can show a gain; one pair has no confidence interval."""
 
 KEPT_PAIRS = 3
-"""Pairs of runs for which time is kept: as many as most gains take."""
+"""Pairs of runs for which time is reserved; most gains need no more."""
 
 
 @dataclass(frozen=True)
 class Speedup:
     """How much faster a config is than the baseline.
 
-    `ratio` is that of the geometric means of the runs of both, `low` and `high` are the ends of its 95 % confidence
-    interval. All three are None when no pair of runs finished, the interval when one did; `baseline_outcome` says how the
-    baseline ended. The ratio is evidence, not a gain, unless `is_shown`.
+    `ratio` compares the geometric means of the runs of both; `low` and `high` bound its 95 % confidence interval. All three
+    are None if no pair of runs finished, `low` and `high` if only one did; `baseline_outcome` says how the baseline ended.
+    The ratio is a gain only if `is_shown`.
 
     Raises:
-        ValueError: the three do not belong together, in a damaged file.
+        ValueError: the three contradict each other (a damaged file).
     """
 
     baseline: FitConfig
@@ -65,18 +65,18 @@ class Speedup:
 
     @property
     def is_shown(self) -> bool:
-        """Whether a gain is shown: by two pairs of runs or more, and an interval above 1.0."""
+        """Whether at least two pairs of runs show a gain, with an interval above 1.0."""
         return self.pairs >= SHOWING_PAIRS and self.low is not None and self.low > 1.0
 
     @property
     def is_loss(self) -> bool:
-        """Whether a loss is shown: by two pairs of runs or more, and an interval below 1.0."""
+        """Whether at least two pairs of runs show a loss, with an interval below 1.0."""
         return self.pairs >= SHOWING_PAIRS and self.high is not None and self.high < 1.0
 
 
 @dataclass(frozen=True)
 class Challenger:
-    """A config that ran against the baseline and did not take its place, with the median rate of its runs."""
+    """A config that did not beat the baseline in paired runs, with the median rate of its runs."""
 
     config: FitConfig
     samples_per_second: float
@@ -113,9 +113,9 @@ class PassedOver:
 class Recommendation:
     """The chosen config, with the figures of the runs that confirmed it.
 
-    `validation_batch_size` is set when validation fits only in smaller batches than training. `challenger` is set when the
-    baseline kept its place. `passed_over` is set when another config has the highest reading. Without `confirmed`, no time
-    was left for a confirming run, and the figures are those of the search.
+    `validation_batch_size` is set if validation fits only in smaller batches than training, `challenger` if the baseline
+    kept its place, `passed_over` if another config has the highest reading. If `confirmed` is False, no time was left for
+    confirming runs and the figures come from the search.
     """
 
     config: FitConfig
@@ -172,12 +172,12 @@ class CallSource:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneLog:
-    """Everything that a tune ran, with or without a result.
+    """All that a tune ran, with or without a result.
 
     `description` is None if the model could not be built within the limits. `trials` are the stored trials: those of the
-    search, and later runs that failed and so count against their config. `runs` are all trials after the search.
-    `seconds` is the duration of the tune, `describing_seconds` its part before the first trial. `started_at` is in seconds
-    since 1970 (UTC).
+    search, and later runs that failed and therefore count against their config. `runs` are all trials after the search.
+    `seconds` is the duration of the tune, `describing_seconds` the part of it before the first trial. `started_at` is in
+    seconds since 1970 (UTC).
     """
 
     limits: Limits
@@ -203,8 +203,8 @@ class TuneLog:
 class FailedTune(TuneLog):
     """A tune without a result, for the reason in `problem`.
 
-    If nothing fits, `memory` is "device" or "host" and `needed_bytes` the need of the smallest batch, of `batch_size`
-    samples; a lower bound if `at_least`.
+    If nothing fits, `memory` is "device" or "host", `batch_size` the smallest batch size, and `needed_bytes` the memory it
+    needs (a lower bound if `at_least`).
     """
 
     problem: str
@@ -220,8 +220,8 @@ class TuneRecord(TuneLog):
 
     `choice` is the chosen config with its confirmed figures. `data_kwargs` are for the data factory (or the attributes of a
     PyDataset object), `fit_kwargs` for `Model.fit`; `optimizer_kwargs` are set when gradients are accumulated to keep the
-    `effective_batch_size`. The compute and the input rate are ceilings from one run of the chosen config, in which the
-    whole `fit` reached `ceilings_run_samples_per_second`; a ceiling that read less than the `fit` reaches is None.
+    `effective_batch_size`. The compute and the input rate are the ceilings of one run of the chosen config, in which the
+    whole `fit` reached `ceilings_run_samples_per_second`; a ceiling that read lower than the `fit` is None.
     `untuned` gives the reason for each knob that the data takes but that could not be tuned.
     """
 
@@ -251,7 +251,7 @@ class TuneRecord(TuneLog):
 
     @property
     def rate_on_each(self) -> float:
-        """The rate of each device, where several share each batch."""
+        """The rate of each device if several share each batch."""
         return self.samples_per_second / self.placement.count
 
     @property
@@ -276,12 +276,12 @@ class TuneRecord(TuneLog):
 
     @property
     def validation_batch_size(self) -> int | None:
-        """The batch size of the validation data; None for the config's own."""
+        """The batch size of the validation data; None for that of the config."""
         return self.choice.validation_batch_size
 
     @property
     def headroom(self) -> dict[str, float | None]:
-        """The share of each limit that the chosen config leaves free, from 0 to 1; None without a limit or a reading."""
+        """Share of each limit that the chosen config leaves free, from 0 to 1; None without a limit or a reading."""
         device = _share_left(self.device_peak_bytes, self.limits.device_bytes)
         return {"device": device, "host": _share_left(self.host_peak_bytes, self.limits.host_bytes)}
 

@@ -12,7 +12,7 @@ from autofit.errors import UsageError
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
-RANGE_OR_CHOICES = '{"min": 8, "max": 1024} for a range, [8, 16, 1024] for choices'
+RANGE_OR_CHOICES = 'choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})'
 """How to write the values of a knob."""
 
 _LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger ones are tried only if the user's space has them

@@ -1,4 +1,4 @@
-"""Estimate the memory of a workload by batch size before anything is trained.
+"""Estimate the memory of a workload by batch size without training it.
 
 TuneRequest ──> describe (model built, one batch read, train step traced) ──> Estimate
 """
@@ -21,7 +21,7 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 
-_LARGEST_BATCH = 2**16  # of the grid that is searched for the largest batch that fits
+_LARGEST_BATCH = 2**16  # upper end of the grid on which the largest batch that fits is looked for
 
 
 def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int]) -> Estimate:

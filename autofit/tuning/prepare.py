@@ -27,14 +27,14 @@ from autofit.tuning.runner import TrialRunner, not_described
 from autofit.workload import accumulation
 from autofit.workload.inputs.kinds import KINDS
 
-_SHARED_SHARE = 0.8  # of what is free in /dev/shm, for batches that worker processes have ready
+_SHARED_SHARE = 0.8  # of the free space in /dev/shm, for batches that worker processes have ready
 _LIKE_A_RANGE = 4  # two listed batch sizes this far apart may be meant as the ends of a range
-_ESTIMATED_BATCHES = (1, 4, 16, 64)  # times the baseline's batch: memory is estimated there, and along lines between
+_ESTIMATED_BATCHES = (1, 4, 16, 64)  # times the baseline's batch size: memory is estimated there, and interpolated between
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A search's start; `few_updates` says which batch sizes are left out, `warm_start` are trials of a similar tune."""
+    """What a search starts from; `few_updates` names batch sizes left out, `warm_start` holds trials of similar tunes."""
 
     description: Description
     space: SearchSpace
@@ -44,15 +44,15 @@ class Prepared:
 
 
 MakeProposer = Callable[[TuneRequest, Prepared], Proposer]
-"""Makes the proposer of a tune."""
+"""Make the proposer of a tune."""
 
 
 def describe(runner: TrialRunner) -> Description:
-    """Build the model and the data once; with a batch of 1, or 1 on each device, if the baseline's does not fit.
+    """Build model and data once, with the baseline's batch size or, if that does not fit, one sample on each device.
 
     Raises:
         UserCodeError: the user's code raised.
-        NothingFitsError: not even that fits.
+        NothingFitsError: one sample does not fit either.
         NoTrialFinishedError: the model and the data could not be built.
     """
     baseline, replicas = runner.request.asked_baseline, runner.request.placement.count
@@ -73,11 +73,11 @@ def describe(runner: TrialRunner) -> Description:
 
 
 def prepare(request: TuneRequest, description: Description) -> Prepared:
-    """The search space and the baseline for a described workload.
+    """Return the search space and the baseline for a described workload.
 
     Raises:
         UsageError: the space or the baseline does not suit the data.
-        NothingFitsError: not even the smallest batch can fit, by the estimate.
+        NothingFitsError: by the estimate, not even the smallest batch can fit.
     """
     space = _space(request, description)
     _require_room_for_smallest(request, description, space)
@@ -87,18 +87,18 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
         baseline = replace(baseline, batch_size=description.fixed_batch_size)
     if request.settings.effective_batch_size is not None and not description.accumulates_by:
         raise UsageError(
-            "the train step does not use the optimizer given to compile, so gradients cannot be accumulated for it; give "
-            f"build_model a parameter {accumulation.NAME} and pass it on to the optimizers that the step uses",
+            "the train step does not use the optimizer given to compile, so autofit cannot accumulate its gradients; add a "
+            f"parameter {accumulation.NAME} to build_model and pass it to the optimizers that the step uses",
             key="effective_batch_size",
         )
     return Prepared(description, space, baseline, few_updates)
 
 
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
-    """The trials of a similar tune in the same storage; stores the key that similar tunes share."""
+    """Return the trials of similar tunes in the same storage, and store the key that similar tunes share."""
     key = f"{request.warm_start_key()} {description.parameter_count} {description.sample_bytes}"
     backend = description.versions.get("backend", TENSORFLOW)
-    if backend != TENSORFLOW:  # whose rates say nothing of another's; keys of before there were others stay
+    if backend != TENSORFLOW:  # rates on one backend say nothing about another
         key = f"{key} {backend}"
     study.set_attribute(attributes.WARM_START_KEY, key)
     return () if request.fresh else study.similar_trials(key)
@@ -122,12 +122,12 @@ def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
 
 
 def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[Notice]:
-    """What the user should know before the first trial; `stale` stored trials do not count."""
+    """Return what the user should know before the first trial; `stale` is the number of stored trials that do not count."""
     if prepared.warm_start:
         trials = counted(len(prepared.warm_start), "trial")
-        yield Notice(f"starts from {trials} of similar tunes (other limits or versions); the choice is confirmed anew")
+        yield Notice(f"starting from {trials} of similar tunes (other limits or versions); the choice is confirmed again")
     if stale:
-        yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run, with less memory or time than there is now")
+        yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run with less memory or time than now")
     sizes = request.settings.space.batch_size
     if isinstance(sizes, list) and len(sizes) == 2 and _LIKE_A_RANGE * min(sizes) <= max(sizes):
         yield Notice(
@@ -142,7 +142,7 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
 
 
 def _space(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
-    """The search space, under another `min_updates` if given; without worker processes if they would hang."""
+    """Build the search space, without worker processes if they would hang; `min_updates` overrides the setting."""
     settings, kind = request.settings, KINDS[description.input_kind]
     count = _sample_count(request, description)
     present = {**description.defaults, **settings.baseline.values()}
@@ -171,18 +171,18 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
 
 
 def _no_room_ahead(space: SearchSpace) -> str | None:
-    """Which settings of worker processes are left out because /dev/shm has no room for them; None if none is."""
+    """Name the worker settings left out because /dev/shm has no room for their batches; None if there are none."""
     most, factors, sizes = space.most_samples_ahead, space.prefetch_factor or (), space.batch_size or (1,)
     if most is None or not factors or max(space.workers or (0,)) * max(factors) * max(sizes) <= most:
         return None
     return (
-        f"/dev/shm has room for {most:,} samples: settings whose workers would have more ready there are not tried. "
-        "Give the container more (docker run --shm-size)"
+        f"/dev/shm has room for {most:,} samples: settings whose workers would hold more there are not tried. "
+        "Raise its size (docker run --shm-size)"
     )
 
 
 def _of_processes(space: SearchSpace, description: Description) -> SearchSpace:
-    """The space of data whose workers are processes, with no more batches ahead than /dev/shm has room for."""
+    """Restrict the space for data whose workers are processes to the batches that /dev/shm has room for."""
     total, free = host.shared_memory()
     return replace(
         space,
@@ -194,7 +194,7 @@ def _of_processes(space: SearchSpace, description: Description) -> SearchSpace:
 
 
 def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> Notice | None:
-    """That a batch larger than any of the default space may be faster; None where something else ends the space."""
+    """Say that a batch size above the default space may be faster; None if the space ends there for another reason."""
     settings, sizes = request.settings, prepared.space.batch_size or ()
     is_bounded = prepared.few_updates or settings.max_batch_size or settings.effective_batch_size
     if "batch_size" in settings.space.values() or is_bounded or len(sizes) < 2 or chosen.batch_size != sizes[-1]:
@@ -202,28 +202,28 @@ def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> 
     if sizes[-1] == _sample_count(request, prepared.description):
         return None
     return Notice(
-        f"batch {sizes[-1]} is the largest that is tried by default: a larger one may be faster. Write, for instance, "
+        f"batch {sizes[-1]} is the largest size tried by default; a larger one may be faster. To try larger ones, write "
         f"batch_size: {{min: {sizes[-1]}, max: {16 * sizes[-1]}}} in space"
     )
 
 
 def of_one_size(prepared: Prepared, failed: Trial) -> Description:
-    """The description of a workload whose code failed with another batch size than its own."""
+    """Return the description of a workload whose code fails for batch sizes other than its own."""
     size, error = prepared.baseline.batch_size, failed.measurement.evidence.reason.strip()
     reason = (
-        f"your code fails with batches of {failed.config.batch_size} and runs with {size} ({error}). "
-        f"Let model and data take any batch size, or fix batch_size: {size} in data_kwargs"
+        f"your code fails with a batch size of {failed.config.batch_size} but runs with {size} ({error}). "
+        f"Make model and data accept any batch size, or fix batch_size: {size} in data_kwargs"
     )
     return replace(prepared.description, fixed_batch_size=size, fixed_batch_size_reason=reason, footprints=())
 
 
 def one_size_notice(description: Description) -> Notice:
-    """That the batch size is not tuned, and why."""
+    """Say that the batch size is not tuned, and why."""
     return Notice(f"batch_size is not tuned: {description.fixed_batch_size_reason}")
 
 
 def _of_one_size(space: SearchSpace, description: Description) -> SearchSpace:
-    """The space of a workload that takes batches of one size only.
+    """Restrict the space to the only batch size that the workload takes.
 
     Raises:
         UsageError: nothing is left to tune.
@@ -235,12 +235,12 @@ def _of_one_size(space: SearchSpace, description: Description) -> SearchSpace:
 
 
 def _sample_count(request: TuneRequest, description: Description) -> int | None:
-    """Samples in an epoch: those of the data, or else those that the user gives."""
+    """Return the samples in an epoch: those of the data, or else the user's `sample_count`."""
     return request.settings.sample_count if description.sample_count is None else description.sample_count
 
 
 def _few_updates(request: TuneRequest, description: Description, space: SearchSpace) -> str | None:
-    """Which batch sizes are left out because they leave few updates an epoch; None if there is none."""
+    """Name the batch sizes left out because they leave few updates an epoch; None if there are none."""
     fewest, count = request.settings.min_updates, _sample_count(request, description)
     all_sizes = _space(request, description, min_updates=1).batch_size or ()
     left_out = {*all_sizes} - {*(space.batch_size or ())}
@@ -249,13 +249,13 @@ def _few_updates(request: TuneRequest, description: Description, space: SearchSp
     largest = largest_batch(count, fewest)
     above = f"above {largest:,} " if largest else ""
     return (
-        f"batch sizes {above}leave fewer than {counted(fewest, 'update')} an epoch of {counted(count, 'sample')} and are "
-        "not searched; min_updates: 1 allows them"
+        f"batch sizes {above}are not tried: they leave fewer than {counted(fewest, 'update')} in an epoch of "
+        f"{counted(count, 'sample')}. min_updates: 1 allows them"
     )
 
 
 def _require_room_for_smallest(request: TuneRequest, description: Description, space: SearchSpace) -> None:
-    """Raise before anything runs if the smallest batch certainly does not fit."""
+    """Raise before anything runs if the smallest batch cannot fit."""
     limit_bytes = request.limits.device_bytes
     smallest = space.batch_size[0] if space.batch_size else None
     needed_bytes = least_device_bytes(description, smallest or 1)

@@ -1,4 +1,4 @@
-"""One request for a tune: everything that decides its result, and its keys in the storage."""
+"""A request for a tune: all that decides its result, and its keys in the storage."""
 
 from __future__ import annotations
 
@@ -18,18 +18,28 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.inputs.knobs import with_defaults
 
 PREFIX = "autofit-"
-"""Prefix of the names of all studies."""
+"""Prefix of the names of studies."""
 
-_MEMORY_STEP_BYTES = 64 * 2**20  # the RAM that a kernel reports for the same machine differs by a few KiB
-_BUDGET = ("max_trials", "max_seconds", "max_trial_seconds", "tolerance", "headroom", "max_oom", "sample_count")
+_MEMORY_STEP_BYTES = 64 * 2**20  # kernels report a few KiB more or less RAM for the same machine
+_BUDGET = (
+    "max_trials",
+    "max_seconds",
+    "max_trial_seconds",
+    "tolerance",
+    "headroom",
+    "max_oom",
+    "min_updates",
+    "sample_count",
+    "expected_training_seconds",
+)
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """Everything that decides a tune, except for the workload, which the launcher holds.
+    """All that decides a tune, except for the workload, which the launcher holds.
 
-    `limits_asked` are the device and host limit as the user wrote them: the bytes of a percentage change from day to day.
-    `environment` holds the versions and switches outside the user's code. With `fresh`, stored trials are deleted.
+    `limits_asked` are the device and host limits as the user wrote them, since the bytes of a percentage change from day to
+    day. `environment` holds versions and switches outside the user's code. With `fresh`, stored trials are deleted first.
     """
 
     workload_fingerprint: str
@@ -44,30 +54,30 @@ class TuneRequest:
 
     @property
     def device(self) -> Device | None:
-        """The accelerator, the first of several; None for the CPU."""
+        """The first accelerator; None for the CPU."""
         return self.placement.device
 
     @property
     def asked_baseline(self) -> FitConfig:
-        """The user's own values of the config to compare with."""
+        """The values of the baseline that the user gave."""
         return FitConfig.of(self.settings.baseline.values())
 
     def baseline(self, description: Description) -> FitConfig:
-        """The config to compare with: the user's values, or else the data's own, or else Keras's defaults.
+        """Return the baseline: the user's values, else the data's own, else Keras's defaults.
 
-        A batch size that several devices cannot share evenly, with which nothing trains, is raised until they can.
+        A batch size that several devices cannot share evenly, so that nothing trains, is rounded up to one that they can.
         """
         baseline = with_defaults(self.asked_baseline, description.defaults)
         return replace(baseline, batch_size=self.placement.shared(baseline.batch_size or 1))
 
     def baseline_in(self, space: SearchSpace, description: Description) -> FitConfig:
-        """The config to compare with; knobs that are not searched are None."""
+        """Return the baseline in a search space; knobs that are not searched are None."""
         baseline = self.baseline(description)
         return space.canonical(FitConfig.of({knob: getattr(baseline, knob) for knob in space.knobs()}))
 
     def fingerprint(self) -> str:
-        """The study's name: the same for one workload, device, limits, space and versions, and for no other."""
-        parts = {  # a further key renames every stored study: add one only when its value is not the default
+        """Return the study's name, which identifies workload, device, limits, space and versions."""
+        parts = {
             **self._workload_and_hardware(),
             "settings": dict(self.environment),
             "driver": self.device.driver if self.device else "",
@@ -80,23 +90,16 @@ class TuneRequest:
         return PREFIX + _hash(parts)
 
     def warm_start_key(self) -> str:
-        """A key that similar requests share: those for the same workload on the same hardware."""
+        """Return the key that requests for the same workload on the same hardware share."""
         return _hash(self._workload_and_hardware())
 
     def result_key(self) -> str:
-        """Storage key of the result; one study stores one result per budget, fewest updates and expected training.
-
-        The trials of a study hold for any of them. Before there were these settings, results were those of 1 and None.
-        """
+        """Return the storage key of the result: a study shares its trials, but has a result for each of these settings."""
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
-        if self.settings.min_updates > 1:
-            parts["min_updates"] = self.settings.min_updates
-        if self.settings.expected_training_seconds is not None:
-            parts["expected_training_seconds"] = self.settings.expected_training_seconds
         return f"{attributes.RECORD}:{_hash(parts)}"
 
     def metadata(self, started_at: float) -> dict[str, Any]:
-        """Attributes of the study for people who look at it; `started_at` is in seconds since 1970 (UTC)."""
+        """Return the study's attributes for display; `started_at` is in seconds since 1970 (UTC)."""
         data = self.call_source.data + ("" if self.call_source.data_form is DataForm.ARRAYS else "(…)")
         return {
             "title": f"{self.call_source.model}, {data}",

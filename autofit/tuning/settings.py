@@ -34,8 +34,8 @@ def _share(value: Any) -> Any:
 def _memory(value: str | int) -> str | int:
     try:
         limits.validate_amount(value)
-    except UsageError as error:
-        raise ValueError(error.problem) from None
+    except UsageError:
+        raise ValueError(limits.AMOUNTS) from None
     return value
 
 
@@ -78,7 +78,7 @@ _AutotunedValue = Annotated[
     ),
 ]
 _OneOrMore = Field(min_length=1)
-_FORM = written_as(f"write a value, or {RANGE_OR_CHOICES}")
+_FORM = written_as(f"write one value, {RANGE_OR_CHOICES}")
 IntegerValues = Annotated[Range | Annotated[list[int], _OneOrMore] | int | None, _FORM]
 AutotunedValues = Annotated[Range | Annotated[list[_AutotunedValue], _OneOrMore] | _AutotunedValue | None, _FORM]
 

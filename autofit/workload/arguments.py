@@ -39,7 +39,7 @@ def _none_is_empty(value: Any) -> Any:
 NONE_IS_EMPTY = BeforeValidator(_none_is_empty)
 """Lets a program pass None for a mapping, as the signature of `tune` does."""
 
-Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY]
+Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mapping of names to values")]
 """Keyword arguments for a function of the user's; None for none."""
 
 

@@ -1,6 +1,6 @@
-"""Read a YAML file into values that know their line and column.
+"""Read a YAML file into values and their places.
 
-Values may hold environment variables (see `variables`) and know of them. The result is read as YAML again:
+Environment variables in values are replaced (see `variables`), and the result is read as YAML again, so that
 `batch_size: ${BATCH:-32}` is a number.
 """
 
@@ -17,8 +17,9 @@ from autofit.api.config.variables import expand
 from autofit.errors import ConfigError
 from autofit.workload.environment import Source, marked
 
-_MOST_BYTES = 2**20  # a hundred times a long file
-_MOST_VALUES = 100_000  # with aliases expanded, since a few lines of them can stand for billions
+_MOST_BYTES = 2**20  # a hundred times the size of a long file
+_MOST_VALUES = 100_000  # with aliases expanded, since a few lines can stand for billions of values
+_YAML_DOCUMENTS = "but found another document"
 _YAML_TABS = "found character '\\t' that cannot start any token"
 
 
@@ -31,11 +32,11 @@ class Document:
     root: yaml.Node
 
     def error(self, keys: tuple[int | str, ...], problem: str, key: str | None = None) -> ConfigError:
-        """An error at the deepest of these keys in the file; `key` is shown in place of the dotted keys."""
+        """Make an error at the deepest of these keys that the file has; `key` is shown instead of the dotted keys."""
         return _error(self.name, self._node(keys), problem, key or ".".join(map(str, keys)) or None)
 
     def _node(self, keys: tuple[int | str, ...]) -> yaml.Node:
-        """The node of the deepest of these keys: a mapping's key, or a list's item."""
+        """Find the node of the deepest of these keys: a key of a mapping, or an item of a list."""
         value, place = self.root, self.root
         for key in keys:
             if isinstance(value, yaml.MappingNode):
@@ -60,7 +61,7 @@ def read(path: str | os.PathLike[str]) -> Document:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             raise ConfigError(
-                name, None, None, None, f"has more than {_MOST_BYTES:,} bytes; a tuning file has a few hundred"
+                name, None, None, None, f"is larger than {_MOST_BYTES:,} bytes; a tuning file has a few hundred"
             )
         text = raw.decode()
     except OSError as error:
@@ -92,19 +93,19 @@ def _document(name: str, text: str) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads environment variables, too, and names the places of duplicate keys and malformed values."""
+    """Replaces environment variables, and names the places of duplicate keys and malformed values."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._sources: dict[int, Source] = {}  # of the nodes with variables, by their id
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Note whether the next scalar is a key, in which no variable is read."""
+        """Note whether the next scalar is a key; variables in keys are not replaced."""
         self._is_key = isinstance(parent, yaml.MappingNode) and index is None
         return super().compose_node(parent, index)
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        """Read environment variables when a value is composed: once, however many aliases share it."""
+        """Replace environment variables when a value is composed: once, even if aliases share it."""
         node = super().compose_scalar_node(anchor)
         if "${" in node.value and not self._is_key:
             try:
@@ -127,7 +128,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Mark values that hold variables, and name the place of one that YAML's types reject, as an impossible date."""
+        """Mark values that hold variables, and name the place of a value that YAML rejects, such as an impossible date."""
         try:
             value = super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError) as error:
@@ -137,7 +138,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(node: yaml.Node, counts: dict[int, float]) -> float:
-    """Values in a tree with aliases expanded; infinite for one that contains itself."""
+    """Count the values in a tree with aliases expanded; infinite if it contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1.0
     if id(node) not in counts:
@@ -152,10 +153,12 @@ def _error(name: str, node: yaml.Node, problem: str, key: str | None = None) -> 
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    """The parser's message, with the remedy for the usual mistakes."""
+    """Return the parser's message, with a remedy for common mistakes."""
     problem = str(error.problem)
     if problem == _YAML_TABS:
         return "there is a tab; indent with spaces"
+    if problem == _YAML_DOCUMENTS:
+        return "a second document starts here; write one tune in a file"
     if problem.startswith("could not determine a constructor for the tag"):
         return f"{problem}; tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)"
     return problem

@@ -50,9 +50,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     if MATRIX in raw:
         raise document.error((MATRIX,), f"this file describes a sweep; run: autofit sweep {document.name}")
     if raw.get(HOST_LABELS):
-        raise document.error(
-            (HOST_LABELS,), "chooses among the hosts of a cluster, in a sweep; a tune runs on this machine"
-        )
+        raise document.error((HOST_LABELS,), "applies to sweeps on a cluster; a tune runs on this machine")
     return _arguments(document, raw)
 
 
@@ -65,7 +63,7 @@ def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[
     document = read(path)
     raw = dict(_mapping(document))
     if MATRIX not in raw:
-        raise document.error((), "has no `matrix:`, which lists the values to vary; for one tune run: autofit tune")
+        raise document.error((), "has no `matrix:` with the values to vary; for a single tune run: autofit tune")
     matrix = raw.pop(MATRIX)
     try:
         cells = [(values, apply(values, raw)) for values in unfold(matrix)]
@@ -75,7 +73,7 @@ def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[
 
 
 def load_any(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Read a file with a `matrix` as `load_sweep` does, any other as one cell without values.
+    """Read a file with a `matrix` like `load_sweep`, any other file as one cell without values.
 
     Raises:
         ConfigError: as `load` and `load_sweep`.
@@ -85,10 +83,10 @@ def load_any(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[st
 
 @contextlib.contextmanager
 def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
-    """Add its place in the file to an error that names one of its keys; any other error, or of an override, passes.
+    """Add line and column to an error that names a key of the file; errors about overrides pass unchanged.
 
     Raises:
-        ConfigError: a `UsageError` was raised that names a key of the file.
+        ConfigError: the body raised a `UsageError` that names a key of the file.
     """
     try:
         yield
@@ -100,9 +98,9 @@ def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()
 
 
 def _mapping(document: Document) -> dict[str, Any]:
-    """The keys of a file without the user's own."""
+    """Return the keys of a file, without those that start with `x-`."""
     if not isinstance(document.value, dict):
-        raise document.error((), "must be a mapping of keys to values, beginning with build_model: and data:")
+        raise document.error((), "must be a mapping of keys to values, starting with build_model: and data:")
     return {key: value for key, value in document.value.items() if not str(key).startswith(USER_KEY_PREFIX)}
 
 
@@ -141,7 +139,7 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
 def _fit_kwargs(
     fit_kwargs: Mapping[str, Any], folder: str, error: Callable[[tuple[int | str, ...], str], ConfigError]
 ) -> dict[str, Any]:
-    """The arguments of `fit`, with references where a function is named that makes them."""
+    """Return the arguments of `fit`, with references for those that functions make."""
     options, key = dict(fit_kwargs), ""
     try:
         for name in fit_options.MADE:

@@ -1,6 +1,6 @@
 """Environment variables in the values of a tuning file.
 
-`${NAME}` is the variable NAME, `${NAME:-default}` has a default for one that is unset or empty, and `$${` is a plain `${`.
+`${NAME}` is replaced by the variable NAME, `${NAME:-default}` by the default if NAME is unset or empty, `$${` by `${`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _VARIABLE = re.compile(r"\$(\$?)\{(?:(\w+)(?::-([^}]*))?)?([^}]*)(\}?)")
 
 
 def expand(written: str, environment: Mapping[str, str]) -> tuple[str, Source]:
-    """Replace the environment variables in a text; returns it with its source.
+    """Replace the environment variables in a text; return it with its source.
 
     Raises:
-        ValueError: one is not set and has no default, or a `${` is not closed or names no variable.
+        ValueError: a variable is not set and has no default, or `${` is not closed or names no variable.
     """
     texts, codes, variables, end = list[str](), list[str](), list[tuple[str, str]](), 0
 
@@ -34,7 +34,7 @@ def expand(written: str, environment: Mapping[str, str]) -> tuple[str, Source]:
             continue
         if name is None or rest or not closed:
             raise ValueError(
-                f"{match.group()!r} is no variable; write ${{NAME}} or ${{NAME:-default}}, and $${{ for a plain one"
+                f"{match.group()!r} is not a variable; write ${{NAME}} or ${{NAME:-default}}, or $${{ for a literal ${{"
             )
         if name not in environment and default is None:
             raise ValueError(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
