@@ -49,7 +49,7 @@ def test_the_fingerprint_of_a_workload():
 def test_the_names_under_which_a_tune_is_stored(tmp_path):
     assert names_of(tmp_path) == {
         "study": "autofit-dd097eb0138e277f",
-        "answer": "autofit:record:d6137a1266ecee39",
+        "answer": "autofit:record:105eaa6c07696d4c",
         "kin": "22f5c0623390b947",
     }
 

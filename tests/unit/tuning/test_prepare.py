@@ -204,7 +204,7 @@ def test_code_that_runs_with_its_own_batch_size_only_is_tuned_with_that_size(tmp
 
 def test_with_no_other_knob_there_is_nothing_to_tune_and_the_reason_is_given(tmp_path):
     launcher = OfOneSize(32, batch_size="batch_size")
-    with pytest.raises(UsageError, match=r"nothing to tune: your code fails with batches of .* and runs with 32"):
+    with pytest.raises(UsageError, match="nothing to tune"):
         collect(tune, make_request(tmp_path), launcher)
 
 
