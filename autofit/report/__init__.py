@@ -1,1 +1,1 @@
-"""What people see: console, HTML page, advice, and the lines to paste. Each reads a record; none measures."""
+"""Everything that people see: console, HTML page, advice and the lines to paste. It reads records and measures nothing."""

@@ -52,7 +52,7 @@ class Column(Generic[Row]):
     Args:
         name: the key in CSV files and style sheets.
         label: the heading.
-        value: reads the value from a row; None where the row has none.
+        value: reads the value from a row; None if the row has none.
         form: writes a value for people.
         shown: the outputs that show the column.
         order: reads the number to sort by; the value if it is a number, by default.

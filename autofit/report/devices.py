@@ -1,4 +1,4 @@
-"""Several devices in words and in code: the share of a batch on each, and the lines that build a model for all of them."""
+"""Results on several devices: the share of a batch on each device, and code that builds a model for all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMPORT_TENSORFLOW = "import tensorflow as tf"
 
 
 def on_each(config: FitConfig, placement: Placement) -> str:
-    """What the batch size of a config means on several devices; empty on one."""
+    """The share of a batch on each of several devices; empty for one device."""
     if placement.count == 1 or config.batch_size is None:
         return ""
     share = config.batch_size // placement.count
@@ -23,15 +23,15 @@ def on_each(config: FitConfig, placement: Placement) -> str:
 
 
 def shares(record: TuneRecord) -> str:
-    """What batch size and rate of a result are for each of several devices; empty for one."""
+    """The batch size and the rate of each of several devices; empty for one device."""
     if record.placement.count == 1:
         return ""
-    rate = f"{format_rate(record.rate_on_each)} samples/s of each"
+    rate = f"{format_rate(record.rate_on_each)} samples/s on each"
     return "; ".join(part for part in (on_each(record.config, record.placement), rate) if part)
 
 
 def environment_lines(record: TuneRecord) -> list[str]:
-    """Lines that come before every import: JAX makes devices of a CPU when it is loaded."""
+    """Lines that must precede all imports, because JAX splits a CPU into devices when it is loaded."""
     placement = record.placement
     if not _is_jax(record) or placement.gpus or placement.count == 1:
         return []
@@ -49,11 +49,11 @@ def imports(record: TuneRecord) -> list[str]:
 
 
 def model_lines(record: TuneRecord, assignment: str) -> list[str]:
-    """Lines that build the model, for all devices where there are several.
+    """Lines that build the model, for all devices if there are several.
 
     Args:
         record: the result.
-        assignment: builds the model for one device, or for several where `build_model` sees to that.
+        assignment: the line that builds the model for one device, or for several if `build_model` distributes it itself.
     """
     placement = record.placement
     if placement.count == 1:
@@ -69,8 +69,8 @@ def model_lines(record: TuneRecord, assignment: str) -> list[str]:
         return [*lines, assignment]
     names = _names(record)
     if _is_jax(record):
-        given = f"devices={names}" if names else ""
-        lines.append(f"distribution = keras.distribution.DataParallel({given})")
+        arguments = f"devices={names}" if names else ""
+        lines.append(f"distribution = keras.distribution.DataParallel({arguments})")
         return [*lines, "keras.distribution.set_distribution(distribution)", assignment]
     lines.append(f"strategy = tf.distribute.MirroredStrategy({names})")
     return [*lines, "with strategy.scope():", textwrap.indent(assignment, "    ")]
@@ -81,9 +81,9 @@ def _is_jax(record: TuneRecord) -> bool:
 
 
 def _names(record: TuneRecord) -> str:
-    """The framework's names of the GPUs, as a list in code; empty where it takes all that there are by itself."""
-    gpus, seen = record.placement.gpus, [device.uuid for device in record.machine.devices]
-    if len(seen) <= len(gpus) or not gpus:
+    """The framework's names of the GPUs as a list in code; empty if it uses all GPUs by default."""
+    gpus, uuids = record.placement.gpus, [device.uuid for device in record.machine.devices]
+    if len(uuids) <= len(gpus) or not gpus:
         return ""
     kind = "gpu" if _is_jax(record) else "GPU"
-    return json.dumps([f"{kind}:{seen.index(gpu.uuid)}" for gpu in gpus])
+    return json.dumps([f"{kind}:{uuids.index(gpu.uuid)}" for gpu in gpus])

@@ -1,4 +1,4 @@
-"""The lines to paste: Python that builds the model and trains it with the chosen config."""
+"""The lines to paste: Python code that builds the model and trains it with the chosen config."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINE_CHARACTERS = 60  # fits 80 columns when indented twice
 
 
 def render(record: TuneRecord) -> str:
-    """Python lines that train with the chosen config."""
+    """Python code that trains with the chosen config."""
     source, description = record.call_source, record.description
     imports = [f"import {description.keras}", *source.imports] if source.dtype_policy else [*source.imports]
     validation_knobs = _validation_knobs(record)
@@ -68,19 +68,19 @@ def render(record: TuneRecord) -> str:
 
 
 def _choose_backend(backend: str | None) -> list[str]:
-    """Lines that make Keras use a backend; it looks once, when it is imported."""
+    """Lines that select the backend of Keras, which reads the variable when it is imported."""
     return [] if backend is None else ["import os", f'os.environ["KERAS_BACKEND"] = "{backend}"']
 
 
 class _Autotune(int):
-    """AUTOTUNE as Python code has it."""
+    """AUTOTUNE, written as Python code."""
 
     def __repr__(self) -> str:
         return "tf.data.AUTOTUNE"
 
 
 def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of knobs, AUTOTUNE with its name: no other knob is -1."""
+    """The values of knobs, with AUTOTUNE by name: no knob has another meaning for -1."""
     return {name: _Autotune(value) if value == AUTOTUNE else value for name, value in knobs.items()}
 
 
@@ -89,7 +89,7 @@ def _has_autotune(knobs: Mapping[str, Any]) -> bool:
 
 
 def _validation_knobs(record: TuneRecord) -> dict[str, Any]:
-    """The arguments that apply the chosen config to the validation data."""
+    """The arguments of the validation data for the chosen config."""
     if record.call_source.validation is None:
         return {}
     smaller = record.validation_batch_size or record.config.batch_size
@@ -110,7 +110,7 @@ def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
 
 
 def _model(record: TuneRecord) -> str:
-    """The expression that builds the model, with the accumulation if `build_model` takes it."""
+    """The expression that builds the model, including gradient accumulation if `build_model` takes it."""
     expression = record.call_source.model
     if not record.optimizer_kwargs or record.description.accumulates_by != "build_model":
         return expression
@@ -119,19 +119,19 @@ def _model(record: TuneRecord) -> str:
 
 
 def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
-    """Assignments to attributes, a line each."""
+    """Assignments to attributes, one per line."""
     return [f"{name}.{key} = {value!r}" for key, value in values.items()]
 
 
 def _call(name: str, kwargs: Mapping[str, Any], expressions: Mapping[str, str]) -> str:
-    """A call with arguments; those with expressions come first, where a value that autofit chose does not replace them."""
+    """A call with arguments: first the expressions that no value from autofit replaces, then the values."""
     written = {key: code for key, code in expressions.items() if key not in kwargs}
     written |= {key: repr(value) for key, value in kwargs.items()}
     return _lines(name, [f"{key}={code}" for key, code in written.items()])
 
 
 def _lines(name: str, arguments: list[str]) -> str:
-    """A call on one line, or with one argument a line if that is too long."""
+    """A call on one line, or with one argument per line if it is too long."""
     line = f"{name}({', '.join(arguments)})"
     if len(line) <= _LINE_CHARACTERS and "\n" not in line:
         return line

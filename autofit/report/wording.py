@@ -43,7 +43,7 @@ def limits_in_words(limits: Limits) -> str:
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:
-    """The last part of each axis's name; the whole name where two axes would share the short one."""
+    """The last part of each axis's name, or the whole name if two axes share their last part."""
     last = {axis: [name.rpartition(".")[2].strip() for name in axis.split(",")] for axis in axes}
     short = {axis: " = ".join(dict.fromkeys(names)) for axis, names in last.items()}
     return {axis: name if list(short.values()).count(name) == 1 else axis for axis, name in short.items()}
@@ -63,13 +63,13 @@ def cell_outcome(cell: Cell) -> str:
 
 
 def _error(estimate: Estimate) -> str:
-    """The error of an estimate in words."""
+    """The error of an estimate, for a sentence."""
     least = estimate.absolute_error_bytes
     return f"{estimate.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
 
 
 def estimate_facts(estimate: Estimate) -> dict[str, str]:
-    """The input and the method of an estimate, and how to read it."""
+    """The input and the method of an estimate, and notes on its parts."""
     others = replace(estimate.config, batch_size=None)
     notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if estimate.method.startswith("XLA") else _PEAK_NOTE
     return {

@@ -1,4 +1,4 @@
-"""The progress of cells that are tuned at the same time: a live table on a terminal, a line for each event elsewhere."""
+"""The progress of cells that are tuned at the same time: a live table on a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from autofit.records.units import counted, format_seconds
 from autofit.report.console.progress import Progress
 
 _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
-_OTHER_LINES = 4  # of the screen: the heading, the count of the cells that are not shown, the cursor, a line of air
+_OTHER_LINES = 4  # of the screen: the heading, the count of hidden cells, the cursor and an empty line
 
 
 @dataclass
 class _Row:
-    """A cell under way."""
+    """A running cell."""
 
     label: str
     where: str
@@ -30,11 +30,11 @@ class _Row:
 
 
 class CellsProgress:
-    """Shows the cells under way, each with its place and what its tune is doing; ended ones are lines above.
+    """Shows where each running cell is tuned and what its tune is doing; prints a line for each cell that ends.
 
     Args:
-        progress: where to show them; nothing where it is quiet.
-        count: cells of the sweep.
+        progress: the display to show cells on; nothing is shown if it is quiet.
+        count: the number of cells of the sweep.
     """
 
     def __init__(self, progress: Progress, count: int) -> None:
@@ -57,7 +57,7 @@ class CellsProgress:
             self._live = None
 
     def doing(self, index: int, label: str, where: str, doing: str) -> None:
-        """A cell begins in a place, where `doing` is empty, or goes on there."""
+        """Show what a cell is doing and where; it begins if `doing` is empty."""
         begins = not doing or index not in self._rows
         if begins:
             self._rows[index] = _Row(label, where, doing or "beginning", time.monotonic())
@@ -67,7 +67,7 @@ class CellsProgress:
         self._rows[index].doing = doing or "beginning"
 
     def ended(self, index: int, label: str, outcome: str) -> None:
-        """A cell has ended."""
+        """Show that a cell has ended."""
         self._ended += 1
         row = self._rows.pop(index, None)
         where = f" ({row.where}, {format_seconds(time.monotonic() - row.began)})" if row else ""

@@ -20,7 +20,7 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     """Print the parts and totals of both memories for each batch size, and the largest batch size expected to fit."""
     d = estimate.description
     facts = {
-        "model": f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} a sample, {d.input_kind}",
+        "model": f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}",
         "machine": f"{estimate.device}, {counted(estimate.machine.cores, 'core')}",
         "limits": limits_in_words(estimate.limits),
         **estimate_facts(estimate),
@@ -66,7 +66,7 @@ def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None
 
 
 def _verdict(row: EstimateRow, estimate: Estimate) -> str:
-    """Whether a batch size fits: "yes", "perhaps" where only its upper bound exceeds a limit, or "no"."""
+    """Whether a batch size fits: "yes", "no", or "perhaps" if only its upper bound exceeds a limit."""
     if row.fits:
         return "yes"
     limit = estimate.limits.device_bytes

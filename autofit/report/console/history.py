@@ -1,4 +1,4 @@
-"""Past tunes as a list and as JSON, and the selection of those to remove."""
+"""Past tunes as a list and as JSON, and the selection of tunes to remove."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNIT_SECONDS = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
 def print_history(tunes: Sequence[PastTune], storage: str, console: Console) -> None:
-    """Print three lines for each tune: time and title; machine; result. `storage` is the URL they are kept in."""
+    """Print three lines per tune: time and title, machine, result. `storage` is the URL that holds the tunes."""
     if not tunes:
         console.print(f"no tunes in {storage}", soft_wrap=True)
     for tune in tunes:
@@ -44,10 +44,10 @@ def matching(tunes: Sequence[PastTune], which: str) -> tuple[str, ...]:
 
     Args:
         tunes: the tunes to select from.
-        which: an age (`30d`: all that are older), a name or the beginning of one, or `all`.
+        which: an age (`30d` for older tunes), a name or its beginning, or `all`.
 
     Raises:
-        UsageError: `which` is none of these, or the beginning of several names.
+        UsageError: `which` is none of these, or matches several names.
     """
     if which == "all":
         return tuple(tune.name for tune in tunes)
@@ -57,6 +57,6 @@ def matching(tunes: Sequence[PastTune], which: str) -> tuple[str, ...]:
         return tuple(tune.name for tune in tunes if tune.started_at < before)
     named = tuple(tune.name for tune in tunes if which and tune.name.startswith(which))
     if len(named) != 1:
-        problem = "is the beginning of several names" if named else "is neither an age (30d), the name of a tune, nor all"
-        raise UsageError(f"--prune: {which!r} {problem}; names are listed by: autofit history")
+        problem = "matches several names" if named else "is neither an age such as 30d, nor the name of a tune, nor all"
+        raise UsageError(f"--prune: {which!r} {problem}; to list the names run: autofit history")
     return named

@@ -26,7 +26,7 @@ _CONFIRMING_RUNS = 6  # usual number of runs after the search, for the time left
 
 
 class Progress:
-    """Shows events as a live table on a terminal or in a notebook, as plain lines elsewhere; shows nothing when quiet."""
+    """Shows events as a live table on a terminal or in a notebook, and as plain lines elsewhere; shows nothing if quiet."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or Terminal()
@@ -104,7 +104,7 @@ class Progress:
         self._trials = list(event.kept)
         d, cores = event.description, counted(event.machine.cores, "core")
         lines = [
-            f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} a sample, {d.input_kind}; "
+            f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}; "
             f"tuning {', '.join(d.knobs)}",
             f"{event.device}, {cores}; limits: {limits_in_words(event.limits)}",
         ]
@@ -116,7 +116,7 @@ class Progress:
             self._print(line)
 
     def _print_plain(self, line: str) -> None:
-        """Print a line unless a live table shows the same."""
+        """Print a line unless a live table shows the same information."""
         if self._live is None and self._view is None:
             self._print(line)
 
@@ -136,7 +136,7 @@ class Progress:
         return Group(*parts, now)
 
     def _activity_lines(self) -> list[RenderableType]:
-        """Lines on the current activity and its reason."""
+        """The current activity, the time left and the reason for it."""
         now = self._activity
         if not now.doing:
             return []
@@ -180,7 +180,7 @@ class Progress:
 
 
 def _line(event: TrialEnded, limits: Limits | None) -> str:
-    """A trial in one plain line."""
+    """A trial as one plain line."""
     trial, m = event.trial, event.trial.measurement
     parts = [outcome_label(m.outcome)]
     if m.samples_per_second is not None:

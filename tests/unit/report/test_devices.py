@@ -87,7 +87,7 @@ def test_a_result_says_what_the_batch_and_the_rate_of_each_device_are(record):
     shared = on(record, Placement.on(*GPUS[:2]))
     rate = f"{record.samples_per_second / 2:,.0f}"
     sentence = choice.sentences(shared)["devices"]
-    assert sentence == f"batch 64 is global: 32 on each of 2 devices; {rate} samples/s of each"
+    assert sentence == f"batch 64 is global: 32 on each of 2 devices; {rate} samples/s on each"
     assert "batch 64 is global: 32 on each of 2 devices" in " ".join(plain_text(summary(shared)).split())
 
 
