@@ -243,10 +243,8 @@ def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int,
 def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[int, ...]:
     lowest = 0 if knob == "workers" else 1  # a max_queue_size of 0 is an unbounded queue: the whole epoch in memory
     key = f"space.{knob}"
-    if isinstance(asked, tuple):  # to some a range, to others choices
-        raise UsageError(f"{asked!r} is not allowed; write {RANGE_OR_CHOICES}", key=key)
     is_range = isinstance(asked, Mapping)
-    if is_range and set(asked) != {"min", "max"}:
+    if isinstance(asked, tuple) or (is_range and set(asked) != {"min", "max"}):  # a tuple may mean a range or choices
         raise UsageError(f"{asked!r} is not allowed; write {RANGE_OR_CHOICES}", key=key)
     values = [asked["min"], asked["max"]] if is_range else asked if isinstance(asked, list) else [asked]
     if knob == "use_multiprocessing":
