@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,24 +13,17 @@ from pydantic import TypeAdapter
 
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.storage import validity
+from autofit.storage.result_files import decode_trials, encode_trials
 
 METRIC = "samples per second"
 """The metric of a study, and the user attribute with the rate of its result."""
 
-MEASUREMENT, WHY, LIMITS = "measurement", "why", "limits"
+TRIAL, LIMITS = "trial", "limits"
+"""User attributes of an Optuna trial: the `Trial` that it stores, and the limits that it ran under."""
+
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 """States of the Optuna trials that are not run again."""
 
-_HIGHLIGHTS = (
-    "compute_samples_per_second",
-    "input_samples_per_second",
-    "device_peak_bytes",
-    "host_peak_bytes",
-    "queued_batches",
-    "seconds",
-)  # fields of a measurement that are user attributes, too: for people who look at the study
-_MEASUREMENTS = TypeAdapter(Measurement)
 _LIMITS = TypeAdapter(Limits)
 _CONFIGS = TypeAdapter(FitConfig)
 _AUTOTUNED = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
@@ -39,30 +32,8 @@ _UNLIMITED_VIOLATION = -1.0
 
 
 def user_attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
-    """The user attributes that store a trial: its reason, its limits, its measurement and the highlights of it."""
-    measurement = trial.measurement
-    highlights = {name: value for name in _HIGHLIGHTS if (value := getattr(measurement, name)) is not None}
-    return {
-        WHY: trial.why,
-        "outcome": measurement.outcome.value,
-        "reason": measurement.evidence.reason,
-        **highlights,
-        LIMITS: asdict(limits),
-        MEASUREMENT: _MEASUREMENTS.dump_python(measurement, mode="json"),
-    }
-
-
-def is_still_valid(stored: FrozenTrial, limits: Limits, max_trial_seconds: float) -> bool:
-    """Whether a stored trial would end today as it did (`validity.trial_holds`)."""
-    if MEASUREMENT not in stored.user_attrs:
-        return True
-    then = stored.user_attrs.get(LIMITS)
-    return validity.trial_holds(
-        _MEASUREMENTS.validate_python(stored.user_attrs[MEASUREMENT]),
-        None if then is None else _LIMITS.validate_python(then),
-        limits,
-        max_trial_seconds,
-    )
+    """The user attributes that store a trial and the limits that it ran under."""
+    return {TRIAL: encode_trials((trial,))[0], LIMITS: asdict(limits)}
 
 
 def parameter(knob: str, values: tuple[int, ...]) -> str:
@@ -104,10 +75,7 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ..
         distributions=distributions(knobs),
         state=state,
         value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
-        user_attrs={
-            **user_attributes(trial, limits),
-            **{f"constraint {name}": value for name, value in constraints.items()},
-        },
+        user_attrs=user_attributes(trial, limits),
         system_attrs={"constraints": list(constraints.values())},  # where optuna-dashboard (0.21) looks for them
     )
     for name, value in constraints.items():
@@ -116,17 +84,29 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ..
     return frozen
 
 
-def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
-    """Read the trial that an Optuna trial stores.
+def stored_trial(stored: FrozenTrial) -> tuple[Trial, Limits] | None:
+    """The trial that an Optuna trial stores, and the limits that it ran under; None if another program made it.
 
-    A trial of another objective has no measurement. Its value is the samples per second; its constraints are its use of the
-    limits and, for a trial without a value, the memory that it ran out of; the user attributes
-    `compute_samples_per_second` and `input_samples_per_second`, if set, are the two ceilings.
+    Raises:
+        pydantic.ValidationError: its attributes are damaged.
     """
+    if TRIAL not in stored.user_attrs:
+        return None
+    (trial,) = decode_trials([stored.user_attrs[TRIAL]])
+    return replace(trial, number=stored.number), _LIMITS.validate_python(stored.user_attrs.get(LIMITS))
+
+
+def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
+    """Read an Optuna trial: the trial that it stores, or one of another objective.
+
+    The latter has the samples per second as its value, its use of the limits as constraints (without a value, the memory
+    that it ran out of), and optionally the two ceilings as user attributes `compute_samples_per_second` and
+    `input_samples_per_second`.
+    """
+    own = stored_trial(stored)
+    if own is not None:
+        return own[0]
     config = _CONFIGS.validate_python(config_of(stored.params).values())
-    if MEASUREMENT in stored.user_attrs:
-        measurement = _MEASUREMENTS.validate_python(stored.user_attrs[MEASUREMENT])
-        return Trial(config, measurement, str(stored.user_attrs.get(WHY, "")), number=stored.number)
     return Trial(config, _foreign_measurement(stored, limits), number=stored.number)
 
 

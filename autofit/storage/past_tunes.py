@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from autofit.errors import StorageError
 from autofit.records.past_tune import PastTune
 from autofit.records.states import Outcome
-from autofit.records.trial import Limits, Trial
+from autofit.records.trial import Trial
 from autofit.storage import attributes, codec, connection, urls
 
 _TUNES = TypeAdapter(PastTune)
@@ -52,7 +52,7 @@ def similar_trials(backend: BaseStorage, name: str, warm_start_key: str) -> tupl
         trials = []
         with contextlib.suppress(StorageError), connection.readable(study.study_name):  # else it is of no help
             stored = backend.get_all_trials(study._study_id, deepcopy=False, states=codec.FINISHED)
-            trials = [codec.trial_of(trial, Limits(None, 1)) for trial in stored if codec.MEASUREMENT in trial.user_attrs]
+            trials = [read[0] for trial in stored if (read := codec.stored_trial(trial)) is not None]
         finished = tuple(trial for trial in trials if trial.measurement.outcome is Outcome.OK)
         if finished:
             return finished

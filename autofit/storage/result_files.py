@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
-from autofit.records.result import RESULT_VERSION, FailedTune, Recommendation, TuneRecord
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
+from autofit.records.trial import Trial
 
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
-_RUNS = TypeAdapter(tuple[Trial, ...])
+_TRIALS = TypeAdapter(tuple[Trial, ...])
 _ALL_MAY_WRITE, _PERMISSIONS = 0o666, 0o777  # of a new file, before the umask; the bits of a file's mode
-_CHOICE = [field.name for field in dataclasses.fields(Recommendation)]
-_NOT_SAVED = ("stage", "number", "validation_batch_size")  # of a trial: saved with its run, or its place in the list
 
 
 def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    """Convert a record to JSON types: the choice beside the other fields, each measurement beside its config."""
+    """Convert a record to JSON types."""
     fields: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
-    if isinstance(record, TuneRecord):
-        fields |= fields.pop("choice")
-        fields["speedup"]["is_shown"] = record.speedup.is_shown
-    fields["trials"] = [_flat(trial) for trial in fields["trials"]]
-    fields["runs"] = encode_runs(record.runs)
     return fields
 
 
@@ -41,71 +32,37 @@ def decode(raw: Any) -> TuneRecord | FailedTune:
     Raises:
         pydantic.ValidationError: they are not a record.
     """
-    if not isinstance(raw, dict) or not isinstance(raw.get("trials"), list):
-        return _RECORDS.validate_python(raw)
-    fields = dict(raw)
-    if "problem" not in fields:
-        fields["choice"] = {name: fields.pop(name) for name in _CHOICE if name in fields}
-    if isinstance(fields.get("fit_kwargs"), dict):
-        fields["fit_kwargs"] = _with_whole_labels(fields["fit_kwargs"])
-    source = fields.get("call_source")
-    if isinstance(source, dict) and isinstance(source.get("fit_kwargs"), dict):
-        fields["call_source"] = {**source, "fit_kwargs": _with_whole_labels(source["fit_kwargs"])}
-    runs = decode_runs(fields.get("runs", []))
-    later = {_start(run): run.stage for run in runs if run.measurement.started_at is not None}
-    trials = [_nested(trial) for trial in fields["trials"] if isinstance(trial, dict)]
-    for number, trial in enumerate(trials):
-        trial["number"] = number
-    record = _RECORDS.validate_python({**fields, "trials": trials, "runs": ()})
-    staged = [replace(trial, stage=later.get(_start(trial), trial.stage)) for trial in record.trials]
-    return replace(record, trials=tuple(staged), runs=runs)
+    if isinstance(raw, dict):
+        raw = _with_whole_labels(raw)
+        if isinstance(raw.get("call_source"), dict):
+            raw["call_source"] = _with_whole_labels(raw["call_source"])
+    return _RECORDS.validate_python(raw)
 
 
-def _with_whole_labels(fit_kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of `fit` with the class numbers of `class_weight` as numbers, which keys of JSON cannot be."""
-    weights = fit_kwargs.get("class_weight")
-    if not isinstance(weights, dict) or not all(str(label).lstrip("-").isdigit() for label in weights):
-        return fit_kwargs
-    return {**fit_kwargs, "class_weight": {int(label): weight for label, weight in weights.items()}}
-
-
-def _start(trial: Trial) -> tuple[FitConfig, float | None]:
-    """Identify a trial among those that were saved without their stage."""
-    return trial.config, trial.measurement.started_at
-
-
-def encode_runs(runs: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Convert the trials after the search to JSON types."""
-    encoded = []
-    for run in _RUNS.dump_python(tuple(runs), mode="json", fallback=repr):
-        trial = {key: value for key, value in run.items() if key not in _NOT_SAVED}
-        encoded.append({"stage": run["stage"], "trial": trial, "validation_batch_size": run["validation_batch_size"]})
+def encode_trials(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Convert trials to JSON types."""
+    encoded: list[dict[str, Any]] = _TRIALS.dump_python(tuple(trials), mode="json")
     return encoded
 
 
-def decode_runs(raw: Any) -> tuple[Trial, ...]:
-    """Convert JSON types to the trials after the search.
+def decode_trials(raw: Any) -> tuple[Trial, ...]:
+    """Convert JSON types to trials.
 
     Raises:
-        pydantic.ValidationError: they are not such trials.
+        pydantic.ValidationError: they are not trials.
     """
-    if isinstance(raw, list):
-        raw = [
-            {**run, **run["trial"]} if isinstance(run, dict) and isinstance(run.get("trial"), dict) else run for run in raw
-        ]
-    return _RUNS.validate_python(raw)
+    return _TRIALS.validate_python(raw)
 
 
-def _flat(trial: dict[str, Any]) -> dict[str, Any]:
-    """Repeat the fields of a trial's measurement beside its config: readers of version 2 may use either form."""
-    fields = {key: value for key, value in trial.items() if key not in _NOT_SAVED}
-    return {**fields, **trial["measurement"]}
-
-
-def _nested(trial: dict[str, Any]) -> dict[str, Any]:
-    outer = ("config", "why")
-    measurement = {key: value for key, value in trial.items() if key not in (*outer, "measurement")}
-    return {**{key: trial[key] for key in outer if key in trial}, "measurement": measurement}
+def _with_whole_labels(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields whose `fit_kwargs` have integers as the keys of `class_weight`: in JSON, all keys are strings."""
+    fit_kwargs = fields.get("fit_kwargs")
+    if not isinstance(fit_kwargs, dict):
+        return {**fields}
+    weights = fit_kwargs.get("class_weight")
+    if not isinstance(weights, dict) or not all(str(label).lstrip("-").isdigit() for label in weights):
+        return {**fields}
+    return {**fields, "fit_kwargs": {**fit_kwargs, "class_weight": {int(label): w for label, w in weights.items()}}}
 
 
 def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:

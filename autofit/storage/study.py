@@ -10,7 +10,7 @@ from typing import Any
 import optuna
 
 from autofit.records.trial import FitConfig, Limits, Trial
-from autofit.storage import codec, connection, past_tunes
+from autofit.storage import codec, connection, past_tunes, validity
 
 
 class TuningStudy:
@@ -38,7 +38,7 @@ class TuningStudy:
 
     @connection.guarded
     def _open(self, *, fresh: bool) -> None:
-        self._read: dict[int, Trial] = {}
+        self._read: dict[int, tuple[Trial, Limits]] = {}
         if fresh:
             past_tunes.forget_study(self._backend, self._name)
         self._study = optuna.create_study(
@@ -49,10 +49,11 @@ class TuningStudy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study.set_metric_names([codec.METRIC])
+        self._read_trials()
         today = self._limits, self._max_trial_seconds
-        with connection.readable(self._name):
-            stored = self._study.get_trials(deepcopy=False, states=codec.FINISHED)
-            self._stale = {trial.number for trial in stored if not codec.is_still_valid(trial, *today)}
+        self._stale = {
+            n for n, (trial, then) in self._read.items() if not validity.trial_holds(trial.measurement, then, *today)
+        }
 
     def reset(self) -> None:
         """Delete all trials and attributes."""
@@ -88,13 +89,18 @@ class TuningStudy:
     def trials(self) -> tuple[Trial, ...]:
         """All trials that ended, oldest first, without those that had less memory or time than now, or are not allowed."""
         self._require_study()
+        self._read_trials()
+        valid = (trial for number, (trial, _) in sorted(self._read.items()) if number not in self._stale)
+        return tuple(trial for trial in valid if self._is_allowed(trial.config))
+
+    def _read_trials(self) -> None:
+        """Read the trials that were stored since the last call; those of other programs are left out."""
         with connection.existing_study():
             stored = self._study.get_trials(deepcopy=False, states=codec.FINISHED)
         with connection.readable(self._name):
             for trial in stored:
-                if trial.number not in {*self._read, *self._stale} and codec.MEASUREMENT in trial.user_attrs:
-                    self._read[trial.number] = codec.trial_of(trial, self._limits)
-        return tuple(trial for _, trial in sorted(self._read.items()) if self._is_allowed(trial.config))
+                if trial.number not in self._read and (read := codec.stored_trial(trial)) is not None:
+                    self._read[trial.number] = read
 
     def restrict(self, is_allowed: Callable[[FitConfig], bool]) -> None:
         """Leave out of `trials` the stored ones of configs that are not allowed: those of a wider search space."""

@@ -22,18 +22,18 @@ def has_grown(then_bytes: int | None, now_bytes: int | None) -> bool:
     return then_bytes is not None and (now_bytes is None or now_bytes > LIMIT_SLACK_RATIO * then_bytes)
 
 
-def trial_holds(measurement: Measurement, then: Limits | None, now: Limits, max_trial_seconds: float) -> bool:
+def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_seconds: float) -> bool:
     """Whether a trial would end today as it did.
 
     Args:
         measurement: of the trial.
-        then: the limits that it ran under; None if they are not known.
+        then: the limits that it ran under.
         now: the limits of today.
         max_trial_seconds: the longest that a trial may take today.
     """
     if measurement.outcome is Outcome.TIMEOUT:
         return measurement.evidence.hung or measurement.seconds >= max_trial_seconds
-    if then is None or not measurement.outcome.is_oom:
+    if not measurement.outcome.is_oom:
         return True
     if measurement.outcome is Outcome.DEVICE_OOM:
         return not has_grown(then.device_bytes, now.device_bytes)

@@ -244,7 +244,7 @@ class Confirmation:
         if failed and stage is not Stage.BASELINE and not may_shrink:
             trial = self._study.add(trial, self._knobs)
         self.runs = (*self.runs, trial)
-        _store_runs(self._study, (*self.runs, *self._reusable))
+        self._study.set_attribute(attributes.RUNS, result_files.encode_trials((*self.runs, *self._reusable)))
         self._runner.emit(TrialEnded(trial))
         return trial
 
@@ -262,15 +262,9 @@ def _rate(measurement: Measurement) -> float:
     return measurement.samples_per_second or 0.0
 
 
-def _store_runs(study: TuningStudy, runs: Sequence[Trial]) -> None:
-    encoded = result_files.encode_runs(runs)
-    numbered = [{**entry, "number": run.number} for entry, run in zip(encoded, runs, strict=True)]
-    study.set_attribute(attributes.RUNS, numbered)
-
-
 def _stored_runs(study: TuningStudy) -> tuple[Trial, ...]:
     """Read the runs after the search of a tune that was killed before it had a result."""
     try:
-        return result_files.decode_runs(study.attribute(attributes.RUNS) or [])
+        return result_files.decode_trials(study.attribute(attributes.RUNS) or [])
     except ValidationError:
         return ()

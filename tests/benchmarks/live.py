@@ -83,8 +83,8 @@ def run(backend, runs):
         for _ in range(runs):
             with tempfile.TemporaryDirectory() as folder:
                 result, seconds = tune(job, backend, table, pathlib.Path(folder))
-            chosen = FitConfig(**{knob: result["config"][knob] for knob in KNOBS})
-            outcomes = [t["outcome"] for t in result["trials"]]
+            chosen = FitConfig(**{knob: result["choice"]["config"][knob] for knob in KNOBS})
+            outcomes = [t["measurement"]["outcome"] for t in result["trials"]]
             yield {
                 "job": job,
                 "chosen": str(chosen),

@@ -81,7 +81,7 @@ def tune(name, tree):
 
 def split(result):
     """The seconds of a result by phase."""
-    trials, runs = result["trials"], [run["trial"] for run in result["runs"]]
+    trials, runs = result["trials"], result["runs"]
     measured = [trial["measurement"] for trial in (*trials, *runs)]
     row = {"seconds": result["seconds"], "trials": len(trials), "runs": len(runs), "describe": result["describing_seconds"]}
     for column, phases in PHASES.items():
@@ -89,8 +89,12 @@ def split(result):
     total = sum(m["seconds"] for m in measured)
     row["ending"] = total - sum(row[column] for column in PHASES)
     row["driver"] = row["seconds"] - row["describe"] - total
-    speedup = result["speedup"]
-    return {**row, "chosen": str(result["config"]), "speedup": [speedup["ratio"], speedup["low"], speedup["high"]]}
+    speedup = result["choice"]["speedup"]
+    return {
+        **row,
+        "chosen": str(result["choice"]["config"]),
+        "speedup": [speedup["ratio"], speedup["low"], speedup["high"]],
+    }
 
 
 def show(frozen):

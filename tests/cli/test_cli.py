@@ -99,7 +99,9 @@ def test_show_and_kwargs_read_the_result(tuned):
         "data_kwargs": result["data_kwargs"],
         "fit_kwargs": result["fit_kwargs"],
     }
-    assert run("kwargs", "result.json").startswith(f"data_kwargs = {{'batch_size': {result['config']['batch_size']}")
+    assert run("kwargs", "result.json").startswith(
+        f"data_kwargs = {{'batch_size': {result['choice']['config']['batch_size']}"
+    )
     assert "data_kwargs:\n  batch_size: " in run("kwargs", "result.json", "--format", "yaml")
 
 

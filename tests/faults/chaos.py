@@ -293,8 +293,8 @@ class Run:
         with connection.opened(self.storage) as backend:
             for study in backend.get_all_studies():
                 for trial in backend.get_all_trials(study._study_id, deepcopy=False):
-                    if "outcome" in trial.user_attrs:
-                        found[study.study_name, trial.number] = Outcome(trial.user_attrs["outcome"])
+                    if "trial" in trial.user_attrs:
+                        found[study.study_name, trial.number] = Outcome(trial.user_attrs["trial"]["measurement"]["outcome"])
         return found
 
     def check(self):

@@ -75,18 +75,8 @@ def test_the_keys_of_a_stored_study(tmp_path):
         "title",
     }
     assert stored(file, "SELECT key FROM trial_user_attributes") == {
-        "compute_samples_per_second",
-        "constraint device_memory",
-        "constraint host_memory",
-        "device_peak_bytes",
-        "host_peak_bytes",
-        "input_samples_per_second",
         "limits",
-        "measurement",
-        "outcome",
-        "reason",
-        "seconds",
-        "why",
+        "trial",
     }
     assert stored(file, "SELECT key FROM trial_system_attributes") == {
         "constraints",

@@ -101,8 +101,7 @@ def test_files_flag_whether_the_gain_is_shown(record, sweep, tmp_path):
     for speedup in (SHOWN, *UNSHOWN.values()):
         saved = with_fields(record, speedup=speedup)
         fields = result_files.encode(saved)
-        assert fields["speedup"]["is_shown"] is speedup.is_shown
-        assert fields["speedup"]["ratio"] == speedup.ratio
+        assert fields["choice"]["speedup"]["ratio"] == speedup.ratio
         assert result_files.decode(fields).choice == saved.choice
         table = columns.as_csv(replace(sweep, cells=(replace(sweep.cells[0], tune=saved),)))
         (row,) = csv.DictReader(io.StringIO(table))
@@ -116,7 +115,7 @@ def test_a_choice_without_a_confirming_run_says_so(record, sweep, tmp_path):
         if "sweep" not in output:
             assert "read once in the search: no time to confirm it" in text
             assert "confirmed in fresh processes" not in text
-    assert result_files.encode(read)["confirmed"] is False
+    assert result_files.encode(read)["choice"]["confirmed"] is False
     assert result_files.decode(result_files.encode(read)).choice == read.choice
 
 

@@ -89,9 +89,8 @@ def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
     assert trial.params == first.config.values()
     assert trial.value == first.measurement.samples_per_second
     assert trial.system_attrs["constraints"] == [trial.constraints["device_memory"], trial.constraints["host_memory"]]
-    assert trial.user_attrs["constraint device_memory"] == trial.constraints["device_memory"]
-    assert trial.user_attrs["device_peak_bytes"] == first.measurement.device_peak_bytes
-    assert trial.user_attrs["why"] == first.why
+    assert trial.user_attrs["trial"]["measurement"]["device_peak_bytes"] == first.measurement.device_peak_bytes
+    assert trial.user_attrs["trial"]["why"] == first.why
     assert study.user_attrs["chosen"] == str(record.config)
 
 
