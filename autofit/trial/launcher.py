@@ -26,9 +26,9 @@ from autofit.trial.folder import TuneFolder
 from autofit.trial.gpu_room import wait_for_room
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.pauses import Patience
-from autofit.trial.server_connection import SERVER_LOG, ServerConnection, TrialPipe
+from autofit.trial.server_connection import SERVER_LOG, ServerConnection
 from autofit.trial.watcher import StopReason, Watcher, end_tree, has_ended
-from autofit.trial.wire import Failure, Task
+from autofit.trial.wire import Failure, Task, TrialPipe
 from autofit.trial.worker.job import UNCONNECTED, saved_user_error
 from autofit.workload.environment import hiding
 from autofit.workload.workload import Workload
@@ -170,19 +170,19 @@ class ProcessLauncher:
             pipe.finish()
             if server.lost:
                 self._stop_server()
-        received = pipe.received
-        if received.description is not None or received.readings is not None:
+        messages = pipe.messages
+        if messages.description is not None or messages.measurement is not None:
             self._patience.learn(spec, watcher.pauses.longest)
         hide = hiding(self._workload.model_kwargs, self._workload.data_kwargs, self._workload.validation_kwargs)
-        failure = received.failure or self._unreported_failure(exit_code, stopped)
-        received = replace(received, failure=failure).hiding(hide)
-        if received.failure is not None and received.failure.kind is FailureKind.USAGE:
-            raise UsageError(received.failure.reason, key=received.failure.key)
+        failure = messages.failure or self._unreported_failure(exit_code, stopped)
+        messages = replace(messages, failure=failure).hiding(hide)
+        if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
+            raise UsageError(messages.failure.reason, key=messages.failure.key)
         end = TrialEnd(
             exit_code=exit_code,
-            phase=received.phase,
-            readings=received.readings,
-            failure=received.failure,
+            phase=messages.phase,
+            measured=messages.measurement,
+            failure=messages.failure,
             stopped=stopped,
             pause_seconds=watcher.pause_seconds,
             conditions=watcher.conditions,
@@ -199,7 +199,7 @@ class ProcessLauncher:
             log=hide(read_log(log_path)),
         )
         measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
-        description = received.described(measurement.evidence.reason)
+        description = messages.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
     def _start(self, task: Task, log_path: Path) -> tuple[ServerConnection, TrialPipe]:
@@ -232,11 +232,11 @@ class ProcessLauncher:
         while not server.lost:
             if self._cancelled.is_set():
                 raise CancelledError("the tune was cancelled")
-            phase = pipe.received.phase
+            phase = pipe.messages.phase
             awaited = [server.descriptor, *([pipe.descriptor] if pipe.is_open else [])]
             if pipe.descriptor in select.select(awaited, [], [], watcher.rest_seconds)[0]:
                 pipe.read()
-                if pipe.received.description is not None and not is_shortened:
+                if pipe.messages.description is not None and not is_shortened:
                     watcher.shorten(_ESTIMATE_SECONDS)
                     is_shortened = True
             for message in server.receive(wait_seconds=0):
@@ -252,9 +252,9 @@ class ProcessLauncher:
                 stopped_at = time.monotonic()
             if time.monotonic() - stopped_at > _SERVER_SECONDS:
                 server.lost = True  # it does not say that the trial has ended
-            if pipe.received.phase is not None and pipe.received.phase != phase:
-                watcher.enter(pipe.received.phase)
-                yield pipe.received.phase
+            if pipe.messages.phase is not None and pipe.messages.phase != phase:
+                watcher.enter(pipe.messages.phase)
+                yield pipe.messages.phase
         return None, stopped
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autofit.backends.protocol import Backend
@@ -21,7 +21,7 @@ from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.records.units import format_bytes, format_seconds, how_it_ended, signal_name
 from autofit.trial.watcher import StopReason
-from autofit.trial.wire import Failure, Readings
+from autofit.trial.wire import Failure
 
 _LOG_HEAD_BYTES, _LOG_TAIL_BYTES = 2**18, 2**21  # that are read of a log
 _MOST_LOG_BYTES = 2**26  # of a log on disk
@@ -48,7 +48,8 @@ class TrialEnd:
     exit_code: int | None
     """The exit status; -N for signal N; None if the trial server was lost."""
     phase: Phase | None
-    readings: Readings | None
+    measured: Measurement | None
+    """What its process has read, if it finished."""
     failure: Failure | None
     stopped: StopReason | None
     """Why the watcher ended the trial, if it did."""
@@ -113,26 +114,24 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         hung=outcome is Outcome.TIMEOUT and end.stopped is StopReason.HANG,
         server_lost=outcome is Outcome.CRASHED and end.exit_code is None,
     )
-    readings = asdict(end.readings) if end.readings is not None and outcome is Outcome.OK else {}
-    reported = end.readings or end.failure
-    fallbacks = readings.pop("allocator_fallbacks", 0) + len(backend.fallback_lines.findall(end.log))
-    readings["device_peak_bytes"] = _device_peak(end, None if reported is None else reported.device_peak_bytes)
+    measured = end.measured if end.measured is not None and outcome is Outcome.OK else Measurement(outcome, evidence)
+    reported = end.measured or end.failure
     host_peak_bytes = end.peak_host_bytes
     if outcome is Outcome.HOST_OOM:  # the reading that ended a process tree counts in any phase
         host_peak_bytes = max(host_peak_bytes, end.last_host_bytes)
-    return Measurement(
-        outcome=outcome,
+    return replace(
+        measured,
         evidence=evidence,
+        device_peak_bytes=_device_peak(end, None if reported is None else reported.device_peak_bytes),
         seconds=end.seconds,
         host_peak_bytes=host_peak_bytes or None,
         host_peak_bytes_by_phase=end.host_peak_bytes_by_phase,
         driver_peak_bytes=end.driver_peak_bytes,
-        allocator_fallbacks=fallbacks,
+        allocator_fallbacks=measured.allocator_fallbacks + len(backend.fallback_lines.findall(end.log)),
         started_at=end.started_at,
         phase_seconds=end.phase_seconds,
         conditions=end.conditions,
         traceback=end.failure.traceback if end.failure is not None and outcome is Outcome.ERROR else None,
-        **readings,
     )
 
 
@@ -146,8 +145,8 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
             f"ended by the watcher: its processes used {format_bytes(last)}, "
             f"{last / limit - 1:.1%} over the host limit of {format_bytes(limit)}"
         )
-    if end.readings is not None:
-        peak, beside = _device_peak(end, end.readings.device_peak_bytes), end.beside_pool_bytes
+    if end.measured is not None:
+        peak, beside = _device_peak(end, end.measured.device_peak_bytes), end.beside_pool_bytes
         if peak is not None and limits.device_bytes is not None and peak > limits.device_bytes:
             share = f", of which the GPU's libraries take {format_bytes(beside)}," if beside else ""
             return Outcome.DEVICE_OOM, (

@@ -1,4 +1,4 @@
-"""The driver's side of the process wall: the connection to the trial server, and the pipe of one trial."""
+"""The driver's connection to the trial server: start the server, ask it for processes, and end it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from collections.abc import Generator
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
-from pydantic import ValidationError
 
 from autofit.errors import TrialProcessError
-from autofit.records.description import Description, Footprint
-from autofit.records.states import Phase
 from autofit.records.units import how_it_ended
 from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import read_log
 from autofit.trial.pauses import Pauses
 from autofit.trial.watcher import end_tree
-from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Readings, Task
+from autofit.trial.wire import READ_BYTES, TASKS, Task, TrialPipe
 
 SERVER_LOG = "server.log"
-_READ_BYTES = 64 * 1024
 _START_SECONDS = 120.0  # for importing the backend, which takes half a minute from a cold disk
 _STILL_SECONDS = 30.0  # in which a server that starts neither computes nor reads: it is stopped, or waits for ever
 _STOP_SECONDS = 5.0  # for the server to end every process below it; then it is killed with them
@@ -161,7 +156,7 @@ class ServerConnection:
         """The messages that have arrived; sets `lost` when the server is gone."""
         if select.select([self._socket], [], [], wait_seconds)[0]:
             try:
-                data = self._socket.recv(_READ_BYTES)
+                data = self._socket.recv(READ_BYTES)
             except OSError:  # it was killed with a request unread
                 data = b""
             self.lost = not data
@@ -201,98 +196,3 @@ def _started(
         )
     except OSError as error:
         raise TrialProcessError(f"no process can be started with {sys.executable!r}: {error.strerror}") from None
-
-
-def _message(line: bytes) -> Message:
-    try:
-        return MESSAGES.validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise TrialProcessError(f"a trial's process sent a message that cannot be read: {place}: {first['msg']}") from None
-
-
-@dataclass(frozen=True)
-class Received:
-    """What a trial's process has sent so far: the latest message of each kind, and all footprints."""
-
-    phase: Phase | None = None
-    description: Description | None = None
-    footprints: tuple[Footprint, ...] = ()
-    estimated: Estimated | None = None
-    readings: Readings | None = None
-    failure: Failure | None = None
-
-    def then(self, message: Message) -> Received:
-        """With one more message."""
-        return Received(
-            message.phase or self.phase,
-            message.description or self.description,
-            self.footprints if message.footprint is None else (*self.footprints, message.footprint),
-            message.estimated or self.estimated,
-            message.readings or self.readings,
-            message.failure or self.failure,
-        )
-
-    def hiding(self, hide: Callable[[str], str]) -> Received:
-        """With the texts of the user's code as `hide` returns them."""
-        failure, estimated = self.failure, self.estimated
-        if failure is not None:
-            failure = replace(failure, reason=hide(failure.reason), traceback=hide(failure.traceback or "") or None)
-        if estimated is not None and estimated.problem is not None:
-            estimated = replace(estimated, problem=hide(estimated.problem))
-        return replace(self, failure=failure, estimated=estimated)
-
-    def described(self, end_reason: str) -> Description | None:
-        """The description with the estimate, or with as much of it as arrived before the process ended.
-
-        Of several methods the latest one counts that has two batch sizes, which give a line.
-
-        Args:
-            end_reason: why it ended, where that was before the estimate was complete.
-        """
-        if self.description is None:
-            return None
-        problem = end_reason if self.estimated is None else self.estimated.problem
-        by_method: dict[str, dict[int, Footprint]] = {}
-        for footprint in self.footprints:
-            by_method.setdefault(footprint.method, {})[footprint.batch_size] = footprint
-        latest_first = [tuple(by_size[size] for size in sorted(by_size)) for by_size in reversed(by_method.values())]
-        footprints = max(latest_first, key=lambda line: min(len(line), 2), default=())
-        if footprints and self.estimated is None:
-            problem = None
-        return replace(self.description, footprints=() if problem else footprints, estimate_problem=problem)
-
-
-class TrialPipe:
-    """The driver's end of one trial's pipe."""
-
-    def __init__(self, pid: int, descriptor: int) -> None:
-        self.pid, self.descriptor = pid, descriptor
-        self.received = Received()
-        self.is_open = True
-        self._rest = b""
-
-    def read(self) -> bool:
-        """Read the messages that have arrived; False if there is nothing more.
-
-        Raises:
-            TrialProcessError: a line is not a message of this version.
-        """
-        try:
-            data = os.read(self.descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return False
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self.received = self.received.then(_message(line))
-        self.is_open = bool(data)
-        return self.is_open
-
-    def finish(self) -> None:
-        """Read the remaining messages and close the pipe."""
-        try:
-            while self.read():
-                pass
-        finally:
-            os.close(self.descriptor)

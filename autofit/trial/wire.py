@@ -1,16 +1,20 @@
-"""The format of the process wall: the task of a trial's process, and the messages that it sends."""
+"""The messages of a trial: its task, what its process sends through its pipe, and the driver's end of the pipe."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from autofit.errors import TrialProcessError
 from autofit.records.description import Description, Footprint
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
-from autofit.records.trial import TrialSpec
+from autofit.records.trial import Measurement, TrialSpec
+
+READ_BYTES = 64 * 1024  # at a time, of a pipe or a socket
 
 
 @dataclass(frozen=True)
@@ -19,22 +23,6 @@ class Task:
 
     spec: TrialSpec
     placement: Placement
-
-
-@dataclass(frozen=True)
-class Readings:
-    """The readings of a measuring or confirming trial; the fields are those of `Measurement`."""
-
-    samples_per_second: float
-    spread: float | None
-    step_seconds: float
-    steps: int
-    compute_samples_per_second: float | None = None
-    input_samples_per_second: float | None = None
-    queued_batches: int | None = None
-    device_peak_bytes: int | None = None
-    device_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
-    allocator_fallbacks: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Estimated:
-    """No more footprints follow: all are there, or memory cannot be estimated because of the `problem`."""
+    """The end of the estimate: all footprints were sent, or memory cannot be estimated because of the `problem`."""
 
     problem: str | None = None
 
@@ -59,14 +47,15 @@ class Estimated:
 class Message:
     """One line of a trial's pipe, with one of the fields set.
 
-    The footprints of a describing trial come after its description, each as soon as it is estimated, and `estimated` last.
+    A describing trial sends its description, then each footprint as soon as it is estimated, then `estimated`. The
+    measurement has what the trial's process can read; the driver adds what it has read itself.
     """
 
     phase: Phase | None = None
     description: Description | None = None
     footprint: Footprint | None = None
     estimated: Estimated | None = None
-    readings: Readings | None = None
+    measurement: Measurement | None = None
     failure: Failure | None = None
 
 
@@ -77,3 +66,103 @@ MESSAGES = TypeAdapter(Message)
 def encode(message: Message) -> bytes:
     """Encode a message as one line of JSON."""
     return MESSAGES.dump_json(message, fallback=repr) + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """Decode a line of a trial's pipe.
+
+    Raises:
+        TrialProcessError: it is not a message of this version.
+    """
+    try:
+        return MESSAGES.validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise TrialProcessError(f"a trial's process sent a message that cannot be read: {place}: {first['msg']}") from None
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Everything that a trial's process has sent: the latest message of each kind, and all footprints."""
+
+    phase: Phase | None = None
+    description: Description | None = None
+    footprints: tuple[Footprint, ...] = ()
+    estimated: Estimated | None = None
+    measurement: Measurement | None = None
+    failure: Failure | None = None
+
+    def then(self, message: Message) -> Messages:
+        """Add a message."""
+        return Messages(
+            message.phase or self.phase,
+            message.description or self.description,
+            self.footprints if message.footprint is None else (*self.footprints, message.footprint),
+            message.estimated or self.estimated,
+            message.measurement or self.measurement,
+            message.failure or self.failure,
+        )
+
+    def hiding(self, hide: Callable[[str], str]) -> Messages:
+        """Pass the texts that the user's code may have written through `hide`."""
+        failure, estimated = self.failure, self.estimated
+        if failure is not None:
+            failure = replace(failure, reason=hide(failure.reason), traceback=hide(failure.traceback or "") or None)
+        if estimated is not None and estimated.problem is not None:
+            estimated = replace(estimated, problem=hide(estimated.problem))
+        return replace(self, failure=failure, estimated=estimated)
+
+    def described(self, end_reason: str) -> Description | None:
+        """The description with as much of the estimate as arrived; None without a description.
+
+        If there are footprints of several methods, the latest method with two batch sizes counts: two make a line.
+
+        Args:
+            end_reason: why the process ended; it is the problem of an estimate without footprints.
+        """
+        if self.description is None:
+            return None
+        problem = end_reason if self.estimated is None else self.estimated.problem
+        by_method: dict[str, dict[int, Footprint]] = {}
+        for footprint in self.footprints:
+            by_method.setdefault(footprint.method, {})[footprint.batch_size] = footprint
+        latest_first = [tuple(by_size[size] for size in sorted(by_size)) for by_size in reversed(by_method.values())]
+        footprints = max(latest_first, key=lambda line: min(len(line), 2), default=())
+        if footprints and self.estimated is None:
+            problem = None
+        return replace(self.description, footprints=() if problem else footprints, estimate_problem=problem)
+
+
+class TrialPipe:
+    """The driver's end of one trial's pipe."""
+
+    def __init__(self, pid: int, descriptor: int) -> None:
+        self.pid, self.descriptor = pid, descriptor
+        self.messages = Messages()
+        self.is_open = True
+        self._rest = b""
+
+    def read(self) -> bool:
+        """Read the messages that have arrived; returns False if there is nothing more.
+
+        Raises:
+            TrialProcessError: a line is not a message of this version.
+        """
+        try:
+            data = os.read(self.descriptor, READ_BYTES)
+        except BlockingIOError:
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self.messages = self.messages.then(decode(line))
+        self.is_open = bool(data)
+        return self.is_open
+
+    def finish(self) -> None:
+        """Read the remaining messages and close the pipe."""
+        try:
+            while self.read():
+                pass
+        finally:
+            os.close(self.descriptor)

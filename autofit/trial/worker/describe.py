@@ -24,7 +24,7 @@ from autofit.records.description import Description
 from autofit.records.machine import ON_CPU
 from autofit.records.states import Phase
 from autofit.records.units import format_bytes
-from autofit.trial.wire import Estimated
+from autofit.trial.wire import Estimated, Message
 from autofit.trial.worker import batch_shapes, fork_safety, replicas
 from autofit.trial.worker.build import build_model, open_training, open_validation, resolved
 from autofit.trial.worker.fit_call import FitCall
@@ -83,44 +83,43 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     validation_knobs = knobs_of(validation, loaded.validation_kwargs)
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
     arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
-    context.send(
-        description=Description(
-            input_kind=data.kind,
-            knobs=knobs,
-            required=required_of(factory, knobs.values()),
-            defaults=_defaults(data, factory, {knob: name for knob, name in names.items() if knob in knobs}),
-            sample_count=data.sample_count() if given_samples is None else given_samples,
-            sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
-            shapes="" if shapes is None else str(shapes),
-            parameter_count=sum(math.prod(v.shape) for v in model.variables),
-            parameter_bytes=variables.bytes_of(model.variables),
-            optimizer_bytes=traced.optimizer_bytes(),
-            jit_compile=bool(model.jit_compile),
-            batch_parts=data.part_count,
-            keras=keras_of(model).__name__,
-            validation_knobs=validation_knobs,
-            validation_required=required_of(validation, validation_knobs.values()),
-            fingerprint=_model_fingerprint(model, batch),
-            accumulates_by=traced.accumulates_by(),
-            notices=tuple([fork_problem] if fork_problem is not None else []) + tuple(notices),
-            processes_hang=fork_problem not in (None, fork_safety.SAME_NUMBERS),
-            fixed_batch_size=None if one_size is None else one_size.samples,
-            fixed_batch_size_reason="" if one_size is None else one_size.reason,
-            mapped_bytes=arrays.mapped,
-            tensor_bytes=sum(arrays.tensors),
-            conversion_bytes=arrays.conversion,
-            takes_turns=_takes_turns(context, data),
-            steps_ahead=0 if context.device else backends.current().steps_ahead,
-            versions={"backend": backends.current().name, **backends.current().versions()},
-        )
+    description = Description(
+        input_kind=data.kind,
+        knobs=knobs,
+        required=required_of(factory, knobs.values()),
+        defaults=_defaults(data, factory, {knob: name for knob, name in names.items() if knob in knobs}),
+        sample_count=data.sample_count() if given_samples is None else given_samples,
+        sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
+        shapes="" if shapes is None else str(shapes),
+        parameter_count=sum(math.prod(v.shape) for v in model.variables),
+        parameter_bytes=variables.bytes_of(model.variables),
+        optimizer_bytes=traced.optimizer_bytes(),
+        jit_compile=bool(model.jit_compile),
+        batch_parts=data.part_count,
+        keras=keras_of(model).__name__,
+        validation_knobs=validation_knobs,
+        validation_required=required_of(validation, validation_knobs.values()),
+        fingerprint=_model_fingerprint(model, batch),
+        accumulates_by=traced.accumulates_by(),
+        notices=tuple([fork_problem] if fork_problem is not None else []) + tuple(notices),
+        processes_hang=fork_problem not in (None, fork_safety.SAME_NUMBERS),
+        fixed_batch_size=None if one_size is None else one_size.samples,
+        fixed_batch_size_reason="" if one_size is None else one_size.reason,
+        mapped_bytes=arrays.mapped,
+        tensor_bytes=sum(arrays.tensors),
+        conversion_bytes=arrays.conversion,
+        takes_turns=_takes_turns(context, data),
+        steps_ahead=0 if context.device else backends.current().steps_ahead,
+        versions={"backend": backends.current().name, **backends.current().versions()},
     )
+    context.send(Message(description=description))
     problem = traced.problem
     try:
         for footprint in traced.footprints(context.spec.batch_sizes if is_tuned else (data.batch_samples,)):
-            context.send(footprint=footprint)
+            context.send(Message(footprint=footprint))
     except Exception as error:  # a limitation of the estimate: the workload is tuned without one
         problem = first_line(error)
-    context.send(estimated=Estimated(problem))
+    context.send(Message(estimated=Estimated(problem)))
 
 
 def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, list[int]]:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofit.backends.protocol import Backend
-from autofit.records.description import Description, Footprint
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import FitConfig, TrialSpec
-from autofit.trial.wire import Estimated, Failure, Message, Readings, encode
+from autofit.trial.wire import Failure, Message, encode
 
 UNCONNECTED = os.EX_PROTOCOL
 """Exit status of a trial whose pipe the user's code has closed; `saved_user_error` says so."""
@@ -126,24 +125,13 @@ class TrialContext:
         """The context with another batch size."""
         return replace(self, spec=replace(self.spec, config=replace(self.spec.config, batch_size=batch_size)))
 
-    def send(
-        self,
-        *,
-        description: Description | None = None,
-        footprint: Footprint | None = None,
-        estimated: Estimated | None = None,
-        readings: Readings | None = None,
-        failure: Failure | None = None,
-    ) -> None:
-        """Send a result to the driver."""
-        self._write(Message(None, description, footprint, estimated, readings, failure))
-
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
         self.peaks.enter(phase)
-        self._write(Message(phase=phase))
+        self.send(Message(phase=phase))
 
-    def _write(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
+        """Send a message to the driver; end the process if the user's code has closed the pipe."""
         try:
             self.channel.write(encode(message))
         except ConnectionError as error:

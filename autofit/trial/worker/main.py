@@ -18,7 +18,7 @@ from autofit import backends
 from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
-from autofit.trial.wire import TASKS, Failure
+from autofit.trial.wire import TASKS, Failure, Message
 from autofit.trial.worker import pool_deaths
 from autofit.trial.worker.job import Channel, DevicePeaks, TrialContext, user_failure, user_traceback
 from autofit.workload import workload
@@ -56,7 +56,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
                 break
             except RuntimeError:  # of torch's handler, for another worker that has ended meanwhile
                 continue
-        context.send(failure=_failure(context, backend, error))
+        context.send(Message(failure=_failure(context, backend, error)))
         return 1
     return 0
 

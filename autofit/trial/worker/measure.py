@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autofit.records.states import Phase
-from autofit.trial.wire import Readings
+from autofit.records.states import Outcome, Phase
+from autofit.records.trial import Evidence, Measurement
+from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall, Run
@@ -92,7 +93,7 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     _train(bench, clock, validation_steps=int(validates), short_epoch=validates, is_traced=is_traced)
     if input_rate is None:
         input_rate = _input_rate(bench).samples_per_second
-    _send_readings(context, clock, compute_rate, input_rate)
+    _send(context, clock, compute_rate, input_rate)
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
@@ -104,7 +105,7 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     clock = _fit_clock(bench, rates=rates, warm_up=warm_up, enough_spread=0.0)
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS, _VALIDATION_STEPS))
     _train(bench, clock, validation_steps=steps if validates else 0, short_epoch=validates, is_traced=False)
-    _send_readings(context, clock, None, None)
+    _send(context, clock, None, None)
 
 
 def _phases(phase: Phase, *, is_traced: bool) -> tuple[Phase, Phase | None]:
@@ -247,24 +248,21 @@ def _rate_of(clock: StepClock) -> Rate:
     return rate
 
 
-def _send_readings(
-    context: TrialContext,
-    clock: StepClock,
-    compute_rate: float | None,
-    input_rate: float | None,
-) -> None:
+def _send(context: TrialContext, clock: StepClock, compute_rate: float | None, input_rate: float | None) -> None:
+    """Send the measurement, without what the driver reads itself."""
     rate = _rate_of(clock)
-    context.send(
-        readings=Readings(
-            samples_per_second=rate.samples_per_second,
-            spread=rate.spread if math.isfinite(rate.spread) else None,
-            step_seconds=rate.step_seconds,
-            steps=rate.steps,
-            compute_samples_per_second=compute_rate,
-            input_samples_per_second=input_rate,
-            queued_batches=clock.queued,
-            device_peak_bytes=context.peaks.highest(),
-            device_peak_bytes_by_phase=context.peaks.by_phase,
-            allocator_fallbacks=context.peaks.retries(),
-        )
+    measurement = Measurement(
+        Outcome.OK,
+        Evidence("finished"),
+        samples_per_second=rate.samples_per_second,
+        spread=rate.spread if math.isfinite(rate.spread) else None,
+        step_seconds=rate.step_seconds,
+        steps=rate.steps,
+        compute_samples_per_second=compute_rate,
+        input_samples_per_second=input_rate,
+        queued_batches=clock.queued,
+        device_peak_bytes=context.peaks.highest(),
+        device_peak_bytes_by_phase=context.peaks.by_phase,
+        allocator_fallbacks=context.peaks.retries(),
     )
+    context.send(Message(measurement=measurement))

@@ -12,7 +12,7 @@ from typing import Any
 
 from autofit.records.states import FailureKind
 from autofit.records.units import how_it_ended
-from autofit.trial.wire import Failure
+from autofit.trial.wire import Failure, Message
 from autofit.trial.worker.job import TrialContext
 
 _LOADER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)")
@@ -66,7 +66,7 @@ def end_with_worker(context: TrialContext) -> None:
                 break
             if worker.exitcode not in (None, 0) and os.getpid() == own_pid:  # a worker may have pools of its own
                 reason = f"a worker process (pid {worker.pid}) {how_it_ended(worker.exitcode)}"
-                context.send(failure=Failure(FailureKind.WORKER_DIED, reason))
+                context.send(Message(failure=Failure(FailureKind.WORKER_DIED, reason)))
                 os._exit(1)
         return join_exited(workers)
 

@@ -8,11 +8,11 @@ import pytest
 from autofit import backends
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind, Outcome, Phase
-from autofit.records.trial import Limits
+from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.trial import launcher, outcome
 from autofit.trial.outcome import TrialEnd, classify
 from autofit.trial.watcher import StopReason
-from autofit.trial.wire import Failure, Readings
+from autofit.trial.wire import Failure
 
 GIB = 2**30
 GPU = Device(0, "a GPU", "GPU-1", 16 * GIB, 16 * GIB)
@@ -20,14 +20,16 @@ LIMITS = Limits(device_bytes=GIB, host_bytes=4 * GIB)
 TF_OOM = "W0000 op_kernel.cc:1858] RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[96,31,31,8]\n"
 SLOW_ZONE = "W tensorflow] ran out of memory trying to allocate 2GiB. The caller indicates that this is not a failure\n"
 NO_SPACE = "OSError: [Errno 28] No space left on device"  # a semaphore of a pool of processes that found no room
-RAN = Readings(100.0, 0.01, 0.1, 10, device_peak_bytes=GIB // 2)
+RAN = Measurement(
+    Outcome.OK, Evidence("finished"), samples_per_second=100.0, spread=0.01, steps=10, device_peak_bytes=GIB // 2
+)
 
 
 def ending(**evidence):
     defaults = {
         "exit_code": 0,
         "phase": Phase.TRAINING,
-        "readings": None,
+        "measured": None,
         "failure": None,
         "stopped": None,
         "last_host_bytes": GIB,
@@ -42,11 +44,11 @@ def ending(**evidence):
 @pytest.mark.parametrize(
     ("evidence", "outcome", "reason"),
     [
-        ({"readings": RAN}, Outcome.OK, "finished"),
-        ({"readings": RAN, "exit_code": -11}, Outcome.OK, "finished"),
-        ({"readings": replace(RAN, device_peak_bytes=2 * GIB)}, Outcome.DEVICE_OOM, "over the device limit"),
-        ({"readings": RAN, "beside_pool_bytes": GIB // 2}, Outcome.OK, "finished"),
-        ({"readings": RAN, "beside_pool_bytes": GIB}, Outcome.DEVICE_OOM, "which the GPU's libraries take 1.00 GiB, is"),
+        ({"measured": RAN}, Outcome.OK, "finished"),
+        ({"measured": RAN, "exit_code": -11}, Outcome.OK, "finished"),
+        ({"measured": replace(RAN, device_peak_bytes=2 * GIB)}, Outcome.DEVICE_OOM, "over the device limit"),
+        ({"measured": RAN, "beside_pool_bytes": GIB // 2}, Outcome.OK, "finished"),
+        ({"measured": RAN, "beside_pool_bytes": GIB}, Outcome.DEVICE_OOM, "which the GPU's libraries take 1.00 GiB, is"),
         (
             {"exit_code": 1, "failure": Failure(FailureKind.DEVICE_OOM, "ResourceExhaustedError: OOM")},
             Outcome.DEVICE_OOM,
@@ -137,7 +139,7 @@ def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts(on_cpu, 
 
 
 def test_signs_of_the_slow_zone_are_counted():
-    measurement = classify(ending(readings=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
+    measurement = classify(ending(measured=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
     assert (measurement.outcome, measurement.allocator_fallbacks) == (Outcome.OK, 3)
 
 
@@ -174,5 +176,5 @@ def test_on_several_gpus_what_the_driver_counts_beside_the_pool_is_part_of_the_p
     assert launcher._beside_pool(two, LIMITS, 3 * GIB) == 2 * GIB
     assert launcher._beside_pool(two, LIMITS, GIB // 2) == 0
     assert launcher._beside_pool(two, LIMITS, None) == launcher._beside_pool(one, LIMITS, 3 * GIB) == 0
-    measured = classify(ending(readings=RAN, beside_pool_bytes=GIB // 4), LIMITS, backends.current(), on_cpu=False)
+    measured = classify(ending(measured=RAN, beside_pool_bytes=GIB // 4), LIMITS, backends.current(), on_cpu=False)
     assert measured.device_peak_bytes == GIB // 2 + GIB // 4

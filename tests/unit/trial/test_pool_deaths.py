@@ -28,7 +28,7 @@ def sent(monkeypatch):
     reported = []
     monkeypatch.setattr(pool.Pool, "_join_exited_workers", pool.Pool._join_exited_workers)
     monkeypatch.setattr(os, "_exit", end)
-    pool_deaths.end_with_worker(SimpleNamespace(send=lambda **sent: reported.append(sent["failure"])))
+    pool_deaths.end_with_worker(SimpleNamespace(send=lambda message: reported.append(message.failure)))
     return reported
 
 

@@ -7,18 +7,20 @@ import pytest
 from autofit.errors import TrialProcessError
 from autofit.records.description import Footprint
 from autofit.records.machine import ON_CPU
-from autofit.records.states import FailureKind, Phase, Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
-from autofit.trial.server_connection import Received, TrialPipe
-from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Readings, Task, encode
+from autofit.records.states import FailureKind, Outcome, Phase, Role
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
+from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Messages, Task, TrialPipe, encode
 from tests.fakes import DESCRIPTION
 
 WALK = [Footprint(size, {"activations": 10 * size}, "walk", 0.35) for size in (1, 8)]
 XLA = [Footprint(size, {"activations": 7 * size}, "XLA", 0.13) for size in (1, 8)]
+MEASURED = Measurement(
+    Outcome.OK, Evidence("finished"), samples_per_second=1000.0, device_peak_bytes_by_phase={Phase.TRAINING: 5}
+)
 MESSAGES_SENT = [
     Message(phase=Phase.TRAINING),
     Message(description=DESCRIPTION),
-    Message(readings=Readings(1000.0, None, 0.1, 3, device_peak_bytes_by_phase={"training": 5})),
+    Message(measurement=MEASURED),
     Message(failure=Failure(FailureKind.ERROR, "ValueError: no", "Traceback: no")),
     Message(footprint=WALK[0]),
     Message(footprint=WALK[1]),
@@ -51,8 +53,8 @@ def test_a_pipe_keeps_the_latest_phase_and_what_else_came(pipe):
         os.write(sending, encode(message))
     os.write(sending, encode(Message(phase=Phase.VALIDATION))[:10])  # the rest of the line has not arrived
     trial.read()
-    readings, failure = MESSAGES_SENT[2].readings, MESSAGES_SENT[3].failure
-    assert trial.received == Received(Phase.TRAINING, DESCRIPTION, tuple(WALK), Estimated("no"), readings, failure)
+    failure = MESSAGES_SENT[3].failure
+    assert trial.messages == Messages(Phase.TRAINING, DESCRIPTION, tuple(WALK), Estimated("no"), MEASURED, failure)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +69,13 @@ def test_a_pipe_keeps_the_latest_phase_and_what_else_came(pipe):
     ],
 )
 def test_a_description_has_as_much_of_the_estimate_as_arrived(footprints, estimated, footprints_described, problem):
-    received = Received(None, DESCRIPTION, tuple(footprints), estimated)
-    described = received.described("ended at its deadline")
+    messages = Messages(None, DESCRIPTION, tuple(footprints), estimated)
+    described = messages.described("ended at its deadline")
     assert described is not None
     assert (described.footprints, described.estimate_problem) == (tuple(footprints_described), problem)
 
 
-@pytest.mark.parametrize("line", [b"hello\n", b'{"phase": "dancing"}\n', b'{"readings": {"steps": 1}}\n'])
+@pytest.mark.parametrize("line", [b"hello\n", b'{"phase": "dancing"}\n', b'{"measurement": {"steps": 1}}\n'])
 def test_a_line_that_is_no_message_is_an_error_of_its_own(pipe, line):
     trial, sending = pipe
     os.write(sending, line)
