@@ -6,9 +6,10 @@ from enum import Enum
 
 
 class Text(str, Enum):
-    """An enum whose members are text and print as it."""
+    """An enum whose members are text: they print, compare and hash as it."""
 
     __str__ = str.__str__
+    __hash__ = str.__hash__
 
 
 class Outcome(Text):

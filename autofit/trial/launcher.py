@@ -9,7 +9,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +17,13 @@ from typing import Protocol
 
 from autofit import backends
 from autofit.errors import CancelledError, TrialProcessError, UsageError
-from autofit.machine import host, nvml
+from autofit.machine import gpus, host, nvml
 from autofit.records.description import Description
-from autofit.records.machine import ON_CPU, Placement
+from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import Limits, Measurement, TrialSpec
+from autofit.records.units import format_bytes
 from autofit.trial.folder import TuneFolder
-from autofit.trial.gpu_room import wait_for_room
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.pauses import Patience
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection
@@ -36,6 +36,9 @@ from autofit.workload.workload import Workload
 LAUNCH_MODES = ("auto", "fork", "plain")
 _SERVER_SECONDS = 5.0  # for the server to notice that a trial has been ended
 _ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is there: XLA may compile for minutes
+_GPU_SLACK_BYTES = 256 * 2**20  # that the GPU's free memory may fall without a word: displays, other contexts
+_GPU_SECONDS = 60.0  # for memory that others have just taken, or a trial has not yet given back
+_GPU_POLL_SECONDS = 0.1
 
 
 class Launcher(Protocol):
@@ -278,3 +281,35 @@ def _beside_pool(placement: Placement, limits: Limits, driver_peak_bytes: int | 
     if placement.count == 1 or driver_peak_bytes is None or limits.device_bytes is None:
         return 0
     return max(0, driver_peak_bytes - limits.device_bytes)
+
+
+def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) -> Iterator[Phase]:
+    """Wait while others hold memory of the GPU that they did not hold when the limit was set; yields that it waits.
+
+    Args:
+        device: the GPU as it was when the limit was set.
+        limit_bytes: of the trial.
+        cancelled: ends the wait when it is set.
+
+    Raises:
+        TrialProcessError: they keep it.
+        CancelledError: `cancelled` was set.
+    """
+    began = time.monotonic()
+    wanted_bytes = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES)
+    is_announced = False
+    while (used_bytes := gpus.used_bytes(device, ())[0]) is not None:
+        free_bytes = device.total_bytes - used_bytes
+        if free_bytes >= wanted_bytes:
+            return
+        if time.monotonic() - began > _GPU_SECONDS:
+            raise TrialProcessError(
+                f"others have taken the memory of {device.name} during the tune: {format_bytes(free_bytes)} are free, "
+                f"{format_bytes(wanted_bytes)} are needed ({gpus.holders(device) or 'the driver does not name them'}). "
+                "End the other processes, and run this again; finished trials are kept"
+            )
+        if not is_announced:
+            yield Phase.WAITING_FOR_GPU
+        is_announced = True
+        if cancelled.wait(_GPU_POLL_SECONDS):
+            raise CancelledError("the tune was cancelled")

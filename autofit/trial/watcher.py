@@ -23,13 +23,12 @@ from collections.abc import Sequence
 
 import psutil
 
-from autofit.machine import gpus, host
+from autofit.machine import gpus, host, load, nvml
 from autofit.machine.host import ProcessMemory
 from autofit.records.conditions import Conditions
 from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
 from autofit.trial.pauses import Pauses
-from autofit.trial.timed_conditions import TimedConditions
 
 _TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
 _PSS_SECONDS = 0.25  # least time between two readings far from the limit
@@ -86,7 +85,7 @@ class Watcher:
         self.peak_by_phase: dict[Phase, int] = {}
         self._seconds_by_phase: dict[Phase, float] = {}
         self.least_shared_memory_bytes = host.shared_memory()[1]
-        self._timed = TimedConditions()
+        self._timed = _TimedConditions()
         self._device_due = 0.0
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
         self.driver_peak_bytes: int | None = None
@@ -205,6 +204,50 @@ class Watcher:
             with contextlib.suppress(psutil.Error):
                 rss[process.pid] = process.memory_info().rss
         return rss
+
+
+class _TimedConditions:
+    """The conditions of the timed part of one trial."""
+
+    def __init__(self) -> None:
+        self._before: load.CoreSeconds | None = None
+        self._seconds = self._other = self._idle = 0.0
+        self._clocks: list[int] = []
+        self._throttles: set[str] = set()
+
+    def read(self, tree: Sequence[psutil.Process], *, is_timed: bool) -> None:
+        """Read the cores; the time since the last reading counts if it was timed."""
+        after, before = load.CoreSeconds.read(tree), self._before
+        self._before = after
+        if before is None or not is_timed:
+            return
+        seconds = after.at - before.at
+        other, idle = load.other_and_idle_cores(before, after)
+        self._seconds += seconds
+        self._other += other * seconds
+        self._idle += idle * seconds
+
+    def read_device(self, device: Device) -> None:
+        """Read a GPU's clock while the rate is timed."""
+        with nvml.opened() as available:
+            if not available:
+                return
+            clock = nvml.clock_mhz(device)
+            self._clocks += [] if clock is None else [clock]
+            self._throttles |= nvml.throttles(device)
+
+    def conditions(self) -> Conditions | None:
+        """The means so far; None if nothing was timed."""
+        if not self._seconds:
+            return None
+        clock = round(sum(self._clocks) / len(self._clocks)) if self._clocks else None
+        return Conditions(
+            cores=host.visible_cores(),
+            other_cores=self._other / self._seconds,
+            idle_cores=self._idle / self._seconds,
+            clock_mhz=clock,
+            throttles=tuple(sorted(self._throttles)),
+        )
 
 
 def has_ended(pid: int) -> bool:

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from autofit.records.trial import FitConfig
-from autofit.trial.worker import fork_safety
+from autofit.trial.worker import data_workers
 from tests import workloads as w
 
 draw = np.random.default_rng(0)
 
 
 def test_numbers_that_each_fork_draws_alike_are_told():
-    assert fork_safety.problem_of(lambda: (draw.normal(size=4),)) == fork_safety.SAME_NUMBERS
-    assert fork_safety.problem_of(lambda: (np.random.default_rng().normal(size=4),)) is None
-    assert fork_safety.problem_of(lambda: (np.ones(3),)) is None
+    assert data_workers.problem_of(lambda: (draw.normal(size=4),)) == data_workers.SAME_NUMBERS
+    assert data_workers.problem_of(lambda: (np.random.default_rng().normal(size=4),)) is None
+    assert data_workers.problem_of(lambda: (np.ones(3),)) is None
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def test_a_worker_that_dies_is_found(end, how):
             end()
         return (np.ones(3),)
 
-    assert f"{how} before it finishes a batch" in fork_safety.problem_of(dies)
+    assert f"{how} before it finishes a batch" in data_workers.problem_of(dies)
 
 
 @pytest.mark.parametrize(
     ("data", "told", "hang"),
     [
-        (w.TensorFlowInside, fork_safety.FAILS.format(how="does not finish a batch"), True),
-        (w.SameNumbers, fork_safety.SAME_NUMBERS, False),
+        (w.TensorFlowInside, data_workers.FAILS.format(how="does not finish a batch"), True),
+        (w.SameNumbers, data_workers.SAME_NUMBERS, False),
         (w.Cases, None, False),
     ],
 )

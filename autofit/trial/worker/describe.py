@@ -25,7 +25,7 @@ from autofit.records.machine import ON_CPU
 from autofit.records.states import Phase
 from autofit.records.units import format_bytes
 from autofit.trial.wire import Estimated, Message
-from autofit.trial.worker import batch_shapes, fork_safety, replicas
+from autofit.trial.worker import batch_shapes, data_workers, replicas
 from autofit.trial.worker.build import build_model, open_training, open_validation, resolved
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
@@ -102,7 +102,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         fingerprint=_model_fingerprint(model, batch),
         accumulates_by=traced.accumulates_by(),
         notices=tuple([fork_problem] if fork_problem is not None else []) + tuple(notices),
-        processes_hang=fork_problem not in (None, fork_safety.SAME_NUMBERS),
+        processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
         fixed_batch_size=None if one_size is None else one_size.samples,
         fixed_batch_size_reason="" if one_size is None else one_size.reason,
         mapped_bytes=arrays.mapped,
@@ -209,8 +209,8 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
     if hangs is not None:
         return hangs
     backend.start()
-    problem = fork_safety.problem_of(lambda: next(data.look()))
-    return None if data.has_processes and problem == fork_safety.SAME_NUMBERS else problem  # torch seeds each worker
+    problem = data_workers.problem_of(lambda: next(data.look()))
+    return None if data.has_processes and problem == data_workers.SAME_NUMBERS else problem  # torch seeds each worker
 
 
 def _takes_turns(context: TrialContext, data: FitInput) -> bool:

@@ -19,7 +19,7 @@ from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure, Message
-from autofit.trial.worker import pool_deaths
+from autofit.trial.worker import data_workers
 from autofit.trial.worker.job import Channel, DevicePeaks, TrialContext, user_failure, user_traceback
 from autofit.workload import workload
 
@@ -43,7 +43,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     try:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
         context.enter(Phase.LOADING)
-        pool_deaths.end_with_worker(context)
+        data_workers.end_with_worker(context)
         loaded = workload.load(folder)
         from autofit.trial.worker.describe import describe  # these load Keras: after the limit is set
         from autofit.trial.worker.measure import confirm, measure
@@ -52,7 +52,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     except BaseException as error:
         while True:
             try:
-                pool_deaths.ignore_children()
+                data_workers.ignore_children()
                 break
             except RuntimeError:  # of torch's handler, for another worker that has ended meanwhile
                 continue
@@ -64,7 +64,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
 def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:
     if isinstance(error, UsageError):
         return Failure(FailureKind.USAGE, error.problem, key=error.key)
-    died = pool_deaths.of_loader(error)
+    died = data_workers.of_loader(error)
     if died is not None:
         return died
     # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a ResourceExhaustedError

@@ -1,17 +1,21 @@
-"""Batches over and over, for the step alone: a pipeline at almost no cost (loads Keras).
+"""Batches repeated over and over, for timing the step alone: a pipeline at almost no cost (loads Keras).
 
-Keras turns every input into a `tf.data.Dataset` on TensorFlow, and takes one as it is: batches keep their structure there.
-On other backends it takes the batches of a PyDataset one by one, an x alone as a tuple of one.
+Keras turns every input into a `tf.data.Dataset` on TensorFlow, and takes a dataset as it is: `train_step` gets its elements
+with their structure (Keras 3.15 `TFDatasetAdapter`, tf_keras 2.21 `DatasetAdapter`). On other backends Keras takes the
+batches of a PyDataset one by one, and an x alone as a tuple of one.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from autofit import backends
+from autofit.workload.inputs.batch import mapped
 
 
 def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *, of_fixed_size: bool = False) -> Any:
@@ -24,13 +28,11 @@ def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *
         of_fixed_size: whether all batches have the same number of samples, which a step that is traced may rely on.
     """
     if backends.current().uses_tfdata:
-        from autofit.trial.worker.repeated_tfdata import repeated_tfdata  # loads TensorFlow
-
-        return repeated_tfdata(batches, length, opening, of_fixed_size=of_fixed_size)
-    return Repeated(batches, length, opening)
+        return _tfdata(batches, length, opening, of_fixed_size=of_fixed_size)
+    return _Batches(batches, length, opening)
 
 
-class Repeated(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
     """The batches of `opening`, then `batches` in turn, made in the training thread."""
 
     def __init__(self, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> None:
@@ -44,3 +46,40 @@ class Repeated(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no t
         after = index - len(self._opening)
         batch = self._opening[index] if after < 0 else self._batches[after % len(self._batches)]
         return batch if isinstance(batch, tuple | dict) else (batch,)
+
+
+def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *, of_fixed_size: bool = False) -> Any:
+    """`repeated` as a `tf.data.Dataset`.
+
+    Dimensions that differ between the batches are open. The first dimension is also open, as in a dataset that ends in a
+    partial batch, unless the data has batches of a fixed size: a step that is traced for data of another form may fail.
+    """
+    import tensorflow as tf  # the other backends do without it
+
+    def tensor_of(leaf: Any) -> Any:
+        """A sparse matrix of SciPy as the tensor that Keras makes of it; any other leaf as it is."""
+        if not hasattr(leaf, "tocoo"):
+            return leaf
+        entries = leaf.tocoo()
+        indices = tf.stack([tf.cast(entries.row, tf.int64), tf.cast(entries.col, tf.int64)], axis=1)
+        return tf.sparse.reorder(tf.SparseTensor(indices, entries.data, entries.shape))
+
+    def first_row(leaf: Any) -> Any:
+        if isinstance(leaf, tf.SparseTensor):
+            return tf.sparse.slice(leaf, [0] * leaf.shape.rank, [1, *leaf.shape[1:]])
+        return leaf[:1] if len(leaf.shape) > 0 else leaf
+
+    tensors = [mapped(batch, tensor_of) for batch in (*opening, *batches)]
+    first = tensors[0] if of_fixed_size else mapped(tensors[0], first_row)
+    shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]
+    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec suits all of them
+    if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator yields no None
+        ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False  # they copy the batches into a graph
+        return ahead.concatenate(cycle).take(length).with_options(options)
+    spec = joined.element_spec
+    del joined, shown  # a dataset would hold all batches on the device, a generator makes tensors of one at a time
+    return tf.data.Dataset.from_generator(
+        lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])), output_signature=spec
+    ).take(length)

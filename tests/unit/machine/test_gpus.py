@@ -14,7 +14,7 @@ from autofit.errors import CancelledError, DeviceBusyError, TrialProcessError, U
 from autofit.machine import gpus, limits, nvml
 from autofit.records.machine import Device, Placement
 from autofit.records.states import Phase
-from autofit.trial import gpu_room
+from autofit.trial import launcher
 from autofit.trial.launcher import ProcessLauncher
 from autofit.trial.watcher import Watcher
 from autofit.workload.workload import Workload
@@ -340,11 +340,11 @@ def test_what_draws_on_a_gpu_holds_its_memory_too(driver, monkeypatch):
 
 
 def waited(limit_bytes, gpu, cancelled=None):
-    return list(gpu_room.wait_for_room(gpu, limit_bytes, cancelled or threading.Event()))
+    return list(launcher.wait_for_room(gpu, limit_bytes, cancelled or threading.Event()))
 
 
 def test_a_trial_waits_for_memory_that_others_took_during_the_tune_and_says_who_keeps_it(driver, monkeypatch):
-    monkeypatch.setattr(gpu_room, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(launcher, "_GPU_SECONDS", 0.05)
     (gpu,) = gpus.nvidia_devices()
     assert waited(14 * GIB, gpu) == []
     driver[1] = 5 * GIB
@@ -355,7 +355,7 @@ def test_a_trial_waits_for_memory_that_others_took_during_the_tune_and_says_who_
 def test_a_trial_begins_when_others_give_the_memory_back_and_ends_when_it_is_cancelled(driver):
     (gpu,) = gpus.nvidia_devices()
     driver[1] = 5 * GIB
-    waiting = gpu_room.wait_for_room(gpu, 14 * GIB, threading.Event())
+    waiting = launcher.wait_for_room(gpu, 14 * GIB, threading.Event())
     assert next(waiting) is Phase.WAITING_FOR_GPU
     del driver[1]
     assert list(waiting) == []

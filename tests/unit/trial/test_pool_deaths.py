@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from autofit.records.states import FailureKind
-from autofit.trial.worker import pool_deaths
+from autofit.trial.worker import data_workers
 
 ENDED = SimpleNamespace(exitcode=-signal.SIGTERM, pid=7, join=lambda: None)
 
@@ -28,7 +28,7 @@ def sent(monkeypatch):
     reported = []
     monkeypatch.setattr(pool.Pool, "_join_exited_workers", pool.Pool._join_exited_workers)
     monkeypatch.setattr(os, "_exit", end)
-    pool_deaths.end_with_worker(SimpleNamespace(send=lambda message: reported.append(message.failure)))
+    data_workers.end_with_worker(SimpleNamespace(send=lambda message: reported.append(message.failure)))
     return reported
 
 

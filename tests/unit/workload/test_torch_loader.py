@@ -9,7 +9,7 @@ from autofit.records.states import FailureKind
 from autofit.records.trial import FitConfig
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import build_space
-from autofit.trial.worker.pool_deaths import of_loader
+from autofit.trial.worker.data_workers import of_loader
 from autofit.tuning import prepare
 from autofit.workload.inputs import knobs, prebuilt
 

@@ -1,0 +1,159 @@
+"""The worker processes of the user's data: whether they can be forked, and whether one has died.
+
+Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`). The check makes the first
+batch twice in this process and once in each of two forks. If the batches of this process differ and those of the forks do
+not, all workers draw the same random numbers. A fork that does not answer, or dies, runs code that does not survive a fork,
+such as TensorFlow operations.
+
+A `multiprocessing.Pool` silently replaces a worker that dies, and `fit` waits for its batch forever. So a trial's process
+ends and reports it as soon as a worker dies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import re
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing import pool
+from multiprocessing.connection import Connection
+from typing import Any
+
+from autofit.records.states import FailureKind
+from autofit.records.units import how_it_ended, signal_name
+from autofit.trial.wire import Failure, Message
+from autofit.trial.worker.job import TrialContext
+from autofit.workload.inputs.batch import components, leaves
+
+_PATIENCE_SECONDS = 5.0  # least wait for a batch in a fork
+_PATIENCE_RATIO = 10.0  # of the time that two batches take in this process: a slow batch is not a hang
+_LOADER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)")
+_HANDING_OVER = "torch/multiprocessing/"
+
+SAME_NUMBERS = (
+    "worker processes would all draw the same random numbers: the data uses a generator that is made once and copied "
+    "by the fork. Make a generator in __getitem__: np.random.default_rng((seed, index))"
+)
+FAILS = (
+    "a forked worker {how}, as when __getitem__ runs TensorFlow operations; worker processes are not tried. Use NumPy in "
+    "__getitem__, or threads"
+)
+
+
+def problem_of(make: Callable[[], Any]) -> str | None:
+    """Return `SAME_NUMBERS`, `FAILS` with how, or None if forked workers make the same data as one process.
+
+    Args:
+        make: makes the first batch.
+    """
+    if multiprocessing.get_start_method() != "fork":
+        return None
+    started = time.perf_counter()
+    digests = {_digest(make()), _digest(make())}
+    patience_seconds = _PATIENCE_SECONDS + _PATIENCE_RATIO * (time.perf_counter() - started)
+    try:
+        first = _digest_in_fork(make, patience_seconds)
+        return SAME_NUMBERS if len(digests) > 1 and first == _digest_in_fork(make, patience_seconds) else None
+    except _WorkerError as error:
+        return FAILS.format(how=error)
+
+
+class _WorkerError(Exception):
+    """A forked worker does not make its batch; the text says how."""
+
+
+def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
+    """The digest of a batch that a fork makes.
+
+    Raises:
+        _WorkerError: it does not arrive in time, or the fork dies.
+    """
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_send_digest, args=(make, sending), daemon=False)
+    process.start()
+    sending.close()
+    try:
+        if not receiving.poll(patience_seconds):
+            raise _WorkerError("does not finish a batch")
+        return bytes(receiving.recv())
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        how = f"dies by {signal_name(-code)}" if code < 0 else f"ends with status {code}"
+        raise _WorkerError(f"{how} before it finishes a batch") from None
+    finally:
+        process.kill()
+        process.join()
+        receiving.close()
+
+
+def _send_digest(make: Callable[[], Any], sending: Connection) -> None:
+    sending.send(_digest(make()))
+
+
+def _digest(batch: Any) -> bytes:
+    digest = hashlib.sha256()
+    for leaf in leaves(batch):
+        for part in components(leaf):
+            digest.update(part.tobytes())
+    return digest.digest()
+
+
+def of_loader(error: BaseException) -> Failure | None:
+    """The failure that a torch DataLoader reports when a worker of it died; None for any other error.
+
+    A batch whose memory only the worker could hand over is not received any more, which is another error.
+    """
+    if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _is_of_handing_over(error):
+        return Failure(FailureKind.WORKER_DIED, f"a worker process died before it had handed over a batch ({error})")
+    if not isinstance(error, RuntimeError):
+        return None
+    links = (str(link) for link in (error.__cause__, error.__context__, error) if link is not None)
+    match = next(filter(None, map(_LOADER_DEATH.search, links)), None)
+    if match is None:
+        return None
+    return Failure(FailureKind.WORKER_DIED, f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}")
+
+
+def _is_of_handing_over(error: BaseException) -> bool:
+    """Whether an error was raised where torch passes memory between processes."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in frames)
+
+
+def ignore_children() -> None:
+    """Ignore from now on that workers end: torch's handler of the signal raises for each of them, wherever Python is.
+
+    Raises:
+        RuntimeError: of that handler, just before it was taken away.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def end_with_worker(context: TrialContext) -> None:
+    """From now on, end this process and report it when a worker of a pool of it dies.
+
+    A pool looks for workers that have ended while it runs, and no more once it ends them itself: any other status than 0
+    that it finds is that of a worker which died with a batch. The garbage collector may end a pool in the middle of that,
+    in the very thread that looks: then this thread's state says so.
+    """
+    own_pid = os.getpid()
+    join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees it
+
+    def join_or_end(workers: list[Any]) -> Any:
+        for worker in workers:
+            if getattr(threading.current_thread(), "_state", pool.RUN) == pool.TERMINATE:
+                break
+            if worker.exitcode not in (None, 0) and os.getpid() == own_pid:  # a worker may have pools of its own
+                reason = f"a worker process (pid {worker.pid}) {how_it_ended(worker.exitcode)}"
+                context.send(Message(failure=Failure(FailureKind.WORKER_DIED, reason)))
+                os._exit(1)
+        return join_exited(workers)
+
+    pool.Pool._join_exited_workers = staticmethod(join_or_end)  # type: ignore[attr-defined]  # as above
