@@ -57,12 +57,12 @@ def test_tune_ends_with_a_confirmed_config(tuned):
     folder, done = tuned
     assert (done.returncode, done.stderr) == (0, "")
     result = json.loads((folder / "result.json").read_text())
-    assert result["confirmed"]
-    assert 8 <= result["config"]["batch_size"] <= 256
+    assert result["choice"]["confirmed"]
+    assert 8 <= result["choice"]["config"]["batch_size"] <= 256
     assert result["description"]["parameter_count"] > 1000
-    assert [trial["outcome"] for trial in result["trials"]] == ["ok"] * 2
-    assert 0 < result["host_peak_bytes"] < result["limits"]["host_bytes"]
-    assert re.search(rf"^chosen +batch {result['config']['batch_size']}, ", done.stdout, re.MULTILINE)
+    assert [trial["measurement"]["outcome"] for trial in result["trials"]] == ["ok"] * 2
+    assert 0 < result["choice"]["host_peak_bytes"] < result["limits"]["host_bytes"]
+    assert re.search(rf"^chosen +batch {result['choice']['config']['batch_size']}, ", done.stdout, re.MULTILINE)
     assert max(len(line) for line in done.stdout.splitlines() if "sys.path" not in line and "Photos(" not in line) <= 124
 
 
