@@ -88,12 +88,11 @@ def needed(record: FailedTune) -> Figure | None:
 class Row:
     """A row of the table of trials and the details below it; `mark` is the kind of its outcome: ok, oom or other."""
 
+    trial: Trial
     mark: str
     is_chosen: bool
     fields: list[Field]
     facts: dict[str, str]
-    log: tuple[str, ...]
-    traceback: str
 
 
 def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], list[Row]]:
@@ -103,11 +102,10 @@ def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], l
     chosen = log.config if isinstance(log, TuneRecord) else None
     table = []
     for row in rows:
-        outcome, is_chosen = row.trial.measurement.outcome, row.trial.config == chosen and row.trial.stage is Stage.SEARCH
+        trial, outcome = row.trial, row.trial.measurement.outcome
         mark = "ok" if outcome is Outcome.OK else "oom" if outcome.is_oom else "other"
-        m = row.trial.measurement
-        fields = [column.field(row) for column in columns]
-        table.append(Row(mark, is_chosen, fields, _details(row.trial), m.evidence.log_tail, m.traceback or ""))
+        is_chosen = trial.config == chosen and trial.stage is Stage.SEARCH
+        table.append(Row(trial, mark, is_chosen, [column.field(row) for column in columns], _details(trial)))
     return columns, table
 
 
