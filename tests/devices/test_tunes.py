@@ -70,77 +70,60 @@ def test_batch_sizes_are_said_to_be_global(turn_two, play, backend, build_model,
     launcher = turn_two(build_model, backend=backend, distribution=distribution)
     described = play(launcher, FitConfig(), role="describe")
     (sizes, parts) = (text for text in described.notices if "2 devices" in text)
-    assert sizes == "each batch is shared by 2 devices: batch sizes are global, of all together, and multiples of 2"
-    assert parts.startswith("the 2 devices are parts of one CPU")
+    assert "multiples of 2" in sizes
+    assert "CPU" in parts
     measured = play(launcher, FitConfig(64, 1, 10, False))
     assert measured.samples_per_second * measured.step_seconds == pytest.approx(64)
 
 
+PARALLEL, MIRRORED = {"build_model": jobs.build_parallel}, {"build_model": jobs.build_mirrored}
+
+
 @pytest.mark.parametrize(
-    ("backend", "workload", "error"),
+    ("backend", "workload", "key", "names"),
     [
-        (
-            "tensorflow",
-            {},
-            "devices: 2 devices are given, but the model .* trains on one: build it under a MirroredStrategy",
-        ),
-        ("jax", {}, "devices: 2 devices are given, but the model .* trains on one: build it under a DataParallel"),
-        (
-            "tensorflow",
-            {"build_model": jobs.build_mirrored, "model_kwargs": {"names": ("CPU:0",)}},
-            "MirroredStrategy over 1 device, and this tune is of 2: write devices: 1, or let it take as many",
-        ),
-        ("jax", {"build_model": jobs.build_by_model}, "distributed by ModelParallel, which is not supported"),
-        (
-            "jax",
-            {"build_model": jobs.build_parallel, "data_kwargs": {"count": 97}},
-            "data: the data ends in a batch of 1 samples, which 2 devices cannot share evenly",
-        ),
-        (
-            "jax",
-            {"build_model": jobs.build_parallel, "data": jobs.rows, "data_kwargs": {"count": 97}},
-            "data: the data ends in a batch of 1 samples.* leave out the last 1,",
-        ),
-        (
-            "jax",
-            {"build_model": jobs.build_parallel, "validation": jobs.Table, "validation_kwargs": {"count": 35}},
-            "validation: the validation ends in a batch of 3 samples",
-        ),
-        (
-            "tensorflow",
-            {"build_model": jobs.build_mirrored, "data": jobs.fives},
-            "data: the data makes batches of 5, which 2 devices cannot share evenly",
-        ),
+        ("tensorflow", {}, "devices", ["MirroredStrategy"]),
+        ("jax", {}, "devices", ["DataParallel"]),
+        ("tensorflow", {**MIRRORED, "model_kwargs": {"names": ("CPU:0",)}}, "devices", ["MirroredStrategy", "devices: 1"]),
+        ("jax", {"build_model": jobs.build_by_model}, "devices", ["ModelParallel", "DataParallel"]),
+        ("jax", {**PARALLEL, "data_kwargs": {"count": 97}}, "data", ["batch of 1 "]),
+        ("jax", {**PARALLEL, "data": jobs.rows, "data_kwargs": {"count": 97}}, "data", ["batch of 1 ", "last 1,"]),
+        ("jax", {**PARALLEL, "validation": jobs.Table, "validation_kwargs": {"count": 35}}, "validation", ["batch of 3 "]),
+        ("tensorflow", {**MIRRORED, "data": jobs.fives}, "data", ["batches of 5", "multiple of 2"]),
     ],
 )
-def test_what_two_devices_cannot_train_on_is_refused_with_a_remedy(turn_two, play, backend, workload, error):
+def test_what_two_devices_cannot_train_on_is_refused_with_a_remedy(turn_two, play, backend, workload, key, names):
     launcher = turn_two(backend=backend, **workload)
-    with pytest.raises(UsageError, match=error):
+    with pytest.raises(UsageError) as caught:
         play(launcher, FitConfig(), role="describe")
+    assert caught.value.key == key
+    assert [name for name in names if name not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "key", "name"),
     [
-        ({"backend": "torch"}, "devices: training on several devices is not supported with Keras on torch"),
-        ({"devices": (0, 1)}, r"devices: \[0, 1\] names GPUs, and device is cpu"),
-        ({"devices": "two"}, "devices: 'two' is not allowed; write how many devices"),
-        ({"devices": 0}, "devices: 0 is not allowed; write how many devices"),
-        ({"effective_batch_size": 64}, "effective_batch_size: Keras cannot accumulate gradients under a MirroredStrategy"),
-        ({"devices": 3, "baseline": {"batch_size": 32}}, "baseline.batch_size: a batch of 32 cannot be shared evenly by 3"),
+        ({"backend": "torch"}, "devices", "torch"),
+        ({"devices": (0, 1)}, "devices", "[0, 1]"),
+        ({"devices": "two"}, "devices", "'two'"),
+        ({"devices": 0}, "devices", "0"),
+        ({"effective_batch_size": 64}, "effective_batch_size", "MirroredStrategy"),
+        ({"devices": 3, "baseline": {"batch_size": 32}}, "baseline.batch_size", "32"),
     ],
 )
-def test_arguments_that_do_not_suit_are_refused_before_anything_runs(arguments, error):
+def test_arguments_that_do_not_suit_are_refused_before_anything_runs(arguments, key, name):
     needs(arguments.get("backend", "tensorflow"))
-    with pytest.raises(UsageError, match=error):
+    with pytest.raises(UsageError) as caught:
         autofit.tune(jobs.build, jobs.Table, **{**TWO, **arguments})
+    assert caught.value.key == key
+    assert name in caught.value.problem
 
 
 def test_an_uneven_last_batch_is_warned_of_where_it_does_not_end_the_training(turn_two, play):
     launcher = turn_two(jobs.build_mirrored, jobs.Table, data_kwargs={"count": 97})
     described = play(launcher, FitConfig(), role="describe")
     (notice,) = (text for text in described.notices if "ends in a batch" in text)
-    assert notice.startswith("the data ends in a batch of 1 samples, which 2 devices cannot share evenly")
+    assert "batch of 1 " in notice
     measured = play(launcher, FitConfig(48, 1, 10, False))
     assert measured.samples_per_second * measured.step_seconds == pytest.approx(48)
 
@@ -155,6 +138,5 @@ def test_a_model_with_a_strategy_and_no_number_of_devices_is_told_of(turn, play)
     launcher = turn(jobs.build_mirrored, jobs.Table)
     described = play(launcher, role="describe")
     (notice,) = (text for text in described.notices if "MirroredStrategy" in text)
-    assert "this tune is of one device" in notice
-    assert "write devices: N" in notice
+    assert "devices: N" in notice
     assert play(launcher, FitConfig(32, 1, 10, False)).outcome is Outcome.OK

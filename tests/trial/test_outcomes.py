@@ -54,7 +54,7 @@ def test_an_error_carries_the_users_own_traceback_and_no_frame_of_ours(warm, pla
 def test_a_hang_ends_at_its_deadline_while_nothing_is_known_of_pauses(start, play):
     measurement = play(start(), FitConfig(w.HANGS, *THREADS), seconds=8)
     assert measurement.outcome is Outcome.TIMEOUT
-    assert "at its deadline" in measurement.evidence.reason
+    assert not measurement.evidence.hung
     assert measurement.seconds < 10
 
 
@@ -72,7 +72,6 @@ def test_a_hang_is_noticed_long_before_its_deadline(warm, play, knobs):
     measurement = play(warm, FitConfig(w.HANGS, *knobs), seconds=60)
     assert measurement.outcome is Outcome.TIMEOUT
     assert measurement.evidence.hung
-    assert "its processes did nothing for" in measurement.evidence.reason
     assert measurement.seconds < 25
 
 
@@ -82,7 +81,6 @@ def test_the_watcher_ends_a_tree_just_over_the_host_limit(warm, play, case, knob
     limit = int(1.5 * GIB)
     measurement = play(warm, FitConfig(case, *knobs), host_bytes=limit)
     assert measurement.outcome is Outcome.HOST_OOM
-    assert "ended by the watcher" in measurement.evidence.reason
     assert limit < measurement.evidence.last_host_bytes < 1.1 * limit
     assert measurement.host_peak_bytes == measurement.evidence.last_host_bytes
 

@@ -16,7 +16,7 @@ from autofit.records.trial import FitConfig
 from tests import programs
 from tests.trial.forms import OPTIONS
 
-pytestmark = pytest.mark.timeout(240)  # one process goes through all forms first
+pytestmark = pytest.mark.timeout(420)  # one process goes through all forms first
 
 ROLES = ("describe", "measure", "confirm")
 
@@ -25,7 +25,7 @@ ROLES = ("describe", "measure", "confirm")
 def forms(tmp_path_factory):
     """What `train_step` gets for each form of data, from plain `fit` and in a trial, as one process found it."""
     command = [sys.executable, "-m", "tests.trial.forms", str(tmp_path_factory.mktemp("forms"))]
-    done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, timeout=220)
+    done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, timeout=400)
     return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"["))
 
 
@@ -59,7 +59,7 @@ def test_a_form_of_data_gets_through_every_role_in_processes_of_their_own(make, 
 
 def test_a_split_of_what_is_no_array_is_refused(turn, play):
     launcher = turn(programs.build_dense, programs.tfdata_of_x, fit_kwargs={"validation_split": 0.2})
-    with pytest.raises(UsageError, match="validation_split divides arrays") as caught:
+    with pytest.raises(UsageError) as caught:
         play(launcher, FitConfig(programs.BATCH), role="describe")
     assert caught.value.key == "fit_kwargs.validation_split"
 
