@@ -62,7 +62,7 @@ ON_BACKENDS = [*itertools.product(("jax", "torch"), CASES), ("tensorflow", "load
 
 
 @pytest.mark.parametrize(("backend", "case"), ON_BACKENDS, indirect=["backend"])
-def test_an_input_is_described_and_tried_and_its_lines_take_effect(backend, launched, play, tmp_path, case):
+def test_an_input_is_described_and_tried_and_its_lines_take_effect(fresh, backend, launched, play, tmp_path, case):
     data, config, knobs = CASES[case]
     launcher = launched(witness.build_model, data)
     description = play(launcher, FitConfig(24), role="describe")

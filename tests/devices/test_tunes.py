@@ -104,7 +104,7 @@ def test_what_two_devices_cannot_train_on_is_refused_with_a_remedy(turn_two, pla
     ("arguments", "key", "name"),
     [
         ({"backend": "torch"}, "devices", "torch"),
-        ({"devices": (0, 1)}, "devices", "[0, 1]"),
+        ({"devices": (0, 1)}, "devices", "(0, 1)"),
         ({"devices": "two"}, "devices", "'two'"),
         ({"devices": 0}, "devices", "0"),
         ({"effective_batch_size": 64}, "effective_batch_size", "MirroredStrategy"),
