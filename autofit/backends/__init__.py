@@ -1,7 +1,7 @@
 """One folder per Keras backend: device limits, memory peaks, signs of OOM, memory estimates.
 
 `KERAS_BACKEND`, or else Keras's file, selects the backend, as in Keras itself; a tune may name another one. Importing
-this package loads none of them.
+this package loads no backend.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ __all__ = ["NAMES", "Backend", "current", "named"]
 _BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (TensorFlow, Jax, Torch)}
 
 NAMES = tuple(_BACKENDS)
-"""The names of the backends, as Keras calls them."""
+"""Keras's names of the supported backends."""
 
 
 def current() -> Backend:
     """Return the backend that Keras uses in this environment.
 
     Raises:
-        UsageError: autofit does not support it, or it is not installed.
+        UsageError: the backend is not supported or not installed.
     """
     return _made(backend_name(os.environ), key=None)
 
 
 def named(name: str | None) -> Backend:
-    """Return a backend by its name; that of the environment if None.
+    """Return a backend by name; None means the environment's.
 
     Raises:
-        UsageError: autofit does not support it, or it is not installed.
+        UsageError: the backend is not supported or not installed.
     """
     return current() if name is None else _made(name, key="backend")
 
 
 def _made(name: str, key: str | None) -> Backend:
-    """A backend, named by an argument or, without a key, by Keras's own configuration."""
+    """Make a backend; `key` is the argument that names it, None if Keras's configuration does."""
     if name not in _BACKENDS:
         how = "" if key else "; set KERAS_BACKEND to one of them"
         raise UsageError(f"{name!r} is not a backend that autofit supports: {', '.join(_BACKENDS)}{how}", key=key)

@@ -1,4 +1,4 @@
-"""Keras's own configuration, read without loading Keras: its file, and the backend that it selects."""
+"""Read Keras's configuration without loading Keras: its file, and the backend that it selects."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TENSORFLOW = "tensorflow"
 """The name of Keras's default backend."""
 
 _VARIABLE = "KERAS_BACKEND"
-# Keras's own defaults, which it writes into its file when it is first imported
+# Keras's defaults, which it writes into its file when it is first imported
 _DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": TENSORFLOW, "image_data_format": "channels_last"}
 
 
 def keras_file(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings in Keras's file, where Keras looks for it; empty where there is none or Keras ignores it."""
+    """Return the settings in Keras's file; empty if there is none or Keras ignores it."""
     home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")  # as Keras does
     file = Path(environment.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
     try:
@@ -34,7 +34,7 @@ def keras_file(environment: Mapping[str, str]) -> dict[str, Any]:
 def settings_in_force(
     distributions: Iterable[str], switches: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what decides on a step's speed and memory: versions, switches, and the file with Keras's own defaults."""
+    """Return the settings that affect a step's speed and memory: versions, switches, and Keras's file with its defaults."""
     return {
         **{name: importlib.metadata.version(name) for name in distributions},
         **switches,
@@ -44,10 +44,10 @@ def settings_in_force(
 
 
 def import_keras(backend: str) -> None:
-    """Import Keras, with its backend.
+    """Import Keras and its backend.
 
     Raises:
-        UsageError: it is configured for another one.
+        UsageError: Keras is configured for another backend.
     """
     import keras  # heavy: must stay out of the parent
 
@@ -56,5 +56,5 @@ def import_keras(backend: str) -> None:
 
 
 def backend_name(environment: Mapping[str, str]) -> str:
-    """Return the backend that Keras would load: that of `KERAS_BACKEND`, or else of its file, or else TensorFlow."""
+    """Return the backend that Keras would load: from `KERAS_BACKEND`, else from its file, else TensorFlow."""
     return environment.get(_VARIABLE) or str(keras_file(environment).get("backend") or _DEFAULTS["backend"])

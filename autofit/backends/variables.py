@@ -1,4 +1,4 @@
-"""The optimizers of a Keras model, and the bytes of variables; Keras is loaded where a trial's process calls it."""
+"""The optimizers of a Keras model, and the bytes of its variables; used in a trial's process only."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 
 def optimizers_of(model: Any) -> list[Any]:
-    """Return the optimizer that `compile` was given and those that are attributes of the model, each once."""
+    """Return the optimizer passed to `compile` and those that are attributes of the model, each once."""
     listed = [getattr(model, "optimizer", None), *vars(model).values()]
     return list({id(value): value for value in listed if hasattr(value, "apply_gradients")}.values())
 
 
 def bytes_of(variables: Iterable[Any]) -> int:
-    """Return the bytes of variables of Keras."""
+    """Return the bytes of Keras variables."""
     import keras  # heavy: must stay out of the parent
-    import numpy as np  # Keras has given it bfloat16
+    import numpy as np  # Keras registers bfloat16 in it
 
     return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
 
 
 def bytes_of_optimizers(model: Any) -> int:
-    """Return the bytes of the variables of all optimizers of a model."""
+    """Return the bytes of the variables of a model's optimizers."""
     return bytes_of(variable for optimizer in optimizers_of(model) for variable in optimizer.variables)

@@ -1,4 +1,4 @@
-"""Estimate the memory of a train step from XLA's buffer assignment: the step is compiled, and not run (loads JAX)."""
+"""Estimate the memory of a train step from XLA's buffer assignment: compile it without running it (loads JAX)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from autofit.backends import variables
 from autofit.records.description import Footprint
 
 XLA = "XLA buffer assignment"
-# of what a process grows by on a CPU, where kernels take as much for themselves; XLA's own figure for a size is within
-# 0.13 of the line through two others (measured: tests/benchmarks/backend_memory.py)
+# relative to the growth of a process on a CPU, where kernels take as much again; XLA's figure for a batch size is within
+# 0.13 of the line through two other sizes (measured: tests/benchmarks/backend_memory.py)
 _ERROR = 0.8
-_GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes; not measured
+_GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes (assumed)
 _ABSOLUTE_ERROR_BYTES = 2**20
-_COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes give a line
-_TRACED_MULTIPLE = 2  # a batch of one may be a case of its own
+_COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
+_TRACED_MULTIPLE = 2  # a batch of one may be a special case
 
 
 class StepFootprint:
-    """Device memory of a model's train step: arguments, temporaries and results, without those that replace an argument.
+    """Device memory of a train step: arguments, temporaries, and results that do not replace an argument.
 
     Args:
         model: compiled; it is built if it is not yet.
-        batch: arrays in the structure that Keras hands to `train_step`.
+        batch: arrays in the structure that Keras passes to `train_step`.
         on_cpu: whether the step runs on the CPU.
         multiple_of: see `Backend.estimator`.
 
     Raises:
-        Exception: the model's own code fails while it is traced for such a batch.
+        Exception: the model's code fails when it is traced for such a batch.
     """
 
     def __init__(self, model: Any, batch: Any, *, on_cpu: bool, multiple_of: int | None = 1) -> None:
@@ -44,10 +44,10 @@ class StepFootprint:
         size = self._own_size if multiple_of is None else multiple_of * _TRACED_MULTIPLE
         self._lowered(size)
         self.optimizer_bytes = variables.bytes_of_optimizers(model)
-        self.uses_model_optimizer = True  # Keras hands the step the state of no other
+        self.uses_model_optimizer = True  # Keras passes the state of no other one to the step
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """See `StepEstimator.estimates`."""
+        """Yield XLA's figure for each size, or for the first two; see `StepEstimator`."""
         if self._multiple_of is None:
             sizes = [self._own_size]
         else:
@@ -74,12 +74,12 @@ class StepFootprint:
         return Footprint(size, parts, XLA, _ERROR if self._on_cpu else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES)
 
     def _lowered(self, size: int) -> Any:
-        """The step for a batch size, traced."""
+        """Trace the step for a batch size."""
         step = jax.jit(self._model.train_step, donate_argnums=0)
         return step.lower(self._state(), jax.tree.map(lambda leaf: _resized(leaf, size), self._batch))
 
     def _state(self) -> Any:
-        """What the step takes beside the batch, as shapes."""
+        """Return the shapes of the step's arguments beside the batch."""
         state = self._model._get_jax_state(
             trainable_variables=True, non_trainable_variables=True, optimizer_variables=True, metrics_variables=True
         )
@@ -87,6 +87,6 @@ class StepFootprint:
 
 
 def _resized(leaf: Any, size: int) -> Any:
-    """The shape of an array of a batch with so many samples; a scalar stays one."""
+    """Return the shape of an array resized to `size` samples; a scalar stays one."""
     shape = leaf.shape if np.ndim(leaf) == 0 else (size, *leaf.shape[1:])
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))

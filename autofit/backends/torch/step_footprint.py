@@ -1,4 +1,4 @@
-"""Estimate the memory of a train step from steps on two small batches, whose tensors are counted (loads torch)."""
+"""Estimate the memory of a train step by counting the tensors of steps on two small batches (loads torch)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from autofit.backends import variables
 from autofit.records.description import Footprint
 
 COUNTED = "tensors of two small steps"
-# of what a process grows by on a CPU, where kernels take more for themselves; the tensors of a size are within 0.03 of
-# the line through two others (measured: tests/benchmarks/backend_memory.py)
+# relative to the growth of a process on a CPU, where kernels take more; the tensors of a batch size are within 0.03 of
+# the line through two other sizes (measured: tests/benchmarks/backend_memory.py)
 _ERROR = 0.5
-_GPU_ERROR = 0.5  # a GPU's libraries choose workspaces, and the allocator rounds; not measured
+_GPU_ERROR = 0.5  # a GPU's libraries choose workspaces, and the allocator rounds (assumed)
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
-_SMALL_SIZES = (2, 6)  # samples: of a line; a batch of one may be a case of its own
+_SMALL_SIZES = (2, 6)  # samples; they define a line, and a batch of one may be a special case
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not installed where types are checked
-    """Counts the bytes of all tensors that operations make while it is active.
+    """Counts the bytes of the tensors that operations make while the mode is active.
 
-    A storage counts from the operation that makes it until it is freed, whoever holds it: a variable, autograd, Python.
-    Buffers that a kernel takes for itself are not seen. `after_each` are the bytes after each operation.
+    A storage counts from the operation that makes it until it is freed, whether a variable, autograd or Python holds it.
+    Temporary buffers inside a kernel are not seen. `after_each` lists the bytes after each operation.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
         self._seen: dict[int, Any] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, and count what it makes."""
+        """Run an operation and count its results."""
         made = function(*args, **(kwargs or {}))
         for leaf in tree_leaves(made):
             if isinstance(leaf, torch.Tensor):
@@ -61,18 +61,18 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
 
 
 class StepFootprint:
-    """Memory of a model's train step: that of the variables, and what the tensors of a step take, along a line.
+    """Memory of a train step: its variables, and the tensors of the step extrapolated along a line.
 
-    The steps train the model: it is one that is thrown away.
+    The steps train the model, which is thrown away afterwards.
 
     Args:
         model: compiled; it is built if it is not yet.
-        batch: arrays in the structure that Keras hands to `train_step`.
+        batch: arrays in the structure that Keras passes to `train_step`.
         on_cpu: whether the step runs on the CPU.
         multiple_of: see `Backend.estimator`.
 
     Raises:
-        Exception: the model's own code fails for such a batch.
+        Exception: the model's code fails for such a batch.
     """
 
     def __init__(self, model: Any, batch: Any, *, on_cpu: bool, multiple_of: int | None = 1) -> None:
@@ -85,9 +85,9 @@ class StepFootprint:
         self.uses_model_optimizer = int(model.optimizer.iterations) > updates
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """See `StepEstimator.estimates`: what is held after each operation grows along a line, and the highest counts."""
+        """Extrapolate the bytes held after each operation and yield the highest for each size; see `StepEstimator`."""
         (first, low), (last, high) = self._runs[0], self._runs[-1]
-        if len(low) != len(high):  # the code runs other operations for other sizes
+        if len(low) != len(high):  # the operations differ between the two sizes
             low, high = [max(low)], [max(high)]
         start, rise = np.array(low, float), np.array(high, float) - np.array(low, float)
         for size in sorted({first} if last == first else set(batch_sizes)):
@@ -101,7 +101,7 @@ class StepFootprint:
             yield Footprint(size, parts, COUNTED, _ERROR if self._on_cpu else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES)
 
     def step_bytes(self, batch: Any, size: int) -> list[int]:
-        """What a step has taken after each operation: its batch, activations, gradients and temporaries."""
+        """Return the bytes held after each operation of a step: batch, activations, gradients and temporaries."""
         data = keras.tree.map_structure(lambda leaf: _resized(leaf, size), batch)
         self._model.train()
         with LiveBytes() as count:
@@ -113,14 +113,14 @@ class StepFootprint:
 
 
 def _sizes(own_size: int, multiple_of: int | None) -> list[int]:
-    """The batch sizes of the steps: as small as the model takes them."""
+    """Return the batch sizes of the steps, as small as the model accepts."""
     if multiple_of is None:
         return [own_size]
     return list(_SMALL_SIZES) if multiple_of == 1 else [multiple_of, 2 * multiple_of]
 
 
 def _resized(leaf: Any, size: int) -> Any:
-    """An array of a batch with so many samples, its rows over and over; a scalar stays one."""
+    """Return an array of `size` samples, its rows repeated; a scalar stays one."""
     if np.ndim(leaf) == 0:
         return leaf
     rows = np.arange(size) % max(1, int(leaf.shape[0]))
