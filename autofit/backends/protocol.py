@@ -7,6 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -15,6 +16,24 @@ from autofit.backends import exhaustion, keras_config
 from autofit.records.description import Footprint
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
+
+
+@dataclass(frozen=True)
+class TrainStep:
+    """A train step whose memory is to be estimated.
+
+    `model` is compiled; it may be trained, and is thrown away afterwards. `batch` holds arrays in the structure that Keras
+    passes to `train_step`. `device` is the accelerator, None for the CPU, and `limit_bytes` its limit. Batch sizes are
+    multiples of `multiple_of`; None allows the batch's own size only. `data_tensors` are the bytes of each tensor of the
+    data, which the device holds beside the step.
+    """
+
+    model: Any
+    batch: Any
+    device: Device | None
+    limit_bytes: int | None
+    multiple_of: int | None = 1
+    data_tensors: Sequence[int] = ()
 
 
 class StepEstimator(Protocol):
@@ -151,24 +170,8 @@ class Backend(ABC):
         return None
 
     @abstractmethod
-    def estimator(
-        self,
-        model: Any,
-        batch: Any,
-        device: Device | None,
-        limit_bytes: int | None,
-        multiple_of: int | None = 1,
-        data_tensors: Sequence[int] = (),
-    ) -> StepEstimator:
-        """Return an estimator of the train step's memory; building it makes all variables that the step uses.
-
-        Args:
-            model: compiled. It may be trained, and is thrown away afterwards.
-            batch: arrays in the structure that Keras passes to `train_step`.
-            device: the accelerator, None for the CPU.
-            limit_bytes: the device's limit; None without one.
-            multiple_of: the batch sizes to trace are multiples of this; None for the batch's own size only.
-            data_tensors: bytes of each tensor of the data, which the device holds beside the step.
+    def estimator(self, step: TrainStep) -> StepEstimator:
+        """Return an estimator of a train step's memory; building it makes all variables that the step uses.
 
         Raises:
             Exception: the model's code fails for such a batch.

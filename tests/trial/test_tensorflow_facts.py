@@ -17,7 +17,7 @@ import keras, numpy as np, tensorflow as tf
 from autofit.backends.tensorflow.backend import TensorFlow, uses_onednn
 from autofit.backends.tensorflow.memory import loops, xla
 from autofit.backends.tensorflow.memory.shapes import Scale
-from autofit.backends.tensorflow.memory.traced_step import TracedStep
+from autofit.backends.tensorflow.memory.step_footprint import StepFootprint
 from autofit.backends.tensorflow.memory.liveness import peak
 
 had_started = TensorFlow().has_started()
@@ -65,7 +65,7 @@ def call():
     assert len(body.inputs) == len(call.inputs) and len(body.outputs) == len(call.outputs)
 
 def operations_of_step():
-    program = TracedStep(model, batch, on_cpu=True, onednn=False).program(8)
+    program = StepFootprint(model, batch, on_cpu=True, onednn=False).program(8)
     return program, program.operations
 
 def gradients():
@@ -126,7 +126,7 @@ FACTS = {
     "call": ("Graph._get_function does not return the body of a call", MEMORY + "graph_reader.py"),
     "gradients": ("operations of the backward pass are not named gradient_tape/…", MEMORY + "graph_reader.py"),
     "optimizer": ("operations of an update are not named after the optimizer", MEMORY + "graph_reader.py"),
-    "parts": ("a traced step has no weights, optimizer variables or batch", MEMORY + "traced_step.py"),
+    "parts": ("a traced step has no weights, optimizer variables or batch", MEMORY + "step_footprint.py"),
     "report": ("XLA's memory-usage report is missing, or its total is not where it was", MEMORY + "xla.py"),
     "reserve": ("a recurrent layer of cuDNN does not keep its reserve space as its fourth output", MEMORY + "shapes.py"),
 }

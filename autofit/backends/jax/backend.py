@@ -8,13 +8,13 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import Backend, StepEstimator
+from autofit.backends.protocol import Backend, StepEstimator, TrainStep
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Placement
@@ -161,19 +161,11 @@ class Jax(Backend):
             "(keras-team/keras issue 20619). Use threads"
         )
 
-    def estimator(
-        self,
-        model: Any,
-        batch: Any,
-        device: Device | None,
-        limit_bytes: int | None,
-        multiple_of: int | None = 1,
-        data_tensors: Sequence[int] = (),
-    ) -> StepEstimator:
+    def estimator(self, step: TrainStep) -> StepEstimator:
         """Return an estimator that compiles the step and reads XLA's buffer assignment."""
         from autofit.backends.jax.step_footprint import StepFootprint  # loads Keras and JAX: must stay out of the parent
 
-        return StepFootprint(model, batch, on_cpu=device is None, multiple_of=multiple_of)
+        return StepFootprint(step.model, step.batch, on_cpu=step.device is None, multiple_of=step.multiple_of)
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
         """Judge errors of JAX's runtime, and those of a `tf.data` pipeline, whose memory is the host's."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion, keras_config
-from autofit.backends.protocol import Backend, StepEstimator
+from autofit.backends.protocol import Backend, StepEstimator, TrainStep
 from autofit.backends.tensorflow import gpu
 from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
 from autofit.errors import UsageError
@@ -144,34 +143,25 @@ class TensorFlow(Backend):
         for name in _with_allocators(placement):
             _tensorflow().config.experimental.reset_memory_stats(name)
 
-    def estimator(
-        self,
-        model: Any,
-        batch: Any,
-        device: Device | None,
-        limit_bytes: int | None,
-        multiple_of: int | None = 1,
-        data_tensors: Sequence[int] = (),
-    ) -> StepEstimator:
+    def estimator(self, step: TrainStep) -> StepEstimator:
         """Return an estimator that reads XLA's buffer assignment if XLA compiles the step, else walks the traced step."""
         from autofit.backends.tensorflow.memory.step_footprint import (
             StepFootprint,  # loads Keras and TensorFlow: must stay out of the parent
         )
 
-        onednn = uses_onednn()
-        if device is None and onednn is None:
+        onednn, on_cpu = uses_onednn(), step.device is None
+        if on_cpu and onednn is None:
             raise RuntimeError("this TensorFlow does not report whether it uses oneDNN's kernels")
-        workers = _tensorflow().config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1
         return StepFootprint(
-            model,
-            batch,
-            on_cpu=device is None,
+            step.model,
+            step.batch,
+            on_cpu=on_cpu,
             onednn=bool(onednn),
-            workers=workers,
-            limit_bytes=limit_bytes,
-            multiple_of=multiple_of,
-            data_tensors=data_tensors,
-            least_bytes=ONEDNN_LEAST_BYTES if device is None and onednn and not _uses_bfc(os.environ) else 1,
+            workers=_tensorflow().config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1,
+            limit_bytes=step.limit_bytes,
+            multiple_of=step.multiple_of,
+            least_bytes=ONEDNN_LEAST_BYTES if on_cpu and onednn and not _uses_bfc() else 1,
+            data_tensors=step.data_tensors,
         )
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
@@ -212,9 +202,9 @@ def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
     return None
 
 
-def _uses_bfc(environment: Mapping[str, str]) -> bool:
+def _uses_bfc() -> bool:
     """Return whether the CPU's memory comes from the BFC allocator alone; oneDNN's uses it for large buffers only."""
-    return environment.get(_BFC_SWITCH, "").lower() in ("1", "true")
+    return os.environ.get(_BFC_SWITCH, "").lower() in ("1", "true")
 
 
 def uses_onednn() -> bool | None:

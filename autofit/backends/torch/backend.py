@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import Backend, StepEstimator
+from autofit.backends.protocol import Backend, StepEstimator, TrainStep
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Placement
@@ -119,19 +119,11 @@ class Torch(Backend):
         """Return True on a CPU, where a step occupies the training thread."""
         return device is None
 
-    def estimator(
-        self,
-        model: Any,
-        batch: Any,
-        device: Device | None,
-        limit_bytes: int | None,
-        multiple_of: int | None = 1,
-        data_tensors: Sequence[int] = (),
-    ) -> StepEstimator:
+    def estimator(self, step: TrainStep) -> StepEstimator:
         """Return an estimator that runs two small steps and counts their tensors."""
         from autofit.backends.torch.step_footprint import StepFootprint  # heavy: must stay out of the parent
 
-        return StepFootprint(model, batch, on_cpu=device is None, multiple_of=multiple_of)
+        return StepFootprint(step.model, step.batch, on_cpu=step.device is None, multiple_of=step.multiple_of)
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
         """Judge errors of torch, and those of a `tf.data` pipeline, whose memory is the host's."""

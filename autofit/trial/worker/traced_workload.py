@@ -1,4 +1,4 @@
-"""The train step of a workload, traced for any batch size where it takes any; loads Keras."""
+"""Trace the train step of a workload, for any batch size if it accepts any (loads Keras)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autofit import backends
-from autofit.backends.protocol import StepEstimator
+from autofit.backends.protocol import StepEstimator, TrainStep
 from autofit.backends.variables import bytes_of_optimizers
 from autofit.records.description import Footprint
 from autofit.records.states import Phase
@@ -26,9 +26,10 @@ _FEWEST_TO_HALVE = 2  # samples
 
 
 class TracedWorkload:
-    """The train step, traced for any batch size, for that of the data alone, or run once where it cannot be traced.
+    """The train step, traced for any batch size or for the data's own; it is run once if it cannot be traced.
 
-    `problem` is why its memory cannot be estimated, None where it can.
+    `problem` says why the memory of the step cannot be estimated, None if it can. `one_size` is the only batch size that
+    the step accepts, None if it accepts others.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class TracedWorkload:
             attempts = [(data.batch_samples, False)]
         else:
             samples = max(lengths)
-            attempts = [(1, True), (samples, True), (samples, False)]  # a model may take even or certain batches only
+            attempts = [(1, True), (samples, True), (samples, False)]  # a model may accept only even or certain batch sizes
         for multiple, any_size in attempts:
             try:
                 self._step = self._trace(batch, multiple if any_size else None)
@@ -75,12 +76,11 @@ class TracedWorkload:
 
     def _trace(self, batch: Any, multiple_of: int | None) -> StepEstimator:
         limit_bytes = self._context.spec.limits.device_bytes
-        return backends.current().estimator(
-            self._model, batch, self._context.device, limit_bytes, multiple_of, self._data_tensors
-        )
+        step = TrainStep(self._model, batch, self._context.device, limit_bytes, multiple_of, self._data_tensors)
+        return backends.current().estimator(step)
 
     def _fails_for_fewer(self, call: FitCall, data: FitInput) -> bool:
-        """Whether the step fails for a batch of half the size, of data that can make one."""
+        """Whether the data can make a batch of half the size and the step fails for it."""
         if data.batch_samples < _FEWEST_TO_HALVE:
             return False
         try:
@@ -95,24 +95,24 @@ class TracedWorkload:
         return False
 
     def footprints(self, sizes: Sequence[int]) -> Iterator[Footprint]:
-        """Estimate the memory for some batch sizes; see `StepEstimator.estimates`. Nothing if there is a `problem`."""
+        """Yield memory estimates, see `StepEstimator.estimates`; none if there is a `problem`."""
         if self._step is not None and self.problem is None:
             yield from self._step.estimates(sizes, compile_all=self._context.spec.compile_all)
 
     def optimizer_bytes(self) -> int:
-        """Bytes of the variables that the step uses beside the model's own."""
+        """Return the bytes of the variables that the step uses beside the model's own."""
         if self._step is not None:
             return self._step.optimizer_bytes
         return bytes_of_optimizers(self._model)
 
     def accumulates_by(self) -> str:
-        """See `Description`; empty where the step does not use the optimizer that `compile` was given."""
+        """Return `Description.accumulates_by`; empty if the step does not use the optimizer passed to `compile`."""
         place = accumulation.place_of(self._model, resolved(self._loaded.build_model))
         used = self._step is None or self._step.uses_model_optimizer
         return place if used or place == accumulation.BUILD_MODEL else ""
 
 
 def first_line(error: Exception) -> str:
-    """The type and the first line of an error."""
+    """Return the type and the first line of an error."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from autofit.backends.tensorflow.backend import uses_onednn
 from autofit.backends.tensorflow.memory.allocator import BestFitAllocator, rounded
 from autofit.backends.tensorflow.memory.kernels import onednn_takes, workspace_bytes
-from autofit.backends.tensorflow.memory.liveness import peak
-from autofit.backends.tensorflow.memory.program import Operation, Program, Value
+from autofit.backends.tensorflow.memory.liveness import Operation, Program, Value, peak
 from autofit.records.trial import FitConfig
 from autofit.search.surrogate.host_memory import host_bytes_by_part
 from tests.fakes import DESCRIPTION, MIB

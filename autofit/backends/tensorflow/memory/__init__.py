@@ -3,10 +3,15 @@
     model, one batch ─> trace ─> Program ─> liveness walk on a model of the allocator ─┐
                     └─> XLA compiles ─> its buffer assignment ─────────────────────────┴─> Peak by part
 
-`program`, `allocator`, `liveness` and `kernels` are pure; the other modules load TensorFlow, in a trial's process only.
+`allocator`, `liveness` and `kernels` are pure; the other modules load TensorFlow, in a trial's process only.
 
-What each part was worth when they were chosen (measured: error of the estimate, median / 90 % within; nine models on a CPU
-without oneDNN, 72 runs on 2 threads and 24 on 8; tests/benchmarks/memory-parts.txt has the details):
+The walk is not replaced by steps on small batches, as on torch: TensorFlow reports only the highest peak of a step, and as
+the batch grows, the peak moves from one operation to another. A line through the peaks of two real trials was 16 % / 79 %
+off at 4 to 16 times their batch sizes, the walk 5 % / 16 % (measured: error, median / 90 % within; 36 runs without oneDNN,
+tests/benchmarks/memory-parts.txt).
+
+What each part of the estimate was worth when it was chosen (measured: likewise; nine models on a CPU without oneDNN, 72
+runs on 2 threads and 24 on 8):
 
     complete                                            4.8 % / 12 %      on 8 threads   9 % / 23 %
     rounded sizes for the allocator's chunks           11   % / 20 %
@@ -16,5 +21,4 @@ without oneDNN, 72 runs on 2 threads and 24 on 8; tests/benchmarks/memory-parts.
     without overwriting in place                        4.5 % / 17 %
     loops not entered                                   4.1 % / 71 %
     a walk instead of XLA's buffer assignment          41   % / 80 %      (with it: 0.9 % / 11 %)
-    TensorFlow's own schedule (work stealing)           4.5 % / 14 %      on 8 threads   8 % / 22 %  (removed: no better)
 """

@@ -1,6 +1,6 @@
-"""Model of TensorFlow's BFC allocator (best fit with coalescing), whose chunks are often larger than requested.
+"""A model of TensorFlow's BFC allocator (best fit with coalescing), whose chunks are often larger than requested.
 
-The rules and constants are those of `tensorflow/core/common_runtime/bfc_allocator.cc` (TensorFlow 2.21): sizes are rounded
+The rules and constants come from `tensorflow/core/common_runtime/bfc_allocator.cc` (TensorFlow 2.21): sizes are rounded
 up to 256 B; an allocation takes the smallest free chunk that is large enough and splits it only if it is twice as large as
 needed or 128 MiB larger; adjacent free chunks are merged; a new region is at least twice as large as the one before.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 _ALIGNMENT_BYTES = 256
 FIRST_REGION_BYTES = 2 * 2**20
 ONEDNN_LEAST_BYTES = 256 * 2**10
-"""The smallest buffer that oneDNN's CPU allocator takes from BFC and counts (mkl_cpu_allocator.h)."""
+"""The smallest buffer that oneDNN's CPU allocator requests from BFC and counts (mkl_cpu_allocator.h)."""
 _MOST_WASTE_BYTES = 128 * 2**20
 
 
@@ -26,10 +26,10 @@ class _Chunk:
 
 
 class BestFitAllocator:
-    """Assigns addresses and counts the bytes in use, without any real memory.
+    """Assigns addresses and counts the bytes in use, without real memory.
 
     Args:
-        region_bytes: size of the first region; on a GPU, where the allocator reserves its limit at once, the limit.
+        region_bytes: size of the first region. A GPU's allocator reserves its limit at once.
     """
 
     def __init__(self, region_bytes: int = FIRST_REGION_BYTES) -> None:
@@ -80,7 +80,7 @@ class BestFitAllocator:
         region = self._next_region
         if not grown:
             self._next_region *= 2
-        self._end += region  # a gap between regions keeps their chunks from being merged
+        self._end += region  # the gap between regions keeps their chunks from being merged
         self._chunks[self._end] = _Chunk(region, None, None)
         bisect.insort(self._free, (region, self._end))
         self._end += region

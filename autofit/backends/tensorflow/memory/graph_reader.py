@@ -1,4 +1,4 @@
-"""Read the graph of a traced train step as values and operations (loads TensorFlow, runs no operation)."""
+"""Read the graph of a traced train step as a program of operations (loads TensorFlow, runs no operation)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ from autofit.backends.tensorflow.memory.kernels import (
     processor_flags,
     workspace_bytes,
 )
-from autofit.backends.tensorflow.memory.liveness import peak
-from autofit.backends.tensorflow.memory.program import OUTSIDE, Operation, Program, Value
+from autofit.backends.tensorflow.memory.liveness import OUTSIDE, Operation, Program, Value, peak
 from autofit.backends.tensorflow.memory.shapes import Scale
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
-_OVERHEAD_SECONDS = 5e-6  # rough rates of two cores: they decide only which operations overlap
+_OVERHEAD_SECONDS = 5e-6  # rough rates of two cores, which only decide which operations overlap (assumed)
 _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
-_UPDATE_PASSES = 3  # an update reads and writes the variable, too
+_UPDATE_PASSES = 3  # an update reads the gradient, and reads and writes the variable
 _MOST_FOLDED_BYTES = 10 * 2**20  # constant_folding.cc: larger results are computed in each step
-_ITERATIONS_AHEAD = 8  # of a loop that are walked together; TensorFlow allows 32, and the walk takes longer with each
+_ITERATIONS_AHEAD = 8  # iterations of a loop walked together; TensorFlow allows 32, but the walk takes longer with each
 
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """How the step runs; operations of an eager step do not overwrite their inputs, which the caller holds."""
+    """How the step runs. Operations of an eager step do not overwrite their inputs, which the caller holds."""
 
     optimizer_names: tuple[str, ...]
     scale: Scale
@@ -46,7 +45,7 @@ class ReaderSettings:
 
 
 class GraphReader:
-    """Reads graphs: inlines function calls, and turns loops and branches into one operation with their body's peak."""
+    """Reads graphs: inlines function calls, and turns a loop or branch into one operation whose workspace is its peak."""
 
     def __init__(self, settings: ReaderSettings) -> None:
         self._settings, self._scale = settings, settings.scale
@@ -60,11 +59,11 @@ class GraphReader:
         self._keep: list[Any] = []  # keeps the objects alive whose ids are keys
 
     def inside(self, tensors: Sequence[Any]) -> tuple[int, ...]:
-        """Return the values of the tensors that the step itself holds."""
+        """Return the values of the tensors that the step holds."""
         return tuple(v for v in (self._index[id(t)] for t in tensors) if v != OUTSIDE)
 
     def hold(self, size_bytes: int, part: str, handle: Any) -> None:
-        """Add a variable; `handle` is the graph's tensor that stands for it, None where the graph does not use it."""
+        """Add a variable; `handle` is the tensor that represents it in the graph, None if the graph does not use it."""
         self.values.append(Value(size_bytes, part, is_variable=True))
         if handle is not None:
             self._variable[id(handle)] = len(self.values) - 1
@@ -74,7 +73,7 @@ class GraphReader:
         return self._index[id(tensor)]
 
     def read(self, graph: Any, prefix: str = "", given: Sequence[int] = ()) -> None:
-        """Append the graph's operations; `given` are the values of its inputs, where they are known."""
+        """Append the graph's operations; `given` are the values of its inputs, if they are known."""
         self._keep.append(graph)
         self._index.update((id(tensor), value) for tensor, value in zip(graph.inputs, given, strict=False))
         for op in _in_order(graph):
@@ -82,7 +81,7 @@ class GraphReader:
             if op.type in _CALLS:
                 self._number[id(op)] = self._call(op, prefix)
                 continue
-            if op.type == "IdentityN":  # TensorFlow takes it apart, so that no output waits for the other inputs
+            if op.type == "IdentityN":  # TensorFlow splits it, so that no output waits for the other inputs
                 for outer, inner in zip(op.outputs, op.inputs, strict=True):
                     self._stand_for(outer, inner)
                 continue
@@ -123,14 +122,14 @@ class GraphReader:
         return tuple(range(first, len(self.operations)))
 
     def _stand_for(self, tensor: Any, other: Any) -> None:
-        """Let a tensor be another one."""
-        for known in (self._index, self._variable, self._folded):
-            known.pop(id(tensor), None)
-            if id(other) in known:
-                known[id(tensor)] = known[id(other)]
+        """Give a tensor all that is recorded of another one."""
+        for by_tensor in (self._index, self._variable, self._folded):
+            by_tensor.pop(id(tensor), None)
+            if id(other) in by_tensor:
+                by_tensor[id(tensor)] = by_tensor[id(other)]
 
     def _keep_folded(self, tensors: Sequence[Any]) -> None:
-        """Hold the constants that an operation reads, each once."""
+        """Count the constants that an operation reads, each once."""
         for tensor in tensors:
             size = self._folded.get(id(tensor), 0)
             if size:
@@ -152,7 +151,7 @@ class GraphReader:
         )
 
     def _value(self, op: Any, tensor: Any, prefix: str) -> int:
-        """Return a new value for a tensor, or `OUTSIDE` where the step does not hold it itself."""
+        """Return a new value for a tensor, or `OUTSIDE` if the step does not hold it."""
         alias, size = None, self._scale.tensor_bytes(tensor)
         if op.type == "ReadVariableOp" and id(op.inputs[0]) in self._variable:
             self.values.append(Value(size, "weights", self._variable[id(op.inputs[0])]))
@@ -190,7 +189,7 @@ class GraphReader:
         return workspace_bytes(op.type, *sides, dtype.size, onednn=onednn, equation=equation)
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
-        """Return the peak of consecutive iterations, which overlap where one does not need the other's results."""
+        """Return the peak of consecutive iterations, which overlap if one does not need the other's results."""
         reader = GraphReader(self._settings)
         carried = [OUTSIDE for _ in body.inputs]
         for _ in range(iterations):

@@ -1,8 +1,8 @@
-"""Workspaces of TensorFlow's CPU kernels, and the kernels that reuse an input's buffer.
+"""The workspaces of TensorFlow's CPU kernels, and the kernels that reuse an input's buffer.
 
 The rules come from the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and agree with the allocations that
-TensorFlow's profiler records on a CPU without oneDNN. oneDNN's kernels for convolutions, pooling and matrix products gather
-no patches; they count as needing no workspace, like every kernel without a rule.
+TensorFlow's profiler records on a CPU without oneDNN. oneDNN's kernels for convolutions, pooling and matrix products do not
+gather patches; they count as having no workspace, like every kernel without a rule.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 Shape = Sequence[int]
 
 _CACHE_BYTES = 30 * 2**20  # conv_grad_*_ops.cc: patches are gathered until the matrices reach this size,
-_THIRD_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")  # or, in conv_grad_ops_3d.cc, the L3 cache's,
+_THIRD_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")  # or that of the L3 cache (conv_grad_ops_3d.cc),
 _MOST_OVERHEAD = 25  # unless they would exceed this multiple of the operation's tensors
-_COMPLEXES = 8  # an EPYC processor's L3 caches; the system shows the size of one
+_COMPLEXES = 8  # L3 caches of an EPYC processor; the system shows the size of one
 _INDEX_BYTES = 8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit indices
 _SINGLE_BYTES = 4
 
@@ -33,7 +33,7 @@ OVERWRITES = frozenset(
 """Kernels that write their output into the buffer of an input of the same size without other readers."""
 
 OVERWRITING_OUTPUTS = {"SoftmaxCrossEntropyWithLogits": 1, "SparseSoftmaxCrossEntropyWithLogits": 1}
-"""The output that overwrites an input, where it is not the first: the gradient of a loss takes the place of the logits."""
+"""The output that overwrites an input, if it is not the first: the gradient of a loss takes the place of the logits."""
 
 VIEWS = frozenset(
     """CheckNumerics EnsureShape Enter Exit ExpandDims Identity PreventGradient ReadVariableOp Reshape Snapshot
@@ -69,7 +69,7 @@ def onednn_takes(dtype: str, flags: Collection[str], *, onednn: bool) -> bool:
 
 @functools.cache
 def processor_flags() -> frozenset[str]:
-    """Return the features of this processor, as /proc/cpuinfo names them; empty where it names none."""
+    """Return the features of this processor, as /proc/cpuinfo names them; empty if it names none."""
     lines = (line.partition(":") for line in _cpuinfo().splitlines())
     return next((frozenset(value.split()) for key, _, value in lines if key.strip() == "flags"), frozenset())
 
@@ -130,7 +130,7 @@ def _input_gradient_3d(inputs: Sequence[Shape], outputs: Sequence[Shape], item_b
 
 
 def _worthwhile(tensors: tuple[Shape, Shape, Shape], kernel: Shape, item_bytes: int) -> tuple[int, ...]:
-    """Return the size of the gathered volumes, or nothing where it would far exceed the operation's tensors."""
+    """Return the size of the gathered volumes, or nothing if it would far exceed the operation's tensors."""
     gathered = _gathered_images(math.prod(tensors[2][1:-1]), kernel, item_bytes, _third_cache_bytes())
     return (gathered,) if gathered <= _MOST_OVERHEAD * item_bytes * sum(math.prod(t) for t in tensors) else ()
 
@@ -139,7 +139,7 @@ def _worthwhile(tensors: tuple[Shape, Shape, Shape], kernel: Shape, item_bytes: 
 def _third_cache_bytes() -> int:
     """Return the size of the L3 cache as Eigen reads it, bytes.
 
-    Eigen asks the processor itself, and an EPYC reports the whole package where the system shows one of its eight caches.
+    Eigen asks the processor, and an EPYC reports the whole package, while the system shows one of its eight caches.
     """
     try:
         size = int(TypeAdapter(ByteSize).validate_python(_THIRD_CACHE.read_text().strip() + "iB"))
@@ -158,10 +158,10 @@ def _filter_gradient_of_depthwise(inputs: Sequence[Shape], outputs: Sequence[Sha
 
 
 def _transposed(equation: str, inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    """Return the sizes of the copies that an Einsum makes to multiply matrices, oneDNN's kernel alike (einsum_op_impl.h).
+    """Return the sizes of the copies that an Einsum makes to multiply matrices, with and without oneDNN (einsum_op_impl.h).
 
     It transposes a factor whose labels are not in the order (batch, free, contracted) or (batch, contracted, free), and the
-    product where its order is not that of the output.
+    product if its order is not that of the output.
     """
     if "." in equation:
         return ()

@@ -1,8 +1,8 @@
-"""Liveness walk: run a program on a model of the allocator and record the most memory in use at once.
+"""The most memory that a program of operations holds at once, found by running it on a model of the allocator.
 
 A buffer is live from the start of the operation that produces it until the last operation that reads it has ended. Buffers
-of operations that overlap are live together, so the walk schedules them on as many workers as TensorFlow has threads; a
-free worker takes the operation that became ready last. Durations vary from step to step, and with them what overlaps: the
+of operations that overlap are live together, so the walk schedules operations on as many workers as TensorFlow has threads;
+a free worker takes the operation that became ready last. Durations vary from step to step, and with them what overlaps: the
 walk repeats the step with random durations and keeps the largest peak.
 """
 
@@ -11,14 +11,64 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES, BestFitAllocator
-from autofit.backends.tensorflow.memory.program import OUTSIDE, PARTS, Operation, Program
+from autofit.records.description import DATA_PART
 
-_RUNS, _STEPS = 3, 3  # one step underestimates by 5 % in the mean (measured: tests/benchmarks/memory-parts.txt)
+PARTS = (DATA_PART, "weights", "optimizer", "gradients", "activations", "temporaries", "input_batch")
+"""The purposes that device memory is attributed to."""
+
+OUTSIDE = -1
+"""Stands for a tensor that lives outside the step, such as a constant."""
+
+_RUNS, _STEPS = 3, 3  # a single step underestimates by 5 % on average (measured: tests/benchmarks/memory-parts.txt)
 _DRAFTS = 2  # buffers beside a weight's own while its initial value is made
 _DEVIATION = 0.5  # of the logarithm of a duration: on busy cores an operation takes half or twice as long
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor, or a variable, which outlives the step.
+
+    `part` is one of `PARTS`. `alias_of` is the index of the value whose buffer it shares; None for a buffer of its own.
+    """
+
+    size_bytes: int
+    part: str = "temporaries"
+    alias_of: int | None = None
+    is_variable: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """An operation, which starts when `inputs` and `after` are done and holds `workspace_bytes` while it runs.
+
+    The output `overwriting` takes over the buffer of an input in `may_overwrite` that has no other reader left. `updates`
+    is the variable that the operation changes: it gets the buffer of the value `assigned`, or a new buffer if its present
+    one has other readers. `seconds` is a rough duration, which only decides which operations overlap.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    after: tuple[int, ...] = ()
+    workspace_bytes: tuple[int, ...] = ()
+    may_overwrite: tuple[int, ...] = ()
+    overwriting: int = 0
+    seconds: float = 0.0
+    updates: int = OUTSIDE
+    assigned: int = OUTSIDE
+
+
+@dataclass(frozen=True)
+class Program:
+    """A traced step for one batch size; `held_bytes` are the sizes of the buffers that outlive it, by part."""
+
+    values: tuple[Value, ...]
+    operations: tuple[Operation, ...]
+    results: frozenset[int]
+    held_bytes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,7 +167,7 @@ class _Memory:
         self._record()
 
     def _hold_variables(self) -> None:
-        """Place the variables. TensorFlow makes equal zeros once, for all of the optimizer's variables of a size."""
+        """Place the variables. TensorFlow makes zeros once for all of the optimizer's variables of a size."""
         zeros: dict[int, int] = {}
         for number, value in enumerate(self._program.values):
             if value.is_variable:
@@ -128,7 +178,7 @@ class _Memory:
                     self._left[address] = self._left.get(address, 0) + 1
 
     def _make(self, size: int, part: str) -> int:
-        """Allocate a buffer that outlives the step; a weight is drawn, scaled and shifted, each into a new buffer."""
+        """Allocate a buffer that outlives the step. A weight is drawn, scaled and shifted, each time into a new buffer."""
         drafts = [self._take(size, "temporaries") for _ in range(_DRAFTS if part == "weights" else 0)]
         address = self._take(size, part)
         self._record()
@@ -155,7 +205,7 @@ class _Memory:
         self._record()
 
     def _update(self, op: Operation) -> None:
-        """Give the variable that an operation changes another buffer where the present one has other readers."""
+        """Give the variable that an operation changes another buffer if the present one has other readers."""
         old, variable = self._address[op.updates], self._program.values[op.updates]
         if old == OUTSIDE:
             return

@@ -1,4 +1,4 @@
-"""Loops of a traced graph: their iterations, and the bytes in the lists of tensors that they fill (loads TensorFlow)."""
+"""The loops of a traced graph: their iterations, and the bytes of the tensor lists that they fill (loads TensorFlow)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autofit.backends.tensorflow.memory.shapes import Scale
 
 LOOPS = ("While", "StatelessWhile")
 BORROWED = ("ReadVariableOp", "TensorListGetItem", "TensorListPopBack")
-"""Operations whose output is held elsewhere."""
+"""Operations whose output is a buffer of a variable or list, not a new one."""
 
 
 def body_of(loop: Any) -> Any:
@@ -25,7 +25,7 @@ def branches_of(choice: Any) -> list[Any]:
 
 
 def list_bytes(listed: Any, scale: Scale) -> int:
-    """Return the bytes that a list of tensors holds when the operation that produces it has ended; 0 for an empty list.
+    """Return the bytes that a list of tensors holds after the operation that produces it; 0 for an empty list.
 
     Args:
         listed: a variant tensor.
@@ -53,8 +53,8 @@ def _whole_bytes(listed: Any, scale: Scale) -> int:
 def _filled_bytes(loop: Any, scale: Scale, *, shared: bool) -> dict[int, int]:
     """Return the bytes that the iterations add to each output of a loop that is a list of tensors.
 
-    A tensor that several lists hold, or that the previous iteration has put into a list, counts once, unless `shared`: then
-    every list counts in full.
+    A tensor that several lists hold, or that the previous iteration has put into a list, counts once. With `shared`, every
+    list counts in full.
     """
     body = body_of(loop)
     inputs = {id(t): index for index, t in enumerate(body.inputs)}
@@ -84,9 +84,9 @@ def _behind(tensor: Any) -> Any:
 
 
 def iterations(loop: Any) -> int:
-    """Return how often a loop runs: the length of its longest list of tensors, or that of the loop it is the gradient of.
+    """Return how often a loop runs: the length of its longest list of tensors, or of the loop whose gradient it is.
 
-    The result is 1 where neither is known before the step runs.
+    Returns 1 if neither is known before the step runs.
     """
     count = 1
     for tensor in loop.inputs:

@@ -1,4 +1,4 @@
-"""Shapes of batches and of traced tensors for any number of samples (loads TensorFlow)."""
+"""The shapes of batches and traced tensors for any number of samples (loads TensorFlow)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scale:
     least_bytes: int = 1
 
     def shape(self, tensor: Any) -> tuple[int, ...] | None:
-        """Return the shape of a tensor or TensorSpec; None when it is not known before the step runs."""
+        """Return the shape of a tensor or TensorSpec; None if it is not known before the step runs."""
         if not tensor.shape.is_fully_defined():
             return None
         return tuple(
@@ -54,7 +54,7 @@ class Scale:
         return _RESERVED_OUTPUTS.get(op.get_attr("rnn_mode"), 1) * self.tensor_bytes(op.outputs[0])
 
     def counted_bytes(self, tensor: Any, entries: int = 1) -> int:
-        """Return the bytes that the allocator counts of a tensor, or of one that is split into `entries` equal ones."""
+        """Return the bytes that the allocator counts of a tensor, or of a list of `entries` slices of it."""
         size = self.tensor_bytes(tensor)
         return size if size >= entries * self.least_bytes else 0
 
@@ -66,7 +66,7 @@ def batch_bytes(batch: Any, batch_size: int) -> tuple[int, ...]:
 
 
 def batch_specs(batch: Any, batch_size: int | None) -> Any:
-    """Return the TensorSpecs of a batch; None for the arrays' own first axes."""
+    """Return the TensorSpecs of a batch; a batch size of None keeps the arrays' first axes."""
     return keras.tree.map_structure(lambda leaf: _spec(leaf, batch_size), batch)
 
 

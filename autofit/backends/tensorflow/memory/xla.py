@@ -1,4 +1,4 @@
-"""XLA's own buffer assignment of a train step, which is compiled and not run (loads TensorFlow)."""
+"""XLA's buffer assignment of a train step, compiled without running it (loads TensorFlow)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _FLAGS = "XLA_FLAGS"
 def step_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     """Return the bytes of all buffers of the compiled train step, including the model's and the optimizer's variables.
 
-    XLA writes a memory-usage report of each compilation if its flags, which it reads once per process, ask for one.
+    XLA writes a memory-usage report of each compilation if its flags request one. It reads the flags once per process.
 
     Args:
         model: built and compiled.
-        batch: arrays in the structure that Keras hands to `train_step`.
+        batch: arrays in the structure that Keras passes to `train_step`.
         batch_size: samples to compile for.
 
     Returns:
-        None when XLA cannot compile the step, or writes no report because it compiled something before the flags were set.
+        None if XLA cannot compile the step, or compiled something before the flags were set and so writes no report.
     """
     reports, specs = _reports(), batch_specs(batch, batch_size)
 
@@ -49,7 +49,7 @@ def step_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
 
 @functools.cache
 def _reports() -> Path:
-    """Create the folder for XLA's reports and ask for them."""
+    """Create the folder for XLA's reports and request them."""
     folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
     os.environ[_FLAGS] = f"{os.environ.get(_FLAGS, '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
     return folder
