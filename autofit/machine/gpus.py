@@ -105,12 +105,13 @@ def unusable_gpu() -> str | None:
     """Why a GPU that is present and not hidden cannot be used; None if there is no such GPU."""
     entries = (entry.strip() for entry in os.environ.get(_VISIBLE, "").split(","))
     mig_slice = next((entry for entry in entries if entry.startswith("MIG-")), None)
-    if mig_slice is not None and not nvidia_devices():
+    devices = survey()
+    unread = next((device for device in devices if isinstance(device, UnreadDevice)), None)
+    if mig_slice is not None and not devices:
         return f"{_VISIBLE} names {mig_slice}, a MIG slice that the driver does not report; name one of nvidia-smi -L"
-    unread = next((device for device in survey() if isinstance(device, UnreadDevice)), None)
     if unread is not None:
         return f"the driver does not report the memory of {unread.name} ({unread.problem})"
-    if _VISIBLE not in os.environ and not nvidia_devices() and _DEVICE_FILE.exists():
+    if _VISIBLE not in os.environ and not devices and _DEVICE_FILE.exists():
         return f"{_DEVICE_FILE} exists, but the driver does not answer (a container needs its capability utility)"
     return None
 

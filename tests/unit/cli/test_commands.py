@@ -64,35 +64,35 @@ MALFORMED = {
 
 @pytest.mark.parametrize("command", ["tune", "estimate"])
 @pytest.mark.parametrize("case", MALFORMED)
-def test_a_malformed_file_ends_with_2_and_one_message_with_its_place(folder, case, command):
-    text, told = MALFORMED[case]
+def test_a_malformed_file_exits_with_2_and_one_message_with_the_position(folder, case, command):
+    text, expected = MALFORMED[case]
     (folder / "tune.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     done = RUN.invoke(app, [command, "tune.yaml"])
     assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr.startswith("autofit: tune.yaml")
-    assert told in done.stderr
+    assert expected in done.stderr
     assert done.stderr.count("\n") == 1
     assert len(done.stderr) < 700
 
 
-def test_check_says_what_was_found_and_runs_nothing(folder):
+def test_check_prints_its_findings_and_runs_nothing(folder):
     (folder / "tune.yaml").write_text(GOOD + "model_kwargs: {width: 4}\nhost_memory: 1GiB\n")
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert done.exit_code == 0, done.output
-    for told in (
+    for expected in (
         "build_model(width=4)",
         "Photos takes batch_size",
         "1.00 GiB of ",
         "no trials",
         "sqlite:///trials.db",
     ):
-        assert told in done.stdout
+        assert expected in done.stdout
     assert not (folder / "trials.db").exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "told"),
+    ("text", "code", "expected"),
     [
         ("model_kwargs: {wdith: 4}\n", 2, "tune.yaml:4:1: model_kwargs: build_model(width=8) "),
         ("data_kwargs: {foldr: 4}\n", 2, "tune.yaml:4:1: data_kwargs: Photos(batch_size, folder='x') "),
@@ -105,23 +105,23 @@ def test_check_says_what_was_found_and_runs_nothing(folder):
         ("data: twice\n", 2, "duplicate key"),
     ],
 )
-def test_check_says_what_would_fail(folder, text, code, told):
+def test_check_reports_what_would_fail(folder, text, code, expected):
     (folder / "broken.py").write_text("def f():\n    pass\n\n\n1 / 0\n")
     (folder / "tune.yaml").write_text(GOOD + text)
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert done.exit_code == code
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "autofit/" not in done.stderr.replace(str(folder), "")
 
 
-def test_check_looks_at_every_cell_of_a_sweep(folder):
+def test_check_covers_every_cell_of_a_sweep(folder):
     (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
     done = RUN.invoke(app, ["check", "sweep.yaml"])
     assert done.exit_code == 0, done.output
     assert re.findall(r"cell \d of 2: width \d", done.stdout) == ["cell 1 of 2: width 4", "cell 2 of 2: width 8"]
 
 
-def test_check_hides_the_gpu_from_what_it_imports_alone(folder, monkeypatch):
+def test_check_hides_the_gpu_only_while_it_imports_modules(folder, monkeypatch):
     (folder / "model.py").write_text("import os\n\nSEEN = os.environ.pop('CUDA_VISIBLE_DEVICES')\n" + MODEL)
     (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -130,11 +130,11 @@ def test_check_hides_the_gpu_from_what_it_imports_alone(folder, monkeypatch):
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
 
 
-def test_the_schema_takes_what_is_right_and_refuses_what_is_not(folder):
+def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     schema = json.loads(RUN.invoke(app, ["schema"]).stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
-    undescribed = [key for key, told in schema["properties"].items() if len(told["description"]) < 10]
+    undescribed = [key for key, field in schema["properties"].items() if len(field["description"]) < 10]
     assert undescribed == []
     for path in CONFIGS:
         validator.validate(yaml.safe_load(path.read_text()))
@@ -158,7 +158,7 @@ def test_the_schema_takes_what_is_right_and_refuses_what_is_not(folder):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["sweep", "tune.yaml"], "has no `matrix:`"),
         (["sweep", "sweep.yaml", "--jobs", "many"], "--jobs: 'many' "),
@@ -180,12 +180,12 @@ def test_the_schema_takes_what_is_right_and_refuses_what_is_not(folder):
         (["estimate", "tune.yaml", "--plot", "no/such/memory.html"], "--plot: there is no folder no"),
     ],
 )
-def test_what_is_wrong_with_a_call_is_said(folder, arguments, told):
+def test_wrong_calls_exit_with_2_and_a_message(folder, arguments, expected):
     (folder / "tune.yaml").write_text(GOOD)
     (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
     done = RUN.invoke(app, arguments)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,12 @@ def test_every_command_has_a_help(command):
     assert "Usage: " in done.stdout
 
 
-def test_history_of_nothing_says_so(folder):
+def test_history_of_an_empty_storage(folder):
     assert RUN.invoke(app, ["history", "--storage", "none.db"]).stdout == "no tunes in sqlite:///none.db\n"
     assert json.loads(RUN.invoke(app, ["history", "--storage", "none.db", "--json"]).stdout) == []
 
 
-def test_a_command_imports_from_the_working_directory_and_leaves_the_path_as_it_was(folder, monkeypatch):
+def test_a_command_imports_from_the_working_directory_and_restores_the_path(folder, monkeypatch):
     (folder / "named.py").write_text(MODEL)
     monkeypatch.delitem(sys.modules, "named", raising=False)
     (folder / "tune.yaml").write_text("build_model: named:build_model\ndata: named:Photos\nstorage: trials.db\n")
@@ -216,7 +216,7 @@ def test_a_command_imports_from_the_working_directory_and_leaves_the_path_as_it_
 
 
 @pytest.mark.parametrize(("kept", "facts"), [(None, []), (lambda: "2 finished trials are kept", ["2 finished", "--fresh"])])
-def test_ctrl_c_ends_with_130_and_names_what_is_kept(kept, facts, capsys):
+def test_ctrl_c_exits_with_130_and_names_what_is_kept(kept, facts, capsys):
     with pytest.raises(typer.Exit) as ended, reporting_errors(kept):
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130

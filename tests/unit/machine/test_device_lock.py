@@ -41,7 +41,7 @@ def other(folder):
     process.communicate()
 
 
-def test_one_of_two_has_the_lock_and_the_next_takes_it_when_it_is_released(folder):
+def test_only_one_holds_the_lock_until_it_is_released(folder):
     with DeviceLock(ON_CPU, "a") as first, DeviceLock(ON_CPU, "b") as second:
         assert first.acquire()
         assert not second.acquire()
@@ -51,13 +51,13 @@ def test_one_of_two_has_the_lock_and_the_next_takes_it_when_it_is_released(folde
     assert list(folder.iterdir()) == []
 
 
-def test_each_device_has_a_lock_of_its_own():
+def test_each_device_has_its_own_lock():
     with DeviceLock(ON_CPU, "a") as cpu, DeviceLock(Placement.on(GPU), "b") as gpu:
         assert cpu.acquire()
         assert gpu.acquire()
 
 
-def test_another_process_is_named_and_its_death_frees_the_device(other):
+def test_the_holder_is_named_and_its_death_releases_the_lock(other):
     with DeviceLock(ON_CPU, "mine") as lock:
         assert not lock.acquire()
         assert lock.holder().startswith(f"pid {other.pid}, build with data, since ")
@@ -67,21 +67,21 @@ def test_another_process_is_named_and_its_death_frees_the_device(other):
 
 
 @pytest.mark.parametrize("note", [b"", b"\xff\xfe", b'"\\u001b[31mred\\n"', b"[" * 500, b'"' + b"x" * 5000])
-def test_a_note_that_is_damaged_or_hostile_is_no_error(other, folder, note):
+def test_a_damaged_or_hostile_note_raises_no_error(other, folder, note):
     (folder / "autofit-cpu.lock").write_bytes(note)
     holder = DeviceLock(ON_CPU, "mine").holder()
     assert holder.isprintable()
     assert 0 < len(holder) <= 200
 
 
-def test_a_file_that_its_holder_has_removed_is_made_again(folder):
+def test_a_lock_file_removed_by_its_holder_is_created_again(folder):
     with DeviceLock(ON_CPU, "a") as first, DeviceLock(ON_CPU, "b") as second:
         assert first.acquire()
         (folder / "autofit-cpu.lock").unlink()
         assert second.acquire()
 
 
-def test_a_link_is_not_followed_and_without_a_file_everybody_does_without(folder):
+def test_a_symlink_is_not_followed_and_the_lock_counts_as_acquired(folder):
     target = folder / "precious"
     target.write_text("precious")
     (folder / "autofit-cpu.lock").symlink_to(target)

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says, told by a driver of the test's own."""
+"""Readings of GPUs, from a fake NVIDIA driver."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from autofit.trial import launcher
 from autofit.trial.launcher import ProcessLauncher
 from autofit.trial.watcher import Watcher
 from autofit.workload.workload import Workload
-from tests.unit.machine.test_limits import HERE
+from tests.unit.machine.test_limits import MACHINE
 
 GIB = 2**30
 GPU = Device(0, "NVIDIA T4", "GPU-1", 16 * GIB, 4 * GIB)
@@ -51,26 +51,26 @@ def driver(monkeypatch):
     return held
 
 
-def test_who_holds_a_gpu_is_named_when_more_is_asked_than_is_free(driver):
+def test_an_amount_above_what_is_free_names_the_holders_of_the_gpu(driver):
     driver[1] = 12 * GIB
     (gpu,) = gpus.nvidia_devices()
     assert gpu.free_bytes == 4 * GIB
-    with pytest.raises(UsageError, match=r"6GiB is more than the 4\.00 GiB of 16\.0 GiB free .*\(pid 1\) holds 12\.0 GiB"):
-        limits.resolve_limits(HERE, gpu, "6GiB", "80%")
+    with pytest.raises(UsageError, match=r"device_memory: 6GiB .*4\.00 GiB .*16\.0 GiB .*\(pid 1\) holds 12\.0 GiB"):
+        limits.resolve_limits(MACHINE, gpu, "6GiB", "80%")
 
 
-def test_a_gpu_that_the_caller_holds_itself_is_said_to_be_busy(driver):
+def test_a_gpu_held_by_the_calling_process_is_busy(driver):
     driver[os.getpid()] = 3 * GIB
-    with pytest.raises(DeviceBusyError, match=r"this process itself holds 3\.00 GiB of the memory of NVIDIA T4.* restart"):
+    with pytest.raises(DeviceBusyError, match=r"3\.00 GiB .* NVIDIA T4"):
         gpus.require_free(GPU)
 
 
-def made_of(**attributes):
+def fake(**attributes):
     return SimpleNamespace(**attributes)
 
 
 def tensorflow(*, handle, devices):
-    return made_of(context_safe=lambda: made_of(_context_handle=handle, list_logical_devices=lambda kind: devices))
+    return fake(context_safe=lambda: fake(_context_handle=handle, list_logical_devices=lambda kind: devices))
 
 
 # what a container's driver may report: nobody, no bytes, the pid that the host gives
@@ -79,14 +79,14 @@ def tensorflow(*, handle, devices):
     ("module", "loaded"),
     [
         ("tensorflow.python.eager.context", tensorflow(handle=1, devices=["/device:GPU:0"])),
-        ("torch", made_of(cuda=made_of(is_initialized=lambda: True))),
-        ("jax._src.xla_bridge", made_of(_backends={"cpu": 1, "cuda": 2})),
+        ("torch", fake(cuda=fake(is_initialized=lambda: True))),
+        ("jax._src.xla_bridge", fake(_backends={"cpu": 1, "cuda": 2})),
     ],
 )
-def test_a_framework_of_this_process_that_is_on_the_gpu_makes_it_busy(driver, monkeypatch, held, module, loaded):
+def test_a_gpu_used_by_a_framework_of_this_process_is_busy(driver, monkeypatch, held, module, loaded):
     driver |= held
     monkeypatch.setitem(sys.modules, module, loaded)
-    with pytest.raises(DeviceBusyError, match="restart the kernel"):
+    with pytest.raises(DeviceBusyError):
         gpus.require_free(GPU)
 
 
@@ -95,31 +95,31 @@ def test_a_framework_of_this_process_that_is_on_the_gpu_makes_it_busy(driver, mo
     [
         ("tensorflow.python.eager.context", tensorflow(handle=None, devices=["/device:GPU:0"])),
         ("tensorflow.python.eager.context", tensorflow(handle=1, devices=[])),
-        ("tensorflow.python.eager.context", made_of()),
-        ("torch", made_of(cuda=made_of(is_initialized=lambda: False))),
-        ("jax._src.xla_bridge", made_of(_backends={"cpu": 1})),
+        ("tensorflow.python.eager.context", fake()),
+        ("torch", fake(cuda=fake(is_initialized=lambda: False))),
+        ("jax._src.xla_bridge", fake(_backends={"cpu": 1})),
     ],
 )
 @pytest.mark.parametrize(("used", "is_busy"), [(GIB, False), (3 * GIB, True)])
-def test_a_process_that_has_only_counted_its_gpus_is_not_busy(driver, monkeypatch, module, loaded, used, is_busy):
+def test_listing_the_gpus_does_not_make_them_busy(driver, monkeypatch, module, loaded, used, is_busy):
     monkeypatch.setitem(sys.modules, module, loaded)
     monkeypatch.setattr(gpus, "_open_files", lambda: {"/dev/nvidia-uvm"})
-    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: made_of(used=used))
+    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: fake(used=used))
     with pytest.raises(DeviceBusyError) if is_busy else contextlib.nullcontext():
         gpus.require_free(GPU)
 
 
-def test_a_use_of_0_bytes_is_an_unknown_one(driver):
+def test_a_use_of_0_bytes_is_unknown(driver):
     driver |= {10: 0, 12: GIB}
     assert gpus.used_bytes(GPU, {10}) == (GIB, None)
 
 
-def test_a_gpu_that_others_use_is_not_busy(driver):
+def test_a_gpu_used_by_other_processes_is_not_busy(driver):
     driver[1] = 3 * GIB
     gpus.require_free(GPU)
 
 
-def test_use_is_counted_for_the_trials_own_processes(driver):
+def test_use_is_summed_over_the_given_processes(driver):
     driver |= {10: 2 * GIB, 11: GIB, 12: 5 * GIB}
     assert gpus.used_bytes(GPU, {10, 11}) == (8 * GIB, 3 * GIB)
     assert gpus.used_bytes(GPU, {99}) == (8 * GIB, None)
@@ -132,10 +132,10 @@ def test_without_a_driver_there_is_no_gpu():
     gpus.require_free(GPU)
 
 
-def test_the_driver_and_its_version_are_told(driver):
-    (found,) = gpus.nvidia_devices()
-    assert (found.name, found.driver, found.total_bytes) == ("NVIDIA T4", "550.54", 16 * GIB)
-    assert found.compute_capability == (7, 5)
+def test_a_device_has_the_name_driver_and_memory_that_nvml_reports(driver):
+    (gpu,) = gpus.nvidia_devices()
+    assert (gpu.name, gpu.driver, gpu.total_bytes) == ("NVIDIA T4", "550.54", 16 * GIB)
+    assert gpu.compute_capability == (7, 5)
 
 
 ERRORS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -156,26 +156,26 @@ def refuse(monkeypatch, code, *functions, handles=(0,)):
 
 @pytest.mark.parametrize("code", ERRORS)
 @pytest.mark.parametrize("function", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetHandleByIndex"])
-def test_a_gpu_that_the_driver_does_not_tell_of_is_left_out_and_the_others_stay(driver, monkeypatch, code, function):
+def test_a_gpu_that_nvml_cannot_read_is_left_out_and_the_others_stay(driver, monkeypatch, code, function):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
     refuse(monkeypatch, code, function)
-    lost, found = gpus.survey()
-    assert (lost.index, lost.problem) == (0, str(pynvml.NVMLError(code)))
-    assert gpus.nvidia_devices() == (found,)
-    assert found.index == 1
-    assert gpus.choose_device(replace(HERE, devices=(found,)), "auto") == found
-    with pytest.raises(UsageError, match=rf"gpu:0 \({lost.name}, not usable: {lost.problem}\)"):
-        gpus.choose_device(replace(HERE, devices=(found,)), "gpu:0")
+    unread, gpu = gpus.survey()
+    assert (unread.index, unread.problem) == (0, str(pynvml.NVMLError(code)))
+    assert gpus.nvidia_devices() == (gpu,)
+    assert gpu.index == 1
+    assert gpus.choose_device(replace(MACHINE, devices=(gpu,)), "auto") == gpu
+    with pytest.raises(UsageError, match=rf"gpu:0 \({unread.name}, not usable: {unread.problem}\)"):
+        gpus.choose_device(replace(MACHINE, devices=(gpu,)), "gpu:0")
 
 
-def test_a_gpu_of_an_unknown_generation_can_be_tuned_on(driver, monkeypatch):
+def test_a_gpu_of_unknown_compute_capability_can_be_tuned_on(driver, monkeypatch):
     refuse(monkeypatch, pynvml.NVML_ERROR_NOT_SUPPORTED, "nvmlDeviceGetCudaComputeCapability")
-    (found,) = gpus.nvidia_devices()
-    assert found.compute_capability is None
+    (gpu,) = gpus.nvidia_devices()
+    assert gpu.compute_capability is None
 
 
 @pytest.mark.parametrize("code", ERRORS)
-def test_use_that_the_driver_does_not_tell_is_unknown(driver, monkeypatch, code):
+def test_use_that_nvml_does_not_report_is_unknown(driver, monkeypatch, code):
     driver[10] = 2 * GIB
     refuse(monkeypatch, code, "nvmlDeviceGetMemoryInfo")
     assert gpus.used_bytes(GPU, {10}) == (None, 2 * GIB)
@@ -188,7 +188,7 @@ def test_use_that_the_driver_does_not_tell_is_unknown(driver, monkeypatch, code)
     gpus.require_free(GPU)
 
 
-def test_a_driver_that_tells_nothing_has_no_gpus(driver, monkeypatch):
+def test_a_driver_that_reports_nothing_has_no_gpus(driver, monkeypatch):
     def unknown():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
 
@@ -205,7 +205,7 @@ def divided(driver, monkeypatch):
     def memory(handle):
         if handle not in sizes:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
-        return made_of(total=sizes[handle], used=GIB, free=sizes[handle] - GIB)
+        return fake(total=sizes[handle], used=GIB, free=sizes[handle] - GIB)
 
     def slice_of(handle, index):
         if index >= len(sizes):
@@ -229,7 +229,7 @@ def divided(driver, monkeypatch):
 @pytest.mark.parametrize(
     ("named", "uuids"), [(None, ["MIG-0af0", "MIG-1af0"]), ("MIG-1a", ["MIG-1af0"]), ("1", ["MIG-1af0"])]
 )
-def test_slices_of_a_gpu_are_devices_of_their_own(divided, monkeypatch, named, uuids):
+def test_each_mig_slice_is_a_device(divided, monkeypatch, named, uuids):
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
     visible = gpus.nvidia_devices()
@@ -237,7 +237,7 @@ def test_slices_of_a_gpu_are_devices_of_their_own(divided, monkeypatch, named, u
     assert {(device.total_bytes, device.free_bytes, device.compute_capability) for device in visible} == {
         (5 * GIB, 4 * GIB, (7, 5))
     }
-    assert gpus.choose_device(replace(HERE, devices=visible), "auto").uuid == uuids[0]
+    assert gpus.choose_device(replace(MACHINE, devices=visible), "auto").uuid == uuids[0]
 
 
 @pytest.mark.parametrize(
@@ -266,42 +266,42 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(driver, monkeypatch, name
     assert [gpu.index for gpu in visible] == indices
     assert [gpu.index for gpu in gpus.survey(hidden=True)] == [0, 1, 2]
     if visible:
-        assert gpus.choose_device(replace(HERE, devices=visible), "auto").index == indices[0]
+        assert gpus.choose_device(replace(MACHINE, devices=visible), "auto").index == indices[0]
 
 
 @pytest.mark.parametrize("device", ["auto", "gpu", "gpu:0"])
-def test_a_slice_of_a_gpu_is_refused_and_not_taken_for_no_gpu(driver, monkeypatch, device):
+def test_an_unreported_mig_slice_is_an_error_and_not_a_missing_gpu(driver, monkeypatch, device):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-4d2e, MIG-5f3a")
-    here = replace(HERE, devices=gpus.nvidia_devices())
+    machine = replace(MACHINE, devices=gpus.nvidia_devices())
     with pytest.raises(UsageError, match=r"device: .* MIG-4d2e,"):
-        gpus.choose_device(here, device)
-    assert gpus.choose_device(here, "cpu") is None
+        gpus.choose_device(machine, device)
+    assert gpus.choose_device(machine, "cpu") is None
 
 
 @pytest.mark.parametrize(("visible", "is_hidden"), [(None, False), ("0", False), ("", True), ("-1", True)])
-def test_auto_is_never_silently_the_cpu_where_a_gpu_is(driver, monkeypatch, visible, is_hidden):
+def test_auto_never_silently_falls_back_to_the_cpu_beside_an_unusable_gpu(driver, monkeypatch, visible, is_hidden):
     refuse(monkeypatch, pynvml.NVML_ERROR_NO_PERMISSION, "nvmlDeviceGetMemoryInfo")
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     if is_hidden:
-        assert gpus.choose_device(HERE, "auto") is None
+        assert gpus.choose_device(MACHINE, "auto") is None
         return
     with pytest.raises(UsageError, match=r"device: .* NVIDIA T4 \(Insufficient.* cpu"):
-        gpus.choose_device(HERE, "auto")
+        gpus.choose_device(MACHINE, "auto")
 
 
-def test_a_gpu_whose_driver_does_not_answer_is_not_passed_over(driver, monkeypatch, tmp_path):
+def test_auto_refuses_a_gpu_whose_driver_does_not_answer(driver, monkeypatch, tmp_path):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 0)
-    assert gpus.choose_device(HERE, "auto") is None
+    assert gpus.choose_device(MACHINE, "auto") is None
     (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(gpus, "_DEVICE_FILE", tmp_path / "nvidia0")
     with pytest.raises(UsageError, match=r"device: .*nvidia0 .* cpu"):
-        gpus.choose_device(HERE, "auto")
+        gpus.choose_device(MACHINE, "auto")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert gpus.choose_device(HERE, "auto") is None
+    assert gpus.choose_device(MACHINE, "auto") is None
 
 
-def test_cores_near_a_gpu_its_clock_and_why_it_is_low_are_read(driver, monkeypatch):
+def test_nearby_cores_clock_and_throttle_reasons_of_a_gpu(driver, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCpuAffinity", lambda handle, words: [0b1100, 1][:words])
     monkeypatch.setattr(pynvml, "nvmlDeviceGetClockInfo", lambda handle, kind: 1410)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", lambda handle: 0x1 | 0x4 | 0x40)
@@ -320,7 +320,7 @@ def test_cores_near_a_gpu_its_clock_and_why_it_is_low_are_read(driver, monkeypat
     assert (gpus.nearby_cores(GPU), nvml.clock_mhz(GPU), nvml.throttles(GPU)) == ((), None, frozenset())
 
 
-def test_the_driver_stays_open_while_trials_run(driver, monkeypatch):
+def test_nvml_stays_open_while_trials_run(driver, monkeypatch):
     opened = []
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: opened.append(1))
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: opened.append(-1))
@@ -332,9 +332,9 @@ def test_the_driver_stays_open_while_trials_run(driver, monkeypatch):
     assert sum(opened) == 0
 
 
-def test_what_draws_on_a_gpu_holds_its_memory_too(driver, monkeypatch):
+def test_processes_that_draw_hold_memory_of_the_gpu_as_well(driver, monkeypatch):
     driver[10] = GIB
-    drawing = [made_of(pid=7, usedGpuMemory=2 * GIB), made_of(pid=10, usedGpuMemory=None)]
+    drawing = [fake(pid=7, usedGpuMemory=2 * GIB), fake(pid=10, usedGpuMemory=None)]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetGraphicsRunningProcesses", lambda handle: drawing)
     assert nvml.bytes_by_pid(GPU) == {7: 2 * GIB, 10: GIB}
 
@@ -343,7 +343,7 @@ def waited(limit_bytes, gpu, cancelled=None):
     return list(launcher.wait_for_room(gpu, limit_bytes, cancelled or threading.Event()))
 
 
-def test_a_trial_waits_for_memory_that_others_took_during_the_tune_and_says_who_keeps_it(driver, monkeypatch):
+def test_a_trial_waits_for_memory_taken_during_the_tune_and_names_the_holder(driver, monkeypatch):
     monkeypatch.setattr(launcher, "_GPU_SECONDS", 0.05)
     (gpu,) = gpus.nvidia_devices()
     assert waited(14 * GIB, gpu) == []
@@ -352,7 +352,7 @@ def test_a_trial_waits_for_memory_that_others_took_during_the_tune_and_says_who_
         waited(14 * GIB, gpu)
 
 
-def test_a_trial_begins_when_others_give_the_memory_back_and_ends_when_it_is_cancelled(driver):
+def test_a_waiting_trial_begins_when_the_memory_is_free_and_stops_when_cancelled(driver):
     (gpu,) = gpus.nvidia_devices()
     driver[1] = 5 * GIB
     waiting = launcher.wait_for_room(gpu, 14 * GIB, threading.Event())
@@ -366,13 +366,13 @@ def test_a_trial_begins_when_others_give_the_memory_back_and_ends_when_it_is_can
         waited(14 * GIB, gpu, cancelled)
 
 
-def test_what_others_held_from_the_start_is_not_waited_for(driver):
+def test_memory_held_since_the_start_is_not_waited_for(driver):
     driver[1] = 5 * GIB
     (gpu,) = gpus.nvidia_devices()
     assert waited(10.9 * GIB, gpu) == []
 
 
-def test_of_several_gpus_the_drivers_count_is_that_of_the_fullest(monkeypatch):
+def test_the_driver_peak_of_several_gpus_is_that_of_the_fullest(monkeypatch):
     other = replace(GPU, uuid="GPU-2", index=1)
     used = {GPU.uuid: (9 * GIB, 2 * GIB), other.uuid: (9 * GIB, 3 * GIB)}
     monkeypatch.setattr(gpus, "used_bytes", lambda gpu, pids: used[gpu.uuid])

@@ -30,7 +30,7 @@ def cores_between(tree):
     return load.other_and_idle_cores(before, load.CoreSeconds.read(tree))
 
 
-def test_a_core_that_another_process_uses_is_other_work_and_one_of_ours_is_not(spinning):
+def test_a_core_used_by_another_process_is_other_work_unless_the_process_is_ours(spinning):
     other, _ = cores_between([])
     with_ours, _ = cores_between([spinning])
     assert other > 0.8
@@ -38,7 +38,7 @@ def test_a_core_that_another_process_uses_is_other_work_and_one_of_ours_is_not(s
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) > 6, reason="one busy core of many is little")
-def test_who_keeps_the_machine_busy_is_named(spinning):
+def test_busy_processes_are_named(spinning):
     work = load.other_work()
     assert work is not None
     assert f"(pid {spinning.pid})" in work
@@ -47,7 +47,7 @@ def test_who_keeps_the_machine_busy_is_named(spinning):
     assert f"(pid {spinning.pid})" not in (load.other_work() or "")
 
 
-def test_what_is_neither_idle_nor_ours_is_other_work(monkeypatch):
+def test_time_that_is_neither_idle_nor_ours_is_other_work(monkeypatch):
     monkeypatch.setattr(load.host, "visible_cores", lambda: 4)
     before = load.CoreSeconds(100.0, 50.0, 10.0)
     assert load.other_and_idle_cores(before, load.CoreSeconds(102.0, 53.0, 13.0)) == (1.0, 1.5)
@@ -59,5 +59,5 @@ def test_what_is_neither_idle_nor_ours_is_other_work(monkeypatch):
     ("other", "idle", "is_disturbed"),
     [(0.05, 0.0, False), (0.5, 0.1, True), (0.5, 1.2, False), (None, None, False), (1.0, None, False)],
 )
-def test_other_work_disturbs_where_no_core_is_left_over(other, idle, is_disturbed):
+def test_other_work_disturbs_if_no_core_is_idle(other, idle, is_disturbed):
     assert Conditions(2, other, idle).is_disturbed is is_disturbed

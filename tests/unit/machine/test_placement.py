@@ -11,13 +11,13 @@ from autofit.errors import UsageError
 from autofit.machine import gpus
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import ON_CPU, Device, Placement
-from tests.unit.machine.test_limits import HERE
+from tests.unit.machine.test_limits import MACHINE as HOST
 
 T4, FAST, SAME, SLOW = (
     Device(index, name, f"GPU-{index}", total * 2**30, total * 2**30, compute_capability=(capability, 0))
     for index, name, total, capability in ((0, "T4", 16, 7), (1, "A100", 80, 8), (2, "A100", 80, 8), (3, "T4", 16, 7))
 )
-MACHINE = replace(HERE, devices=(T4, FAST, SAME, SLOW))
+MACHINE = replace(HOST, devices=(T4, FAST, SAME, SLOW))
 
 
 @pytest.fixture(autouse=True)
@@ -38,13 +38,13 @@ def environment(tmp_path, monkeypatch):
         ("gpu", [2], [SAME]),
     ],
 )
-def test_gpus_of_one_model_come_first_and_named_ones_as_they_are_named(device, devices, chosen):
+def test_gpus_of_one_model_come_first_and_selected_ones_keep_their_order(device, devices, chosen):
     assert gpus.choose_placement(MACHINE, device, devices) == Placement.on(*chosen)
 
 
 def test_a_cpu_is_one_device_or_several():
     assert gpus.choose_placement(MACHINE, "cpu", None) == ON_CPU
-    assert gpus.choose_placement(HERE, "cpu", 4) == Placement(count=4)
+    assert gpus.choose_placement(HOST, "cpu", 4) == Placement(count=4)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_cpu_is_one_device_or_several():
         ("auto", 5, r"devices: 5 GPUs .*: gpu:0 \(T4\), .* device: cpu"),
     ],
 )
-def test_what_cannot_be_had_is_refused(device, devices, error):
+def test_placements_that_are_not_possible(device, devices, error):
     with pytest.raises(UsageError, match=error):
         gpus.choose_placement(MACHINE, device, devices)
 
