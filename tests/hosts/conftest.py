@@ -6,14 +6,14 @@ from tests.installed import needs
 
 
 class Hosts:
-    """A Ray cluster of processes on this machine: a head that measures nothing, and hosts that do."""
+    """A Ray cluster of processes on this machine: a head that does not measure, and hosts that do."""
 
     def __init__(self, count):
-        os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112  # so it is called
+        os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112  # the name that Ray reads
         os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
         from ray.cluster_utils import Cluster
 
-        os.environ.pop("OMP_NUM_THREADS", None)  # that other tests' libraries set in this process
+        os.environ.pop("OMP_NUM_THREADS", None)  # set in this process by libraries of other tests
         self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "node_name": "head"})
         self.count = 0
         self.nodes = {}
@@ -21,7 +21,7 @@ class Hosts:
             self.add("small" if number else "big")
 
     def add(self, label):
-        """Add a host with a label of its class."""
+        """Add a host, labelled with its class."""
         name = f"host{self.count}"
         self.nodes[name] = self.cluster.add_node(
             num_cpus=1, resources={"measuring": 1}, node_name=name, labels={"class": label}, include_dashboard=False
@@ -29,7 +29,7 @@ class Hosts:
         self.count += 1
 
     def kill(self, name):
-        """Kill every process of a host, as when its power fails."""
+        """Kill every process of a host, as a power failure does."""
         self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
 
     def close(self):
@@ -41,7 +41,7 @@ class Hosts:
 
 @pytest.fixture(scope="session")
 def standing():
-    """Three hosts that no test takes away."""
+    """Three hosts that all tests share and none kills."""
     needs("ray")
     made = Hosts(3)
     yield made
@@ -50,14 +50,14 @@ def standing():
 
 @pytest.fixture
 def hosts(standing, monkeypatch):
-    """Three hosts, the first labelled big, the others small."""
+    """Three hosts: the first is labelled big, the others small."""
     monkeypatch.setenv("RAY_ADDRESS", standing.cluster.address)
     return standing
 
 
 @pytest.fixture
 def mortal(monkeypatch):
-    """Three such hosts of a test's own, which it may kill."""
+    """Three hosts of one test, which may kill them."""
     needs("ray")
     made = Hosts(3)
     monkeypatch.setenv("RAY_ADDRESS", made.cluster.address)

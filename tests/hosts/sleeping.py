@@ -1,9 +1,9 @@
-"""A tune that only takes time; in a file of its own, since a host that runs it imports no search."""
+"""A tune that only sleeps, in its own module so that a host that runs it does not import the search."""
 
 import time
 
 
 def sleep(cell, tell, cancelled):
-    """A tune of so many seconds, whose record is made up."""
+    """Sleep for `seconds`, and return a made-up record."""
     time.sleep(cell.workload.model_kwargs["seconds"])
     return cell.workload.model_kwargs["record"]

@@ -1,4 +1,4 @@
-"""Sweeps over the hosts of a Ray cluster: real processes of Ray, with trials made up or real."""
+"""Sweeps on the hosts of a Ray cluster of real processes, with made-up trials."""
 
 import random
 import threading
@@ -33,7 +33,7 @@ def cells(folder, count=6, storage=None, labels=None, **kwargs):
 
 
 def on_ray(requests, tune=tunes.tune, notices=None):
-    """Sweep on the cluster that RAY_ADDRESS names."""
+    """Run a sweep on the cluster that RAY_ADDRESS names."""
     from autofit.tuning.executors.ray_executor import RayExecutor
 
     executor = RayExecutor(tune, "ray", None, [].append if notices is None else notices.append)
@@ -41,13 +41,13 @@ def on_ray(requests, tune=tunes.tune, notices=None):
 
 
 def table(events):
-    """What was found for each cell."""
-    found = [cell.tune for cell in events[-1].record.cells]
-    return [(tune.config, tune.samples_per_second, len(tune.searched)) for tune in found]
+    """The choice of each cell: config, rate and number of trials."""
+    results = [cell.tune for cell in events[-1].record.cells]
+    return [(tune.config, tune.samples_per_second, len(tune.searched)) for tune in results]
 
 
 def noted(folder, kind):
-    """How often the notes say this of a cell."""
+    """How often the notes have a line of this kind, by cell."""
     return Counter(line.split()[1] for line in (folder / "notes").read_text().splitlines() if line.startswith(kind))
 
 
@@ -101,27 +101,27 @@ def test_a_cell_on_a_host_that_dies_goes_on_elsewhere_with_its_trials(mortal, tm
     assert all(cell.host != victim and victim in cell.note for cell in lost)
 
 
-def test_what_takes_its_host_with_it_twice_is_a_row(hosts, tmp_path):
+def test_a_cell_that_kills_its_process_twice_is_a_failed_row(hosts, tmp_path):
     requests = cells(tmp_path, 3)
     requests[1].workload.model_kwargs["name"] = "deadly"
-    found = on_ray(requests, tunes.deadly)[-1].record.cells
-    assert [cell.outcome for cell in found] == ["ok", "failed", "ok"]
-    assert found[1].problem.startswith(LOST_TWICE)
-    assert "host" in found[1].host
+    swept = on_ray(requests, tunes.deadly)[-1].record.cells
+    assert [cell.outcome for cell in swept] == ["ok", "failed", "ok"]
+    assert swept[1].problem.startswith(LOST_TWICE)
+    assert "host" in swept[1].host
 
 
-def test_a_host_at_fault_gets_no_more_cells(hosts, tmp_path):
+def test_a_host_that_cannot_tune_gets_no_more_cells(hosts, tmp_path):
     notices = []
-    found = on_ray(cells(tmp_path, 5, unable=["small"]), tunes.at_fault, notices)[-1].record.cells
-    assert [(cell.outcome, cell.host) for cell in found] == [("ok", "host0")] * 5
+    swept = on_ray(cells(tmp_path, 5, unable=["small"]), tunes.at_fault, notices)[-1].record.cells
+    assert [(cell.outcome, cell.host) for cell in swept] == [("ok", "host0")] * 5
     assert sorted(notices) == [f"host{n} gets no more cells: no room in /dev/shm" for n in (1, 2)]
     with pytest.raises(ExecutorError, match=r"no host can tune:(\nhost\d: no room in /dev/shm){3}"):
         on_ray(cells(tmp_path, 5, unable=["small", "big"]), tunes.at_fault)
 
 
 def test_cells_choose_the_class_of_their_host(hosts, tmp_path):
-    found = on_ray(cells(tmp_path, 3, labels={"class": "big"}))[-1].record.cells
-    assert {cell.host for cell in found} == {"host0"}
+    swept = on_ray(cells(tmp_path, 3, labels={"class": "big"}))[-1].record.cells
+    assert {cell.host for cell in swept} == {"host0"}
 
 
 def test_an_array_that_all_cells_share_crosses_once_and_unchanged(hosts, tmp_path):

@@ -1,4 +1,4 @@
-"""`autofit sweep --on ray`, as a user runs it: real trials, signals, code that is shipped, and trials in PostgreSQL."""
+"""`autofit sweep --on ray` as a user runs it: real trials, signals, shipped code, and trials in PostgreSQL."""
 
 import json
 import os
@@ -35,12 +35,12 @@ def folder(tmp_path):
 
 
 def servers(folder):
-    """The trial servers of the sweep of a folder, on whatever host: they work in it."""
-    found = set()
+    """The trial servers of the sweep in a folder, on any host: it is their working folder."""
+    pids = set()
     for process in psutil.process_iter(["cmdline", "cwd"]):
         if process.info["cwd"] == str(folder) and any("autofit.trial" in part for part in process.info["cmdline"] or []):
-            found.add(process.pid)
-    return found
+            pids.add(process.pid)
+    return pids
 
 
 def test_real_trials_on_hosts_with_code_that_is_shipped(hosts, folder):
@@ -53,7 +53,7 @@ def test_real_trials_on_hosts_with_code_that_is_shipped(hosts, folder):
     assert {cell["host"] for cell in cells} <= {"host0", "host1", "host2"}
     assert "_ray_pkg_" in cells[1]["problem"]  # the code that ran is the copy on the host
     assert "RuntimeError: the model cannot be built" in cells[1]["problem"]
-    assert str(folder) in str(cells[0]["tune"]["call_source"]["imports"])  # in the lines to paste it is the user's own
+    assert str(folder) in str(cells[0]["tune"]["call_source"]["imports"])  # the lines to paste name the user's own folder
     assert "OMP_NUM_THREADS" not in json.dumps(cells)
 
 
@@ -72,7 +72,7 @@ def test_a_signal_ends_the_trials_on_all_hosts(hosts, folder, sent, status):
         wait_for(lambda: not servers(folder), 30)
 
 
-def test_a_cell_goes_on_with_the_trials_that_its_lost_host_left_in_postgresql(mortal, tmp_path):
+def test_a_cell_resumes_with_the_trials_that_its_lost_host_left_in_postgresql(mortal, tmp_path):
     needs("psycopg")
     if not POSTGRES.is_dir() or os.geteuid():
         pytest.skip("PostgreSQL's server is not installed here, or this is not root")

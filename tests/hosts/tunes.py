@@ -1,4 +1,4 @@
-"""Tunes with made-up trials, for cells on hosts: the engine, the storage and the hosts are real."""
+"""Tunes with made-up trials for cells on hosts; the engine, the storage and the hosts are real."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.fakes import FakeLauncher, make_request
 
 
 class SlowLauncher(FakeLauncher):
-    """Trials that take a while."""
+    """Runs made-up trials that take `seconds` each."""
 
     def __init__(self, seconds):
         super().__init__()
@@ -28,7 +28,7 @@ class SlowLauncher(FakeLauncher):
 
 
 def tune(cell, tell, cancelled):
-    """A tune of a few trials, each of `seconds`; noted in a file for each cell."""
+    """Tune with a few made-up trials, and note in a file what happens to each cell."""
     kwargs = cell.workload.model_kwargs
     folder, name = Path(kwargs["folder"]), kwargs["name"]
     note(folder, f"begins {name}")
@@ -49,7 +49,7 @@ def tune(cell, tell, cancelled):
 
 
 def at_fault(cell, tell, cancelled):
-    """A tune that no host of these classes can run."""
+    """Fail as a host that cannot tune, on hosts of the classes in `unable`."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
@@ -62,24 +62,24 @@ def at_fault(cell, tell, cancelled):
 
 
 def deadly(cell, tell, cancelled):
-    """A tune that ends the process it runs in."""
+    """Kill the process that tunes the cell named deadly."""
     if cell.workload.model_kwargs["name"] == "deadly":
         os.kill(os.getpid(), signal.SIGKILL)
     return tune(cell, tell, cancelled)
 
 
 def seen(cell, tell, cancelled):
-    """The environment in which a tune runs, its cores and its priority."""
+    """Write down the environment, the cores and the priority of the tune."""
     folder = Path(cell.workload.model_kwargs["folder"])
     (folder / "seen").write_text(repr((dict(os.environ), sorted(os.sched_getaffinity(0)), os.nice(0))))
     return tune(cell, tell, cancelled)
 
 
 def ignore(event):
-    """Take an event."""
+    """Ignore an event."""
 
 
 def note(folder, text):
-    """Add a line to the notes, which all hosts share."""
+    """Append a line to the notes, which all hosts share."""
     with open(folder / "notes", "a") as file:
         file.write(f"{text}\n")

@@ -44,7 +44,7 @@ def make_data(batch_size):
     """Not called."""
 
 
-def test_an_executor_of_ones_own_is_given_to_a_sweep(tmp_path, monkeypatch):
+def test_a_sweep_takes_an_executor_of_the_users_own(tmp_path, monkeypatch):
     record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
     asked = []
 
@@ -108,7 +108,7 @@ def test_the_command_names_its_own_options(tmp_path):
     assert done.exit_code == 2
 
 
-def test_a_file_that_takes_long_to_write_is_not_written_all_the_time(monkeypatch):
+def test_a_file_that_is_slow_to_write_is_written_less_often(monkeypatch):
     now, saved = [100.0], []
     monkeypatch.setattr(sys.modules["autofit.api.sweep"], "time", SimpleNamespace(monotonic=lambda: now[0]))
 

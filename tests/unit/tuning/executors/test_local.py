@@ -1,4 +1,4 @@
-"""Cells on this machine: one after the other, or side by side where each has a device and cores of its own."""
+"""Cells on this machine: one after the other, or in parallel if each has its own device and cores."""
 
 import os
 import threading
@@ -28,7 +28,7 @@ def record(tmp_path_factory):
     return collect(tune, make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB), FakeLauncher())[1]
 
 
-def test_cells_have_lanes_where_each_has_a_gpu_and_cores():
+def test_there_is_a_slot_for_each_gpu_with_cores_of_its_own():
     assert slots_of(None, GPUS, range(8)) == (
         Slot("gpu:0", (0, 1, 2, 3)),
         Slot("gpu:1", (4, 5, 6, 7)),
@@ -45,14 +45,14 @@ def test_cells_have_lanes_where_each_has_a_gpu_and_cores():
         slots_of(2, (), range(8))
 
 
-def test_lanes_share_the_hosts_memory_and_have_their_own_device():
+def test_slots_share_the_memory_of_the_host_and_have_their_own_device():
     slot = Slot("gpu:1", (1,))
     for host_memory, share in (("80%", "40%"), ("6GiB", "6GiB")):
         settings = TuneSettings(host_memory=host_memory)
         assert in_slot(settings, slot, 2) == TuneSettings(host_memory=share, device="gpu:1")
 
 
-def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(record):
+def test_cells_run_in_parallel_on_their_own_cores_and_those_on_the_cpu_alone(record):
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("one core: no two slots can have cores of their own")
@@ -72,7 +72,7 @@ def test_cells_run_side_by_side_on_their_own_cores_and_those_for_the_cpu_alone(r
     assert [cell.outcome for cell in events[-1].record.cells] == ["ok"] * 3
 
 
-def test_an_error_in_a_lane_tells_the_others_to_stop(record):
+def test_an_error_in_a_slot_tells_the_others_to_stop(record):
     stopped = []
 
     def tune_cell(cell, tell, cancelled):
@@ -87,7 +87,7 @@ def test_an_error_in_a_lane_tells_the_others_to_stop(record):
     assert stopped == [True]
 
 
-def test_labels_of_hosts_have_no_sense_on_one():
+def test_host_labels_are_refused_on_this_machine():
     with pytest.raises(UsageError, match=r"^host_labels: .* the executor is this machine"):
         list(tune_cells("s", [cell({"n": 0}, host_labels={"region": "eu"})], LocalExecutor(len)))
 

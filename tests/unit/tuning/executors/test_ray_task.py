@@ -1,4 +1,4 @@
-"""What a task does on its host, as far as that needs no cluster."""
+"""The Ray task of a cell, without a cluster."""
 
 import os
 import sys
@@ -32,14 +32,14 @@ def unchanged(part):
 
 @pytest.fixture
 def waited(monkeypatch):
-    """The seconds for which a task has waited, without waiting."""
+    """Collects the seconds for which a task would have slept."""
     seconds = []
     monkeypatch.setattr(ray_task.time, "sleep", seconds.append)
     return seconds
 
 
 def failing(times, record, seen):
-    """A tune whose storage is away so many times."""
+    """A tune whose storage does not answer the first `times` times."""
 
     def tune_cell(request, tell, cancelled):
         seen.append(request.fresh)
@@ -50,25 +50,25 @@ def failing(times, record, seen):
     return tune_cell
 
 
-def test_a_database_that_is_away_for_a_while_is_waited_for_and_nothing_is_deleted_twice(waited, tmp_path):
+def test_a_task_waits_for_a_database_server_and_deletes_nothing_twice(waited, tmp_path):
     record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
-    seen, said = [], []
-    result = ray_task._tune_patiently(failing(2, record, seen), cell(storage="postgresql://user@host/db"), said.append)
+    seen, lines = [], []
+    result = ray_task._tune_patiently(failing(2, record, seen), cell(storage="postgresql://user@host/db"), lines.append)
     assert (result.tune, result.problem) == (record, "")
     assert seen == [True, False, False]
     assert waited == [5.0, 15.0]
-    assert said == ["waiting for the storage"] * 2
+    assert lines == ["waiting for the storage"] * 2
 
 
 @pytest.mark.parametrize(("storage", "tries"), [("postgresql://user@host/db", 5), ("trials.db", 1), (None, 1)])
-def test_one_that_stays_away_and_a_file_that_cannot_be_written_are_faults_of_the_host(waited, storage, tries):
+def test_a_server_that_stays_away_and_an_unusable_file_are_faults_of_the_host(waited, storage, tries):
     seen = []
     with pytest.raises(StorageError):
         ray_task._tune_patiently(failing(9, None, seen), cell(storage=storage), len)
     assert len(seen) == tries
 
 
-def test_an_error_of_the_users_is_the_cells_own(waited):
+def test_an_error_in_user_code_is_the_result_of_the_cell(waited):
     def tune_cell(request, tell, cancelled):
         raise UserCodeError("while building the model", "ValueError: no")
 
@@ -91,7 +91,7 @@ def test_a_cell_has_its_gpu_and_its_share_of_a_host_with_several(monkeypatch):
     assert ray_task._on_own_gpus(alone) is alone
 
 
-def test_code_that_was_shipped_is_found_where_it_is_on_the_host(tmp_path, monkeypatch):
+def test_references_point_to_the_copy_of_the_shipped_folder(tmp_path, monkeypatch):
     ship, root = tmp_path / "here", tmp_path / "there"
     for folder in (ship / "jobs", root / "jobs"):
         folder.mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_code_that_was_shipped_is_found_where_it_is_on_the_host(tmp_path, monkey
     assert opened.workload.validation is None
 
 
-def test_without_shipping_a_cell_works_in_the_sweeps_own_folder(tmp_path, monkeypatch):
+def test_without_shipping_a_cell_works_in_the_folder_of_the_sweep(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     shared = tmp_path / "shared"
@@ -123,7 +123,7 @@ def test_without_shipping_a_cell_works_in_the_sweeps_own_folder(tmp_path, monkey
         PickledCell(cloudpickle.dumps(cell(missing)), None, None, shared, None).opened(unchanged)
 
 
-def test_what_ray_lowers_and_sets_is_undone_or_said(monkeypatch):
+def test_changes_by_ray_are_undone_or_reported(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     before = os.environ.get("HOME")
     problems = ray_task.restore_process({"OMP_NUM_THREADS": "1"}, "host1")
@@ -170,7 +170,7 @@ def test_a_cell_that_begins_again_has_lost_its_host():
         ([], os.uname().nodename),
     ],
 )
-def test_a_host_has_the_name_that_ray_was_given_or_else_its_own(nodes, name):
+def test_a_host_is_called_by_its_node_name_or_else_its_hostname(nodes, name):
     assert ray_task._host_name(nodes, "a") == name
 
 
