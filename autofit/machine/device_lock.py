@@ -80,16 +80,21 @@ class DeviceLock:
 
 
 def _locked(path: Path) -> int | None:
-    """Open and lock a file; None if it can be neither opened nor created.
+    """Open and lock a file; None if it can be neither opened nor created, or its file system has no locks.
 
     Raises:
         BlockingIOError: another process holds the lock.
     """
     while (file := _opened(path)) is not None:
-        with contextlib.suppress(OSError):
+        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file).st_ino == path.stat().st_ino:
                 return file
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except OSError:
+            os.close(file)
+            return None
         os.close(file)
         if path.exists():
             raise BlockingIOError(f"{path} is locked")

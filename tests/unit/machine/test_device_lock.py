@@ -1,5 +1,6 @@
 """One measurement a device: the lock, with real files and real processes."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import tempfile
 
 import pytest
 
+from autofit.machine import device_lock
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import ON_CPU, Device, Placement
 
@@ -88,3 +90,12 @@ def test_a_symlink_is_not_followed_and_the_lock_counts_as_acquired(folder):
     with DeviceLock(ON_CPU, "a") as lock:
         assert lock.acquire()
     assert target.read_text() == "precious"
+
+
+def test_on_a_file_system_without_locks_the_lock_counts_as_acquired(monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(device_lock.fcntl, "flock", flock)
+    with DeviceLock(ON_CPU, "a") as lock:
+        assert lock.acquire()
