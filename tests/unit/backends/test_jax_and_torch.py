@@ -1,4 +1,4 @@
-"""What the backends for JAX and torch decide without loading either."""
+"""The decisions that the JAX and torch backends make without loading either."""
 
 import importlib.util
 from dataclasses import replace
@@ -32,7 +32,7 @@ def test_a_trial_gets_its_backend_and_sees_one_gpu_or_none(backend):
     assert backend.environment(Placement.on(GPU), CACHE)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
 
 
-def test_on_a_cpu_no_plugin_of_a_gpu_is_asked():
+def test_jax_and_torch_stay_on_the_cpu():
     assert Jax().environment(ON_CPU, CACHE)["JAX_PLATFORMS"] == "cpu"
     assert "JAX_PLATFORMS" not in Jax().environment(Placement.on(GPU), CACHE)
     assert Torch().environment(ON_CPU, CACHE)["KERAS_TORCH_DEVICE"] == "cpu"
@@ -52,7 +52,7 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
     assert Jax().pool_bytes(None) is None
 
 
-def test_a_limit_above_that_is_said_with_the_line_that_gives_the_same():
+def test_a_limit_above_jaxs_share_is_reported_with_the_variable_to_set():
     assert Jax().problems(None, None) == ()
     assert len(Jax().problems(GPU, 50 * GIB)) == 1  # that peaks cannot be reset
     assert "XLA_CLIENT_MEM_FRACTION=0.90" in Jax().problems(GPU, 72 * GIB)[1]
@@ -86,7 +86,7 @@ def test_switches_are_part_of_what_a_result_depends_on_and_caches_are_not():
     assert Torch().switches_in(given) == {"TORCH_LOGS": "+dynamo"}
 
 
-def test_the_backend_is_that_of_the_environment_of_the_file_or_the_one_that_is_named(monkeypatch, tmp_path):
+def test_a_backend_is_selected_by_name_by_the_environment_or_by_the_file(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     assert backends.current().name == "tensorflow"
@@ -98,7 +98,7 @@ def test_the_backend_is_that_of_the_environment_of_the_file_or_the_one_that_is_n
     assert backends.named("tensorflow").name == "tensorflow"
 
 
-def test_a_backend_that_is_not_there_is_said_with_what_to_do(monkeypatch):
+def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
     with pytest.raises(UsageError, match="'openvino' is not a backend that autofit supports: tensorflow, jax, torch"):
         backends.named("openvino")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""What the texts of real failures are taken for, in exceptions and in logs."""
+"""How the texts of real failures are classified, in exceptions and in logs."""
 
 import builtins
 import pathlib
@@ -53,13 +53,13 @@ def ended(**evidence):
 
 
 @pytest.mark.parametrize("source", RAISED)
-def test_an_exception_is_taken_for(source):
+def test_an_exception_is_classified_by_its_text(source):
     kind = exhausted(raised(source), Errors)
     assert (kind or "none") == (RAISED[source]["means"] if RAISED[source]["means"].endswith("oom") else "none")
     assert bool(signs.SUSPECTS.search(RAISED[source]["text"])) or source not in SUSPECTS
 
 
-def test_a_type_of_the_users_own_is_his_whatever_it_says():
+def test_an_error_of_the_users_own_type_is_never_an_oom():
     assert exhausted(OutOfMemoryError("OOM when allocating tensor"), Errors) is None
 
 
@@ -80,7 +80,7 @@ def test_a_line_of_the_log_makes_a_trial_that_its_deadline_ended(source):
     [("", Outcome.ERROR), (RETRY, Outcome.DEVICE_OOM), (BACKPEDAL, Outcome.DEVICE_OOM), (NCCL, Outcome.DEVICE_OOM)],
 )
 @pytest.mark.parametrize("source", SUSPECTS)
-def test_an_error_that_has_other_causes_too_is_decided_by_the_log(source, log, outcome):
+def test_the_log_decides_about_an_error_with_several_causes(source, log, outcome):
     said = RAISED[source]["text"]
     measured = ended(failure=Failure(FailureKind.ERROR, f"InternalError: {said}", f"Traceback\n{said}"), log=log)
     assert measured.outcome is outcome
@@ -95,14 +95,14 @@ def test_an_error_that_has_other_causes_too_is_decided_by_the_log(source, log, o
         ("No algorithm worked!  Error messages: RESOURCE_EXHAUSTED: Out of memory while trying to allocate", False),
     ],
 )
-def test_a_library_that_finds_no_memory_beside_the_pool_is_told_apart(message, is_outside):
+def test_a_library_that_finds_no_memory_is_outside_the_pool(message, is_outside):
     failure = Failure(FailureKind.ERROR, f"InternalError: {message}", f"Traceback\n{message}")
     evidence = ended(failure=failure, log=RETRY).evidence
     assert evidence.outside_pool is is_outside
     assert not ended(failure=failure, log="").evidence.outside_pool  # an error of another kind
 
 
-def test_an_oom_in_a_pool_that_got_less_than_its_limit_is_told_apart():
+def test_an_oom_in_a_pool_smaller_than_its_limit_is_outside_the_pool():
     assert ended(exit_code=-signal.SIGABRT, log=f"{BACKPEDAL}\n{OPERATION}").evidence.outside_pool
     assert not ended(exit_code=-signal.SIGABRT, log=OPERATION).evidence.outside_pool
 
@@ -113,7 +113,7 @@ def test_buffers_of_several_gpus_are_outside_the_pool():
     assert ended(failure=failure, log=NCCL).evidence.outside_pool
 
 
-def test_an_error_of_the_users_stays_his_whatever_the_log_says():
+def test_an_error_of_the_users_code_is_no_oom_whatever_the_log_reports():
     assert ended(failure=Failure(FailureKind.ERROR, "ValueError: x", "T"), log=FAILED).outcome is Outcome.ERROR
 
 

@@ -1,4 +1,4 @@
-"""What the TensorFlow backend does for a GPU, as far as no GPU is needed: caches, hiding, the pool."""
+"""The TensorFlow backend on a GPU, as far as it can be tested without one: caches, visible GPUs, the pool."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_trial_on_the_cpu_sees_no_gpu_of_any_make(tmp_path):
     assert TensorFlow().environment(Placement.on(SMALL), tmp_path)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
 
 
-def test_a_limit_above_tensorflows_own_pool_is_said_with_the_lines_that_set_it():
+def test_a_limit_above_tensorflows_pool_is_reported_with_the_lines_to_add():
     pool = gpu.default_pool_bytes(SMALL)
     assert gpu.pool_problem(SMALL, pool) is None
     problem = gpu.pool_problem(SMALL, 7 * GIB)

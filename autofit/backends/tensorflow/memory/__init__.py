@@ -5,13 +5,13 @@
 
 `allocator`, `liveness` and `kernels` are pure; the other modules load TensorFlow, in a trial's process only.
 
-The walk is not replaced by steps on small batches, as on torch: TensorFlow reports only the highest peak of a step, and as
-the batch grows, the peak moves from one operation to another. A line through the peaks of two real trials was 16 % / 79 %
-off at 4 to 16 times their batch sizes, the walk 5 % / 16 % (measured: error, median / 90 % within; 36 runs without oneDNN,
-tests/benchmarks/memory-parts.txt).
+Steps on small batches, as on torch, do not replace the walk. TensorFlow reports only the highest peak of a step, and as the
+batch grows, the peak moves from one operation to another. At 4 and 8 times the larger batch, a line through the peaks of
+two real trials was 16 % / 79 % off, the walk 5 % / 16 % (measured: error, median / 90 % within; 36 runs on a CPU without
+oneDNN, tests/benchmarks/memory-parts.txt).
 
-What each part of the estimate was worth when it was chosen (measured: likewise; nine models on a CPU without oneDNN, 72
-runs on 2 threads and 24 on 8):
+What each part of the estimate was worth when it was chosen (measured: likewise; nine models, 72 runs on 2 threads and
+24 on 8):
 
     complete                                            4.8 % / 12 %      on 8 threads   9 % / 23 %
     rounded sizes for the allocator's chunks           11   % / 20 %
