@@ -32,7 +32,7 @@ _REMEDIES = {  # by what the cause says
     "authentication": "correct the user and the password in the URL",
     "connection": "start its server, or correct the URL; what was stored is kept there",
 }
-_UNREADABLE = (  # what making sense of damaged content raises, the last by values that are nested thousands of times
+_UNREADABLE = (  # raised while decoding damaged content; RecursionError by values that are nested thousands of times
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError,
 )  # fmt: skip  # one item a line would be longer, not clearer
 _PACKAGE = str(Path(__file__).parents[1])
@@ -77,7 +77,7 @@ def open_storage(storage: str | None) -> BaseStorage:
 
 
 def _mend_journal(file: Path) -> None:
-    """Cut off a last line without an end, which a killed process or a full disk leaves: all before it stays readable."""
+    """Remove an incomplete last line, left by a killed process or a full disk; all lines before it stay readable."""
     if not _is_torn_journal(file):
         return
     lock = JournalFileSymlinkLock(str(file))
@@ -90,7 +90,7 @@ def _mend_journal(file: Path) -> None:
 
 
 def _is_torn_journal(file: Path) -> bool:
-    """Whether a file is a journal, by its first line, whose last line has no end: any other file is left alone."""
+    """Whether a file is a journal, judged by its first line, with an incomplete last line."""
     if not file.exists() or not file.stat().st_size:
         return False
     with file.open("rb") as journal:
@@ -112,7 +112,7 @@ def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
 
 
 def _for_optuna(url: str) -> str:
-    """The URL with braces doubled, as Optuna takes it, and as SQLAlchemy does, which before 2.1 decodes no file's name."""
+    """The URL as Optuna takes it, with doubled braces; SQLAlchemy before 2.1 does not decode the name of a file."""
     file = file_of(url)
     if file is not None:
         name, query = quote(str(file)), url.partition("?")[2]
@@ -147,7 +147,7 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
 def guarded(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
     """Turn the errors of a storage in a method into `StorageError`; any other error passes.
 
-    A server that does not answer is asked again for a while: it may be restarting.
+    If a server does not answer, try again for a while: it may be restarting.
     """
 
     @functools.wraps(method)
@@ -170,7 +170,7 @@ def _answer(call: Callable[[], Returned], until: float) -> Returned:
 
 @contextlib.contextmanager
 def _explained(url: str = "") -> Iterator[None]:
-    """Turn errors of a storage into `StorageError`, also those that Optuna does not foresee of damaged content."""
+    """Turn errors of a storage into `StorageError`, including those that damaged content raises in Optuna."""
     try:
         yield
     except _ERRORS as error:
@@ -204,18 +204,18 @@ def existing_study() -> Iterator[None]:
 
 @contextlib.contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Turn what goes wrong in a block that makes sense of the stored trials of a study into an error that names it.
+    """Turn errors of a block that decodes the stored trials of a study into one that names the study.
 
     Raises:
-        StorageError: they are not what autofit writes.
+        StorageError: the trials are damaged.
     """
     try:
         yield
     except _UNREADABLE as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise StorageError(
-            f"the stored trials of the tune {name} are damaged, or not autofit's ({first}). Delete them: autofit history "
-            f"--prune {name}, or tune with --fresh"
+            f"the stored trials of the tune {name} are damaged, or autofit did not write them ({first}). Delete them: "
+            f"autofit history --prune {name}, or tune with --fresh"
         ) from None
 
 
@@ -246,8 +246,8 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
     if url:
         reason = reason.replace(url, shown(url))
     remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in reason), "give a writable place as storage")
-    if isinstance(error, _UNREADABLE) and (not url or file_of(url)):  # else the URL is wrong
-        remedy = "it is damaged, or not autofit's: give another storage"
+    if isinstance(error, _UNREADABLE) and (not url or file_of(url)):  # otherwise the URL is wrong
+        remedy = "it is damaged, or autofit did not write it: give another storage"
     return kind(f"the trials cannot be stored: {reason}; {remedy}")
 
 

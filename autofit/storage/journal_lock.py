@@ -1,4 +1,4 @@
-"""Whether the lock of a journal holds in a folder: on some network drives two processes get it at once."""
+"""Test whether journal locks work in a folder: on some network drives two processes acquire the lock at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def turns_of(folder: Path) -> tuple[int, int]:
         Their turns, and how many of these were counted: fewer where two held the lock at once.
 
     Raises:
-        OSError: the folder cannot be written, or the processes do not come to an end.
+        OSError: the folder cannot be written, or the processes do not finish.
     """
     with tempfile.TemporaryDirectory(prefix="autofit-lock-", dir=folder) as temporary:
         counter = Path(temporary) / "counter"
@@ -40,7 +40,7 @@ def turns_of(folder: Path) -> tuple[int, int]:
             try:
                 errors = [process.communicate(timeout=_SECONDS)[1].strip().splitlines() for process in running]
             except subprocess.TimeoutExpired:
-                raise OSError(f"two processes that take turns do not come to an end in {_SECONDS:.0f} s") from None
+                raise OSError(f"two processes that take turns did not finish in {_SECONDS:.0f} s") from None
         for process, lines in zip(running, errors, strict=True):
             if process.returncode:
                 raise OSError(lines[-1] if lines else f"a process ended with status {process.returncode}")
@@ -48,7 +48,7 @@ def turns_of(folder: Path) -> tuple[int, int]:
 
 
 def take_turns(path: str) -> None:
-    """Lengthen a file by a character in each turn, once all processes are there, and note how many turns that were."""
+    """Append a character to a file in each turn, once all processes have started, and save the number of turns."""
     folder, lock, turns = Path(path).parent, JournalFileSymlinkLock(path), 0
     (folder / f"ready-{os.getpid()}").touch()
     while len(list(folder.glob("ready-*"))) < PROCESSES:  # which the caller gives up waiting for

@@ -92,11 +92,11 @@ def forget_study(backend: BaseStorage, name: str) -> None:
 
 def _past_tune(backend: BaseStorage, study: Any) -> PastTune:
     user_attributes = study.user_attrs
-    known = {field: user_attributes[key] for field, key in _ATTRIBUTES.items() if key in user_attributes}
+    fields = {field: user_attributes[key] for field, key in _ATTRIBUTES.items() if key in user_attributes}
     try:
         with connection.readable(study.study_name):
             states = [trial.state for trial in backend.get_all_trials(study._study_id, deepcopy=False)]
             trials = sum(state is not TrialState.FAIL for state in states)
-            return _TUNES.validate_python({"name": study.study_name, "trials": trials, **known})
+            return _TUNES.validate_python({"name": study.study_name, "trials": trials, **fields})
     except StorageError:
-        return PastTune(study.study_name, "damaged, or not autofit's")
+        return PastTune(study.study_name, "damaged, or not written by autofit")

@@ -87,7 +87,7 @@ class TuningStudy:
 
     @connection.guarded
     def trials(self) -> tuple[Trial, ...]:
-        """All trials that ended, oldest first, without those that had less memory or time than now, or are not allowed."""
+        """The finished trials, oldest first, without those that are stale or not allowed."""
         self._require_study()
         self._read_trials()
         valid = (trial for number, (trial, _) in sorted(self._read.items()) if number not in self._stale)
@@ -103,12 +103,12 @@ class TuningStudy:
                     self._read[trial.number] = read
 
     def restrict(self, is_allowed: Callable[[FitConfig], bool]) -> None:
-        """Leave out of `trials` the stored ones of configs that are not allowed: those of a wider search space."""
+        """Let `trials` leave out stored trials of configs that are not allowed, as those of a wider search space."""
         self._is_allowed = is_allowed
 
     @property
     def stale(self) -> int:
-        """The number of stored trials that do not count: they ran out of less memory or time than there is now."""
+        """The number of stored trials that do not count, since they failed under tighter limits than today's."""
         return len(self._stale)
 
     @connection.guarded
@@ -118,7 +118,7 @@ class TuningStudy:
 
     @connection.guarded
     def set_user_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Store JSON values by name, for people who look at the study."""
+        """Store JSON values by name, for people who inspect the study."""
         with connection.existing_study():
             for key, value in attributes.items():
                 self._study.set_user_attr(key, value)

@@ -1,6 +1,6 @@
 """Whether a stored trial or result is still valid under the limits of today.
 
-One rule: what ran out of memory or time, or was held back by a limit, does not count once there is more of it.
+One rule: an OOM, a timeout, or a search near a limit no longer counts once the limit that caused it has grown.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from autofit.records.trial import Limits, Measurement
 LIMIT_SLACK_RATIO = 1.05
 """A limit has grown when it exceeds this ratio: the free memory of a device varies by less from hour to hour."""
 
-_HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above it may have been held back by that limit
+_HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit
 
 
 def has_grown(then_bytes: int | None, now_bytes: int | None) -> bool:
-    """Whether there is more memory now than then; None is no limit."""
+    """Whether a limit has grown; None means no limit."""
     return then_bytes is not None and (now_bytes is None or now_bytes > LIMIT_SLACK_RATIO * then_bytes)
 
 
 def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_seconds: float) -> bool:
-    """Whether a trial would end today as it did.
+    """Whether a trial would end the same way today.
 
     Args:
-        measurement: of the trial.
+        measurement: the trial's measurement.
         then: the limits that it ran under.
         now: the limits of today.
-        max_trial_seconds: the longest that a trial may take today.
+        max_trial_seconds: the longest time that a trial may take today.
     """
     if measurement.outcome is Outcome.TIMEOUT:
         return measurement.evidence.hung or measurement.seconds >= max_trial_seconds
@@ -41,7 +41,7 @@ def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_s
 
 
 def result_holds(record: TuneRecord, now: Limits) -> bool:
-    """Whether a result fits the limits of today, and no limit that may have held its search back has grown."""
+    """Whether a result fits the limits of today, and no limit that its search came near has grown."""
     device_fits = now.device_bytes is None or (record.device_peak_bytes or 0) <= now.device_bytes
     if not device_fits or (record.host_peak_bytes or 0) > now.host_bytes:
         return False
@@ -56,7 +56,7 @@ def result_holds(record: TuneRecord, now: Limits) -> bool:
 
 
 def failure_holds(failed: FailedTune, now: Limits) -> bool:
-    """Whether a workload that did not fit then does not fit today either: only if there is no more memory at all."""
+    """Whether a workload that did not fit still does not: its limit has not grown at all."""
     if failed.memory == "device":
         then_bytes, now_bytes = failed.limits.device_bytes, now.device_bytes
     else:

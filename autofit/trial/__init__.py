@@ -4,7 +4,7 @@
     ──────────────────────────           ────────────                     ──────────────
     task file + request  ─── socket ───> forks, or spawns ──────────────> reads the task, loads the user's code
                                                                           (own process group, log to a file)
-    wire.Message         <── pipe of the trial ────────────────────────── phases, then readings or a failure
+    wire.Message         <── pipe of the trial ────────────────────────── phases, then a measurement or a failure
     watcher: ΣPSS of the tree against limit and deadline
     exit status          <── socket ──── reaps
     outcome.classify(exit status, messages, log, watcher) -> Measurement

@@ -1,8 +1,8 @@
 """The private folder of a launcher: the pickled workload, its arrays, logs, and all temporary files of its trials.
 
-It is removed when the launcher is closed; by the trial server, or its guard, where the driver was killed; and by the next
-launcher where all were. A lock on the folder, which the kernel releases with its holder, tells those in use from those left
-behind; systemd-tmpfiles, too, leaves a locked folder alone.
+The launcher removes it on close, the trial server or its guard if the driver was killed, and the next launcher otherwise.
+A lock tells the folders in use from those left behind: the kernel releases it when its holder ends, and systemd-tmpfiles
+does not touch a locked folder.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TEMPORARY, _COMPILED = "tmp", "compiled"
 
 
 class TuneFolder:
-    """A new folder; those that launchers have left behind are removed.
+    """A new folder; also removes the folders that earlier launchers left behind.
 
     Raises:
-        TrialProcessError: it cannot be made.
+        TrialProcessError: the folder cannot be created.
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class TuneFolder:
 
     @property
     def temporary(self) -> Path:
-        """Where the processes of the tune put temporary files: TensorFlow's and XLA's, which they leave, and the user's."""
+        """The folder for temporary files of the user, and for those that TensorFlow and XLA leave behind."""
         return self.path / _TEMPORARY
 
     @property
     def compiled(self) -> Path:
-        """What the processes of the tune share, once it is compiled."""
+        """The folder for compiled programs, which all processes of the tune share."""
         return self.path / _COMPILED
 
     def clear(self, *kept: str) -> None:
@@ -53,14 +53,14 @@ class TuneFolder:
                 path.unlink()
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder and its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
 
     @contextlib.contextmanager
     def explained_errors(self) -> Iterator[None]:
-        """Turn errors of the file system, in a block that writes to the folder, into one that says what to do.
+        """Turn file system errors of a block that writes to the folder into an error with a remedy.
 
         Raises:
             TrialProcessError: the folder is full, or gone.
@@ -79,11 +79,11 @@ class TuneFolder:
 
 
 def _locked_folder() -> tuple[Path, int]:
-    """Make a folder and lock it; again if another launcher took it for one that was left, before the lock was held."""
+    """Make and lock a folder; try again if another launcher removed it before it was locked."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        with contextlib.suppress(OSError):  # a file system without locks: there no folder is taken for one that was left
+        with contextlib.suppress(OSError):  # a file system without locks: no launcher removes folders there
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if folder.is_dir():
             return folder, descriptor
@@ -91,7 +91,7 @@ def _locked_folder() -> tuple[Path, int]:
 
 
 def _remove_left(parent: Path) -> None:
-    """Remove this user's folders that no launcher holds any more."""
+    """Remove folders of this user that no launcher has locked."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -1,4 +1,4 @@
-"""Run each trial in its own process: start it, read its messages, watch it, and decide how it ended."""
+"""Run each trial in its own process: start it, read its messages, watch it, and classify how it ended."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from autofit.workload.environment import hiding
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
-_SERVER_SECONDS = 5.0  # for the server to notice that a trial has been ended
-_ESTIMATE_SECONDS = 60.0  # for the estimate of a tune, once the description is there: XLA may compile for minutes
-_GPU_SLACK_BYTES = 256 * 2**20  # that the GPU's free memory may fall without a word: displays, other contexts
-_GPU_SECONDS = 60.0  # for memory that others have just taken, or a trial has not yet given back
+_SERVER_SECONDS = 5.0  # for the server to report that a killed trial has ended
+_ESTIMATE_SECONDS = 60.0  # for a tune's memory estimate, after the description: XLA may compile for minutes
+_GPU_SLACK_BYTES = 256 * 2**20  # by which a GPU's free memory may fall: displays, other contexts
+_GPU_SECONDS = 60.0  # longest wait for memory that other processes hold, or that a trial has not yet returned
 _GPU_POLL_SECONDS = 0.1
 
 
@@ -58,7 +58,7 @@ class ProcessLauncher:
     """Runs each trial in its own process.
 
     Args:
-        workload: the user's model and data; written to this launcher's folder when the first process is needed.
+        workload: the user's model and data; saved in the launcher's folder when the first process is needed.
         placement: the devices; None for the CPU as one.
         launch: "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": fork on Linux, plain where
             forking is unsafe.
@@ -66,8 +66,8 @@ class ProcessLauncher:
         backend: the backend of Keras, if it is known already.
 
     Raises:
-        UsageError: `launch` is none of these.
-        TrialProcessError: there is no room for temporary files.
+        UsageError: `launch` has another value.
+        TrialProcessError: the folder for temporary files cannot be created.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ProcessLauncher:
         self._cancelled = cancelled or threading.Event()
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()
-        if self._placement.gpus:  # while this is open, no trial waits for the driver to wake up
+        if self._placement.gpus:  # keeps the driver awake, so that no trial waits for it
             self._driver.enter_context(nvml.opened())
         self._server: ServerConnection | None = None
         self._trial_count, self._patience = 0, Patience()
@@ -108,7 +108,7 @@ class ProcessLauncher:
         self.close()
 
     def change(self, workload: Workload) -> None:
-        """Run another workload from now on; the server stays warm.
+        """Switch to another workload; the server stays warm.
 
         Raises:
             UsageError: the workload cannot be passed to another process.
@@ -119,7 +119,7 @@ class ProcessLauncher:
             workload.save(self._folder.path)
 
     def warm(self) -> None:
-        """Wait until the server is ready, and start it if there is none; `run` does so if needed.
+        """Start the server if needed and wait until it is ready; `run` does so by itself.
 
         Raises:
             TrialProcessError: the backend cannot be imported, or the server does not answer.
@@ -206,7 +206,7 @@ class ProcessLauncher:
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
     def _start(self, task: Task, log_path: Path) -> tuple[ServerConnection, TrialPipe]:
-        """Start a trial; with another server if this one was lost since the last trial."""
+        """Start a trial, with a new server if the old one was lost since the last trial."""
         server = self._connected()
         try:
             return server, server.start(task, f"{log_path.stem}.json", log_path)
@@ -218,7 +218,7 @@ class ProcessLauncher:
         return server, server.start(task, f"{log_path.stem}.json", log_path)
 
     def _unreported_failure(self, exit_code: int | None, stopped: StopReason | None) -> Failure | None:
-        """The error of the user's code in a trial that waited to its end for what had failed, or could not report it."""
+        """The user error saved by a trial that hung afterwards or could not report it."""
         is_lost = stopped in (StopReason.DEADLINE, StopReason.HANG) or exit_code == UNCONNECTED
         return saved_user_error(self._folder.path) if is_lost else None
 
@@ -227,7 +227,7 @@ class ProcessLauncher:
     ) -> Generator[Phase, None, tuple[int | None, StopReason | None]]:
         """Follow a trial until it ends, yielding its phases; returns its exit code and why the watcher ended it.
 
-        After a description, the estimate has a time of its own unless `estimates_all`, which is what the trial is for.
+        After the description, the estimate gets a shorter deadline, unless the trial is for the estimate (`estimates_all`).
         """
         stopped: StopReason | None = None
         stopped_at = math.inf
@@ -254,7 +254,7 @@ class ProcessLauncher:
             if not pipe.is_open and stopped_at == math.inf and has_ended(pipe.pid):
                 stopped_at = time.monotonic()
             if time.monotonic() - stopped_at > _SERVER_SECONDS:
-                server.lost = True  # it does not say that the trial has ended
+                server.lost = True  # it does not report that the trial has ended
             if pipe.messages.phase is not None and pipe.messages.phase != phase:
                 watcher.enter(pipe.messages.phase)
                 yield pipe.messages.phase
@@ -273,10 +273,10 @@ class ProcessLauncher:
 
 
 def _beside_pool(placement: Placement, limits: Limits, driver_peak_bytes: int | None) -> int:
-    """What a training on several GPUs takes of one of them outside the allocator's pool, which is as large as the limit.
+    """Device memory outside the allocator's pool when several GPUs train; the pool is as large as the limit.
 
-    NCCL's buffers, of hundreds of MiB and more, are there (NVIDIA/nccl issues 864 and 986): no allocator counts them, and
-    no limit of its pool holds them back. Not measured on several GPUs yet.
+    NCCL's buffers of hundreds of MiB and more are outside (NVIDIA/nccl issues 864 and 986): the allocator neither counts
+    nor limits them. Not measured on several GPUs yet.
     """
     if placement.count == 1 or driver_peak_bytes is None or limits.device_bytes is None:
         return 0
@@ -284,15 +284,17 @@ def _beside_pool(placement: Placement, limits: Limits, driver_peak_bytes: int | 
 
 
 def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) -> Iterator[Phase]:
-    """Wait while others hold memory of the GPU that they did not hold when the limit was set; yields that it waits.
+    """Wait while other processes hold GPU memory that was free when the limit was set.
+
+    An OOM beside them would be no evidence of what a config needs. Yields a phase if it has to wait.
 
     Args:
         device: the GPU as it was when the limit was set.
-        limit_bytes: of the trial.
+        limit_bytes: the trial's device limit.
         cancelled: ends the wait when it is set.
 
     Raises:
-        TrialProcessError: they keep it.
+        TrialProcessError: the memory did not become free in time.
         CancelledError: `cancelled` was set.
     """
     began = time.monotonic()
@@ -304,7 +306,7 @@ def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) 
             return
         if time.monotonic() - began > _GPU_SECONDS:
             raise TrialProcessError(
-                f"others have taken the memory of {device.name} during the tune: {format_bytes(free_bytes)} are free, "
+                f"other processes have taken memory of {device.name} during the tune: {format_bytes(free_bytes)} are free, "
                 f"{format_bytes(wanted_bytes)} are needed ({gpus.holders(device) or 'the driver does not name them'}). "
                 "End the other processes, and run this again; finished trials are kept"
             )

@@ -1,7 +1,7 @@
 """Decide the outcome of a trial from its exit status, messages, log and memory readings.
 
-The exit status alone misleads: an allocator's failure can end in an exception, in SIGSEGV or in an abort, and the watcher,
-the kernel's OOM killer or a person may send SIGKILL.
+The exit status alone is misleading: a failed allocation can end in an exception, SIGSEGV or an abort, and SIGKILL may come
+from the watcher, the kernel's OOM killer or a person.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autofit.records.units import format_bytes, format_seconds, how_it_ended, si
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure
 
-_LOG_HEAD_BYTES, _LOG_TAIL_BYTES = 2**18, 2**21  # that are read of a log
+_LOG_HEAD_BYTES, _LOG_TAIL_BYTES = 2**18, 2**21  # of a log that are read
 _MOST_LOG_BYTES = 2**26  # of a log on disk
 _TAIL_LINES, _LINE_CHARACTERS = 40, 300  # of the log in the evidence
 _NOISE = re.compile(  # the allocator's inventory
@@ -49,7 +49,7 @@ class TrialEnd:
     """The exit status; -N for signal N; None if the trial server was lost."""
     phase: Phase | None
     measured: Measurement | None
-    """What its process has read, if it finished."""
+    """The measurement of its process, if it finished."""
     failure: Failure | None
     stopped: StopReason | None
     """Why the watcher ended the trial, if it did."""
@@ -66,13 +66,13 @@ class TrialEnd:
     phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
     conditions: Conditions | None = None
     pause_seconds: float = 0.0
-    """For how long its processes had done nothing when it ended."""
+    """How long its processes had been idle when it ended."""
     least_shared_memory_bytes: int | None = None
     """The least free space read in /dev/shm; None if there is none."""
 
 
 def read_log(path: Path) -> str:
-    """Read the captured output of a process, of a long one its beginning and its end; empty if there is none."""
+    """Read the captured output of a process: the beginning and the end if it is long, "" if there is none."""
     try:
         with path.open("rb") as log:
             head = log.read(_LOG_HEAD_BYTES)
@@ -83,7 +83,7 @@ def read_log(path: Path) -> str:
 
 
 def cap_log(path: Path) -> None:
-    """Drop what a chatty process has written to its log so far, but for the beginning; it goes on at the end."""
+    """Truncate a large log to its beginning; the process goes on writing at its end."""
     with contextlib.suppress(OSError):
         if path.stat().st_size > _MOST_LOG_BYTES:
             os.truncate(path, _LOG_HEAD_BYTES)
@@ -168,7 +168,7 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
         )
     if end.stopped is StopReason.HANG:
         pause = format_seconds(end.pause_seconds)
-        return Outcome.TIMEOUT, f"hung: its processes did nothing for {pause} while {doing}"
+        return Outcome.TIMEOUT, f"hung: its processes were idle for {pause} while {doing}"
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"
     if end.exit_code == -signal.SIGBUS and _is_shared_memory_full(end):
@@ -183,7 +183,7 @@ def _activity(end: TrialEnd) -> str:
 
 
 def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, reading: str) -> tuple[Outcome, str]:
-    """The outcome of a trial that reported a failure itself."""
+    """The outcome of a trial whose process reported a failure."""
     if failure.kind is FailureKind.WORKER_DIED and _BUS_ERROR in failure.reason:
         return Outcome.HOST_OOM, f"{failure.reason} {_SHARED_MEMORY_FULL}"
     if failure.kind is FailureKind.WORKER_DIED:
@@ -205,13 +205,13 @@ def _is_shared_memory_full(end: TrialEnd) -> bool:
 
 
 def _is_outside_pool(end: TrialEnd, backend: Backend) -> bool:
-    """Whether the log or the error says that memory was short beside the pool."""
+    """Whether the log or the error reports an allocation that failed outside the pool."""
     texts = [end.log] if end.failure is None else [end.log, end.failure.traceback or end.failure.reason]
     return any(backend.outside_pool.search(text) for text in texts)
 
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:
-    """The last line that matches, without the logger's prefix before the match."""
+    """The last line that matches, without the logger's prefix."""
     matches = [match for line in log.splitlines() if (match := pattern.search(line))]
     start = matches[-1].start("report" if "report" in pattern.groupindex else 0) if matches else 0
     return matches[-1].string[start:].strip()[:_LINE_CHARACTERS] if matches else None

@@ -1,7 +1,7 @@
-"""Notice a trial that hangs: its processes take neither CPU time nor bytes from storage for long.
+"""Detect a trial that hangs: its processes use no CPU time and read no bytes for longer than expected.
 
-How long is long is learnt from the trials that finished: data that waits for a network or a lock pauses, too, and a larger
-batch of it for longer. Before any has finished nothing is known, and only the deadline ends a trial.
+The expected pause is learned from the trials that finished: data that waits for a network or a lock also pauses, longer for
+larger batches. Before any trial has finished, only the deadline ends a trial.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Pauses:
         self._read_at = -math.inf
 
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
-        """Read the tree, all its processes; returns the seconds that the present pause has lasted.
+        """Read all processes; returns the duration of the present pause in seconds.
 
         Args:
             tree: the processes.
-            now: seconds, of a clock that never goes back.
+            now: seconds of a monotonic clock.
         """
         bytes_read = 0
         for process in tree:
@@ -60,21 +60,21 @@ class Pauses:
 
 
 class Patience:
-    """How long a trial may pause, learnt from those that finished."""
+    """How long a trial may pause, learned from those that finished."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[float, int]] = []  # seconds of the longest pause of a trial, and its batch size
+        self._pauses: list[tuple[float, int]] = []  # the longest pause of a trial in seconds, and its batch size
 
     def learn(self, spec: TrialSpec, longest_pause: float) -> None:
-        """Take over the longest pause of a trial that finished, seconds."""
-        self._known.append((longest_pause, spec.config.batch_size or 1))
+        """Learn the longest pause, in seconds, of a trial that finished."""
+        self._pauses.append((longest_pause, spec.config.batch_size or 1))
 
     def seconds(self, spec: TrialSpec) -> float:
-        """The seconds after which a pause of this trial is a hang; infinite before any trial has finished."""
-        if not self._known:
+        """The pause in seconds after which this trial hangs; infinite before any trial has finished."""
+        if not self._pauses:
             return math.inf
         batch = spec.config.batch_size or 1
-        longest = max(seconds * max(1.0, batch / known_batch) for seconds, known_batch in self._known)
+        longest = max(seconds * max(1.0, batch / finished_batch) for seconds, finished_batch in self._pauses)
         return max(_LEAST_SECONDS, _PATIENCE_RATIO * longest)
 
 

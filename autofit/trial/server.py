@@ -1,7 +1,7 @@
 """The trial server, a child of the driver: imports the backend once, runs no operation of it, and forks a child per trial.
 
-In plain mode it imports nothing and starts a new interpreter per trial. In both modes it reaps its children; when the
-driver ends, it kills every process below it and, if the driver died, removes the driver's folder.
+In plain mode it imports nothing and starts a new interpreter per trial. In both modes it reaps its children. When the
+driver ends, it kills all its descendants and, if the driver died, removes the driver's folder.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class _Server:
                 request, descriptors, _, _ = socket.recv_fds(self._driver, _REQUEST_BYTES, _REQUEST_DESCRIPTORS)
                 if not request:
                     return
-                wanted = json.loads(request)
-                if "stop" in wanted:
+                fields = json.loads(request)
+                if "stop" in fields:
                     self._removes_folder = False
                     return
-                self._send(pid=self._start(wanted["spec"], *descriptors))
+                self._send(pid=self._start(fields["spec"], *descriptors))
 
     def end(self) -> None:
-        """Kill every process below this one; remove the folder, too, if the driver has died."""
+        """Kill all descendants; if the driver has died, also remove the folder."""
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.Error):
@@ -105,7 +105,7 @@ class _Server:
     def _fork(self, spec: str, channel: int, log: int) -> int:
         pid = os.fork()
         if pid:
-            with contextlib.suppress(OSError):  # the child has done it already, or has ended
+            with contextlib.suppress(OSError):  # the child has already done it, or has ended
                 os.setpgid(pid, pid)
             return pid
         try:

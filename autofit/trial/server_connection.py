@@ -25,18 +25,18 @@ from autofit.trial.watcher import end_tree
 from autofit.trial.wire import READ_BYTES, TASKS, Task, TrialPipe
 
 SERVER_LOG = "server.log"
-_START_SECONDS = 120.0  # for importing the backend, which takes half a minute from a cold disk
-_STILL_SECONDS = 30.0  # in which a server that starts neither computes nor reads: it is stopped, or waits for ever
-_STOP_SECONDS = 5.0  # for the server to end every process below it; then it is killed with them
+_START_SECONDS = 120.0  # to import the backend, which takes half a minute from a cold disk
+_STILL_SECONDS = 30.0  # a starting server that is idle for this long is stopped, or waits forever
+_STOP_SECONDS = 5.0  # for the server to end its processes; after that, it is killed with them
 _ROOT = str(Path(__file__).parents[2])
-_ANSWER_SECONDS = 30.0  # for starting a process: a fork of a large server on a busy machine takes a second
-# without the working directory, whose files may have names of the standard library
+_ANSWER_SECONDS = 30.0  # to start a process: a fork of a large server on a busy machine takes a second
+# Without the working directory: its files may shadow modules of the standard library.
 _PROGRAM = (
     f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
     "from autofit.trial.server import serve; serve(*sys.argv[1:])"
 )
-# When the driver dies, which ends the guard's input, it ends a server that cannot do so by itself: one that imports, or is
-# stopped. A process with that number whose command does not name the folder is another one.
+# When the driver dies, the guard's input ends. The guard then kills a server that cannot end by itself, because it imports
+# or is stopped. A process with the same pid whose command does not name the folder is another program.
 _GUARD = """
 read -r line
 sleep 1
@@ -46,12 +46,12 @@ rm -rf "$2"
 
 
 class ServerConnection:
-    """A trial server that starts.
+    """Starts a trial server, and exchanges messages with it.
 
     Args:
         mode: "fork" or "plain".
-        folder: of the tune; the server's log is written there.
-        environment: of the server and its trials.
+        folder: the folder of the tune, for the server's log.
+        environment: environment variables of the server and its trials.
 
     Raises:
         TrialProcessError: the folder cannot be written, or no process can be started.
@@ -69,7 +69,7 @@ class ServerConnection:
         self._rest, self._inbox = b"", list[dict[str, Any]]()
         self.lost = self.is_ready = False
         self._guard: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(OSError):  # without a shell, the server ends once it runs
+        with contextlib.suppress(OSError):  # without a shell, only the server itself notices that the driver died
             self._guard = subprocess.Popen(
                 ["sh", "-c", _GUARD, "sh", str(self.pid), str(folder.path)],
                 stdin=subprocess.PIPE,
@@ -82,7 +82,7 @@ class ServerConnection:
         """Wait until the server has imported the backend.
 
         Raises:
-            TrialProcessError: it cannot, or does not answer.
+            TrialProcessError: the import failed, or the server does not answer.
         """
         message = self._first_message()
         self.is_ready = "ready" in message
@@ -91,7 +91,7 @@ class ServerConnection:
             raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
 
     def _first_message(self) -> dict[str, Any]:
-        """The first message of the server; empty if it ends, or does nothing, before it sends one."""
+        """The first message of the server; empty if the server ends or becomes idle before it sends one."""
         pauses, server = Pauses(), psutil.Process(self.pid)
         deadline = time.monotonic() + _START_SECONDS
         while not self.lost and (now := time.monotonic()) < deadline and pauses.read([server], now) < _STILL_SECONDS:
@@ -100,7 +100,7 @@ class ServerConnection:
         return {}
 
     def _silence(self) -> str:
-        """Why no message came."""
+        """The reason why no message arrived."""
         if not self.lost:
             return "its process did not answer"
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -116,12 +116,12 @@ class ServerConnection:
         """Request a process for a trial.
 
         Args:
-            task: what it must do.
-            name: of the file with the task.
-            log_path: where its output goes.
+            task: the task of the process.
+            name: name of the file for the task.
+            log_path: file for the output of the process.
 
         Raises:
-            TrialProcessError: the server is gone or does not answer, and is `lost`; or the folder cannot be written.
+            TrialProcessError: the server is `lost` or does not answer, or the folder cannot be written.
         """
         with self._folder.explained_errors():
             (self._folder.path / name).write_bytes(TASKS.dump_json(task))
@@ -145,7 +145,7 @@ class ServerConnection:
         os.close(read_end)
         problem = "ended before it started a process" if self.lost else "does not answer"
         self.lost = True
-        raise TrialProcessError(f"the trial server {problem} (pid {self.pid}); finished trials are kept, run this again")
+        raise TrialProcessError(f"the trial server {problem} (pid {self.pid}). Run this again; finished trials are kept")
 
     @property
     def descriptor(self) -> int:
@@ -153,11 +153,11 @@ class ServerConnection:
         return self._socket.fileno()
 
     def receive(self, wait_seconds: float) -> Generator[dict[str, Any], None, None]:
-        """The messages that have arrived; sets `lost` when the server is gone."""
+        """Yield the messages that have arrived; sets `lost` if the server is gone."""
         if select.select([self._socket], [], [], wait_seconds)[0]:
             try:
                 data = self._socket.recv(READ_BYTES)
-            except OSError:  # it was killed with a request unread
+            except OSError:  # the server was killed before it read a request
                 data = b""
             self.lost = not data
             *lines, self._rest = (self._rest + data).split(b"\n")
@@ -166,7 +166,7 @@ class ServerConnection:
             yield self._inbox.pop(0)
 
     def stop(self) -> None:
-        """End the server and everything below it; the folder stays."""
+        """End the server and all its descendants; the folder stays."""
         if self._guard is not None:
             self._guard.kill()
             self._guard.communicate()

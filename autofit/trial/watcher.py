@@ -1,15 +1,14 @@
 """Watch one trial from the driver: memory of its process tree, the host limit, the deadline and pauses.
 
 Proportional set size (PSS) summed over the tree counts each page once, shared or not. The trial server belongs to the
-tree, since it shares the pages of the imported backend; pages that it alone has written do not count: the user's own
-process has no second copy of them. Of files that processes outside the tree map, too, PSS counts a part only, such as of
-the libraries of a backend that the driver has imported: at least all that the server maps counts, and what the others alone
-map.
+tree because it shares the pages of the imported backend. Pages that it alone has written do not count: the user's own
+process has no second copy of them. PSS counts only a share of pages that outside processes also map, such as a backend's
+libraries that the driver has imported, so the server's file pages and those that only the others map count in full.
 
-Reading PSS takes milliseconds per process, resident set size (RSS) microseconds. The last PSS plus the growth of RSS since
-then is an upper bound of the present PSS: PSS is read at once when that bound exceeds the limit, and at its own pace
-otherwise. What lies between two readings is not lost: by as much as a process's highest RSS rose above the present one,
-its PSS was higher.
+Reading PSS takes milliseconds per process, reading the resident set size (RSS) microseconds. The last PSS plus the growth
+of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the limit, and at its
+own pace otherwise. Peaks between two readings are not lost: if the highest RSS of a process rose above its present RSS, its
+PSS was higher by the same amount.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from autofit.trial.pauses import Pauses
 
 _TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
 _PSS_SECONDS = 0.25  # least time between two readings far from the limit
-_PSS_DUTY = 0.01  # of the time that PSS is read: meanwhile the process waits wherever it takes or returns memory
+_PSS_DUTY = 0.01  # largest share of the time spent on reading PSS: a process that allocates or frees memory waits meanwhile
 _GROWTH_SHARE = 0.05  # of the last reading: growth by more is read sooner
 _REST_SECONDS = (0.02, 0.25)  # between two polls: near the limit, and far from it; each poll disturbs the steps a little
 _GROWTH_BYTES_PER_SECOND = 8e9  # no process tree grows faster (assumed: pages are cleared at 2 GB/s by a core)
-_RETRY_SECONDS = 10.0  # for which an allocator waits before it fails (AllocatorRetry of TensorFlow): no hang of the step
-_DEVICE_SECONDS = 1.0  # between two questions to the GPU's driver
+_RETRY_SECONDS = 10.0  # an allocator retries for this long before it fails (TensorFlow's AllocatorRetry): not a hang
+_DEVICE_SECONDS = 1.0  # between two queries of the GPU's driver
 _END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
 
 
@@ -56,9 +55,9 @@ class Watcher:
         server_pid: the root of the tree.
         host_limit_bytes: largest ΣPSS that the tree may use.
         deadline_seconds: seconds from now that the trial may take.
-        gpus_used: the GPUs whose use by the tree is read from their driver.
-        patience_seconds: the pause of all its processes after which the trial hangs; half of it at the deadline, and longer
-            where the step may be waiting for memory.
+        gpus_used: the GPUs whose driver is asked for their use by the tree.
+        patience_seconds: the pause of all processes after which the trial counts as hung; half of it at the deadline, and
+            ten seconds more in phases in which an allocator may retry.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class Watcher:
         self._tree_due = self._pss_due = self._pss_read = 0.0
         self.last_bytes = 0
         self.rest_seconds = _REST_SECONDS[0]
-        """Until the next poll."""
+        """Seconds until the next poll."""
         self.phase, self._phase_began = Phase.STARTING, time.monotonic()
         self.peak_by_phase: dict[Phase, int] = {}
         self._seconds_by_phase: dict[Phase, float] = {}
@@ -89,7 +88,7 @@ class Watcher:
         self._device_due = 0.0
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
         self.driver_peak_bytes: int | None = None
-        """The most that the driver counted for the tree on any of the GPUs."""
+        """The highest use by the tree that a driver reported, of any GPU."""
 
     @property
     def peak_bytes(self) -> int:
@@ -98,7 +97,7 @@ class Watcher:
 
     @property
     def conditions(self) -> Conditions | None:
-        """The conditions in which the rate was timed; None if it was not."""
+        """The conditions while the rate was timed; None if it was not timed."""
         return self._timed.conditions()
 
     @property
@@ -108,14 +107,14 @@ class Watcher:
         return {**self._seconds_by_phase, self.phase: spent}
 
     def enter(self, phase: Phase) -> None:
-        """Begin a phase; the present use counts for it, and what was used since the last reading for the one before."""
+        """Begin a phase. The present use counts for it; a peak since the last reading counts for the phase before."""
         self._seconds_by_phase = self.seconds_by_phase
         self._timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
         ended, self.phase, self._phase_began = self.phase, phase, time.monotonic()
         self._read(ended)
 
     def shorten(self, seconds: float) -> None:
-        """End the trial in so many seconds, or at its deadline where that is earlier."""
+        """Move the deadline to this many seconds from now, if that is earlier."""
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
     def poll(self) -> StopReason | None:
@@ -124,7 +123,7 @@ class Watcher:
         if now >= self._tree_due:
             with contextlib.suppress(psutil.NoSuchProcess):
                 tree = [self._root, *self._root.children(recursive=True)]
-                if not has_ended(self._root.pid):  # what was below one that has ended is no longer listed
+                if not has_ended(self._root.pid):  # the descendants of an ended process are no longer listed
                     self._tree = tree
             self._tree_due = now + _TREE_SECONDS
             self.pause_seconds = self.pauses.read(self._tree, now)
@@ -134,7 +133,7 @@ class Watcher:
                 self._read_device(gpu, used_before)
             self._device_due = now + _DEVICE_SECONDS
         self.read_shared_memory()
-        is_within = self.last_bytes <= self._limit  # else the phase that has just ended was beyond it
+        is_within = self.last_bytes <= self._limit  # False if the phase that has just ended exceeded the limit
         if is_within:
             growth_bytes = self._growth_bytes()
             has_grown = growth_bytes > _GROWTH_SHARE * self.last_bytes and now >= self._pss_read + _PSS_SECONDS
@@ -175,7 +174,7 @@ class Watcher:
             self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
 
     def _read_device(self, device: Device, used_before: int | None) -> None:
-        """Read what the driver counts for the tree, and the GPU's clock."""
+        """Read the tree's use from the GPU's driver, and the GPU's clock."""
         total_used, tree_used = gpus.used_bytes(device, {process.pid for process in self._tree})
         if tree_used is None and total_used is not None and used_before is not None:
             tree_used = max(0, total_used - used_before)
@@ -185,11 +184,11 @@ class Watcher:
             self._timed.read_device(device)
 
     def read_shared_memory(self) -> None:
-        """Read the free space in /dev/shm; a trial fills it within milliseconds."""
+        """Read the free space in /dev/shm, which a trial may fill within milliseconds."""
         self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, host.shared_memory()[1])
 
     def end_known(self) -> None:
-        """Kill the processes of the last listing that still run: without the server, nobody knows them."""
+        """Kill the processes of the last listing that still run; without the server, nothing else ends them."""
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -207,7 +206,7 @@ class Watcher:
 
 
 class _TimedConditions:
-    """The conditions of the timed part of one trial."""
+    """The conditions while the rate of one trial is timed: other work on the cores, and the GPU's clock."""
 
     def __init__(self) -> None:
         self._before: load.CoreSeconds | None = None
@@ -216,7 +215,7 @@ class _TimedConditions:
         self._throttles: set[str] = set()
 
     def read(self, tree: Sequence[psutil.Process], *, is_timed: bool) -> None:
-        """Read the cores; the time since the last reading counts if it was timed."""
+        """Read the load of the cores; the time since the last reading counts if the rate was timed."""
         after, before = load.CoreSeconds.read(tree), self._before
         self._before = after
         if before is None or not is_timed:
@@ -237,7 +236,7 @@ class _TimedConditions:
             self._throttles |= nvml.throttles(device)
 
     def conditions(self) -> Conditions | None:
-        """The means so far; None if nothing was timed."""
+        """The means so far; None if the rate was not timed."""
         if not self._seconds:
             return None
         clock = round(sum(self._clocks) / len(self._clocks)) if self._clocks else None
@@ -251,7 +250,7 @@ class _TimedConditions:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has ended, waited for or not."""
+    """Whether a process has ended, reaped or not."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -87,7 +87,7 @@ PARALLEL, MIRRORED = {"build_model": jobs.build_parallel}, {"build_model": jobs.
         ("tensorflow", {**MIRRORED, "model_kwargs": {"names": ("CPU:0",)}}, "devices", ["MirroredStrategy", "devices: 1"]),
         ("jax", {"build_model": jobs.build_by_model}, "devices", ["ModelParallel", "DataParallel"]),
         ("jax", {**PARALLEL, "data_kwargs": {"count": 97}}, "data", ["batch of 1 "]),
-        ("jax", {**PARALLEL, "data": jobs.rows, "data_kwargs": {"count": 97}}, "data", ["batch of 1 ", "last 1,"]),
+        ("jax", {**PARALLEL, "data": jobs.rows, "data_kwargs": {"count": 97}}, "data", ["batch of 1 ", "last 1 "]),
         ("jax", {**PARALLEL, "validation": jobs.Table, "validation_kwargs": {"count": 35}}, "validation", ["batch of 3 "]),
         ("tensorflow", {**MIRRORED, "data": jobs.fives}, "data", ["batches of 5", "multiple of 2"]),
     ],

@@ -148,7 +148,7 @@ def test_code_that_closes_descriptors_is_said_to_and_its_files_stay_its_own(star
     file = tmp_path / "theirs.txt"
     measurement = play(start(w.build_after_closing, launch=launch, model_kwargs={"file": str(file)}))
     assert measurement.outcome is Outcome.ERROR
-    assert "ConnectionError: the code closed a file that autofit had opened" in measurement.evidence.reason
+    assert "ConnectionError: the code closed a file descriptor" in measurement.evidence.reason
     assert file.read_text() == "theirs" * 100
 
 

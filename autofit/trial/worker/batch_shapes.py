@@ -1,6 +1,6 @@
-"""Batches that differ in shape, as those of padded text: the longest decides how much memory an epoch needs.
+"""Batches that differ in shape, such as padded text: the longest determines the memory that an epoch needs.
 
-The describing trial looks for the longest and the shortest batch and saves them in the workload's folder; every other trial
+The describing trial finds the longest and the shortest batch and saves them in the workload's folder. Every other trial
 trains on both, resized to its batch size.
 """
 
@@ -22,8 +22,8 @@ _FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0  # read at the least before batches o
 _SCAN_SECONDS = 30.0  # longest scan of batches that differ in shape
 
 OPENS_ALIKE = (
-    "batches differ in shape, but the first two do not: Keras takes their shape as fixed and may fail on the others "
-    "(TypeError: generator yielded an element of shape ...). Let the first two differ, or use tf.data"
+    "batches differ in shape, but the first two do not: Keras assumes that their shape is fixed and may fail on the others "
+    "(TypeError: generator yielded an element of shape ...). Make the first two differ, or use tf.data"
 )
 
 
@@ -45,7 +45,7 @@ class BatchShapes:
         return f"batches differ in shape; each trial also trains on the longest of {scanned}"
 
     def resized(self, samples: int) -> list[Any]:
-        """The longest and the shortest batch, with so many samples each."""
+        """The longest and the shortest batch, with `samples` samples each."""
         return [resized(batch, samples) for batch in (self.longest, self.shortest)]
 
     def save(self, folder: Path) -> None:
@@ -88,7 +88,7 @@ def sample_bytes(batch: Any) -> float:
 
 
 def resized(batch: Any, samples: int) -> Any:
-    """Repeat the samples of a batch up to so many; ragged and sparse arrays, and those without a first axis, stay."""
+    """Repeat or drop samples of a batch to get `samples`; ragged, sparse and scalar arrays stay as they are."""
     return mapped(batch, lambda leaf: _resized(leaf, samples))
 
 

@@ -1,6 +1,6 @@
-"""Calls of `fit` as the user would make them: with his arguments, and with callbacks of ours that time it.
+"""Call `fit` with the user's arguments, and with a callback that times the steps.
 
-One call may serve several clocks in turn: each begins with an epoch, and ends the epoch in which it is done.
+One call may serve several clocks in turn: each starts with an epoch and ends the epoch in which it is done.
 
     epoch 1: clock of the first epoch, then validation │ epoch 2, …: clock of the timed run │ end
 """
@@ -39,7 +39,7 @@ _NOTICE_SECONDS = 0.1  # in which the driver reads the memory of all processes
 class Run:
     """A part of a call of `fit` that a clock times.
 
-    One that `is_abandoned` when its clock is done does not wait for the steps that are under way then, where there are any.
+    If `is_abandoned`, the run ends as soon as its clock is done, without waiting for dispatched steps.
     """
 
     clock: StepClock
@@ -53,7 +53,7 @@ class _Enough(Exception):  # noqa: N818  # not an error
 
 
 class FitCall:
-    """Calls `fit` of the user's model, and of others on his data, with his arguments.
+    """Calls `fit` of a model with the user's arguments.
 
     Args:
         loaded: the workload.
@@ -68,11 +68,11 @@ class FitCall:
         self._callbacks = [callback for callback in made if not _is_left_out(callback)]
 
     def notices(self) -> Iterator[str]:
-        """What the user should know of his callbacks."""
+        """Yield notices on callbacks that trials leave out."""
         if self._left_out:
             names = ", ".join(sorted({type(callback).__name__ for callback in self._left_out}))
             why = "they write files, end a training or wait for whole epochs"
-            yield f"not run in trials: {names} ({why}); what they cost is not measured"
+            yield f"trials leave out {names} ({why}); their cost is not measured"
 
     def run(
         self,
@@ -87,18 +87,18 @@ class FitCall:
         """Train until the last clock is done.
 
         Args:
-            context: of the trial.
-            model: what to train.
+            context: the trial.
+            model: the model to train.
             arguments: data and epochs.
-            runs: what to time, in turn; the first begins with the call.
-            ends_by_itself: whether the data ends with the last clock, so that the run need not be interrupted, which leaves
+            runs: the parts to time, in turn; the first starts with the call.
+            ends_by_itself: whether the data ends with the last clock. Otherwise the run is interrupted, which leaves
                 workers behind.
-            with_callbacks: whether the user's callbacks belong to it.
+            with_callbacks: whether to use the user's callbacks.
         """
-        gc.collect()  # else the batches that the run before held count for this one
+        gc.collect()  # otherwise batches that the previous run held count for this one
         context.enter(runs[0].phase)
         if not runs[0].phase.counts:
-            time.sleep(_NOTICE_SECONDS)  # else what it takes counts for the phase before
+            time.sleep(_NOTICE_SECONDS)  # otherwise its memory counts for the phase before
         driver = self._driver(context, model, runs, ends_by_itself=ends_by_itself)
         callbacks = [*(self._callbacks if with_callbacks else []), driver]
         counted = _counted_steps(model, driver) if backends.current().steps_are_async else contextlib.nullcontext()
@@ -108,9 +108,9 @@ class FitCall:
     def _driver(self, context: TrialContext, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
         """Make the callback that drives the clocks and reports the phases.
 
-        A step of a clock is one call of the train function: `steps_per_execution` batches. A callback on batches would make
-        Keras wait for each step where it does not by itself: there `_counted_steps` calls `step_ended`. The callback never
-        asks for its own `model`, which on JAX takes over the state of the step before.
+        A step of a clock is one call of the train function: `steps_per_execution` batches. If `fit` dispatches steps
+        asynchronously, a batch callback would make it wait for each step, so `_counted_steps` calls `step_ended` instead.
+        The callback never reads its own `model`: on JAX, that would synchronize the model's state.
         """
         backend = backends.current()
 
@@ -151,7 +151,7 @@ class FitCall:
 
 @contextlib.contextmanager
 def _counted_steps(model: Any, driver: Any) -> Iterator[None]:
-    """While it is open, the calls of a model's train function in `fit` count as the driver's steps."""
+    """Within the context, count the calls of a model's train function in `fit` as steps of the driver."""
     make, given = model.make_train_function, []
 
     def make_counted(force: bool = False) -> None:

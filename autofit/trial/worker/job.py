@@ -21,15 +21,15 @@ UNCONNECTED = os.EX_PROTOCOL
 """Exit status of a trial whose pipe the user's code has closed; `saved_user_error` says so."""
 
 _USER_ERROR_FILE = "user-error.json"
-_TRACEBACK_CHARACTERS = 20_000  # that are kept of one: an exception's text may be of any length
+_TRACEBACK_CHARACTERS = 20_000  # kept of a traceback: the text of an exception may have any length
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
 _PACKAGE = str(Path(__file__).parents[2])
 
 
 class DevicePeaks:
-    """The device's peak in each phase of a trial, bytes; of several devices the highest.
+    """The peak of device memory in each phase of a trial, in bytes; the highest of several devices.
 
-    Reading the peak starts the backend, which the user's code may still configure: it is not read before the model is
+    Reading the peak starts the backend. The user's code may still configure it, so nothing is read before the model is
     built.
     """
 
@@ -48,8 +48,8 @@ class DevicePeaks:
     def highest(self) -> int | None:
         """The highest peak so far of the phases that count, including the present one.
 
-        In its first step a GPU tries algorithms for each convolution, with workspaces of gigabytes where there is room, and
-        does without where there is none: what the steps after it take is what training takes.
+        In the first step a GPU tries algorithms for each convolution. They use workspaces of gigabytes if there is room,
+        and none otherwise, so the later steps show what training needs.
         """
         if self._phase is not None:
             self._record()
@@ -59,7 +59,7 @@ class DevicePeaks:
         return max(counted.values(), default=None)
 
     def retries(self) -> int:
-        """How often the allocator gave back what it kept to find room."""
+        """How often the allocator returned cached memory to find room."""
         return self._backend.retries(self._placement)
 
     def _record(self) -> None:
@@ -73,7 +73,7 @@ class Channel:
     """The trial's end of its pipe to the driver.
 
     Args:
-        descriptor: of the pipe.
+        descriptor: the descriptor of the pipe.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -83,12 +83,12 @@ class Channel:
         """Write a message.
 
         Raises:
-            ConnectionError: the user's code has closed the pipe, whose number may be that of a file of its own by now.
+            ConnectionError: the user's code has closed the pipe; its number may now belong to another file.
         """
         if _identity(self._descriptor) != self._identity:
             raise ConnectionError(
-                "the code closed a file that autofit had opened, its connection to this process: close no file descriptors "
-                "but those that it opened itself (os.closerange)"
+                "the code closed a file descriptor that autofit needs, its connection to this process. Close only "
+                "descriptors that the code has opened itself (os.closerange closes others)"
             )
         os.write(self._descriptor, data)
 
@@ -142,7 +142,7 @@ class TrialContext:
         """Save the first exception of the user's `__getitem__`, raised in any thread or process."""
         report = json.dumps({"type": type(error).__name__, "traceback": user_traceback(error)})
         written = self.folder / f"{_USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}"
-        written.write_text(report)  # under a name of its own each time: the link below is the same file
+        written.write_text(report)  # under a new name each time: the link below is the same file
         with contextlib.suppress(FileExistsError):
             os.link(written, self.folder / _USER_ERROR_FILE)
         written.unlink()
@@ -157,7 +157,7 @@ class TrialContext:
 
 
 def saved_user_error(folder: Path) -> Failure | None:
-    """The error of the user's `__getitem__` that the present trial of a folder has saved."""
+    """The error of the user's `__getitem__` that the current trial of a folder has saved."""
     file = folder / _USER_ERROR_FILE
     if not file.exists():
         return None
@@ -166,7 +166,7 @@ def saved_user_error(folder: Path) -> Failure | None:
 
 
 def user_failure(name: str, traceback_text: str) -> Failure:
-    """The failure of a trial in which the user's code raised an exception of a type of that name."""
+    """The failure of a trial in which the user's code raised an exception; `name` is that of its type."""
     kind = FailureKind.HOST_OOM if name in _MEMORY_ERRORS else FailureKind.ERROR
     return Failure(kind, traceback_text.strip().splitlines()[-1], traceback_text)
 

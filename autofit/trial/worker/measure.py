@@ -24,7 +24,7 @@ from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, idle_model, keras_of, steps_per_execution
 from autofit.trial.worker.repeated import repeated
-from autofit.trial.worker.step_clock import STALL_SECONDS, Rate, StepClock, steps_to_drain, wait_until_full
+from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
@@ -33,17 +33,17 @@ from autofit.workload.workload import Workload
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
 _INPUT_SECONDS = 0.35  # for which the pipeline runs alone
 _FEWEST_INPUT_STEPS = 4  # of the pipeline alone, however slow it is
-_PASSING_SECONDS = 0.002  # least time of a batch on its way through Keras and tf.data
-_MOST_STEPS = 20_000  # of an epoch: more than a run needs, and few enough for Keras to shuffle their indices quickly
+_PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
+_MOST_STEPS = 20_000  # of an epoch: more than a run needs, but few enough for Keras to shuffle their indices quickly
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
 _FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: they warm up the timed run
 _GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within it (assumed)
-_WARM_UP_STEPS = 2  # not counted in a run whose step was trained before
+_WARM_UP_STEPS = 2  # not counted in a run whose step is compiled
 _VALIDATION_STEPS = 10  # of a confirming run: their memory counts, not their time
 _VARIED_BATCHES = 8  # that stand for an epoch of batches that differ in shape
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
 _STEPS_AHEAD = 2  # of the step alone: it need not wait for the next one, and ends soon
-_READING_SECONDS = 0.1  # the queue stays full while the driver reads the memory of all processes
+_READING_SECONDS = 0.1  # how long the queue stays full, for the driver to read the memory of all processes
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class _Bench:
 
     @classmethod
     def of(cls, context: TrialContext, loaded: Workload) -> _Bench:
-        """Build the model and open the data, that for validation, too, whose memory the user's run holds."""
+        """Build the model and open the data. The validation data is opened because the user's run also holds its memory."""
         model, data = build_model(context, loaded), open_training(context, loaded)
         build_variables(model, data.batch())
         return cls(context, model, data, open_validation(context, loaded), FitCall(loaded, keras_of(model)))
@@ -72,8 +72,8 @@ class _Bench:
 def measure(context: TrialContext, loaded: Workload) -> None:
     """Measure the compute rate, the input rate and the end-to-end rate; the last may leave an enqueuer running.
 
-    Of data that each `fit` copies, the pipeline alone runs last: what it leaves behind would count for the training. Such
-    data is also validated on, for one step: while the user trains, he holds its copies.
+    For data that `fit` copies, measure the input rate last, so that leftovers do not count as training memory. Also
+    validate on such data for one step: its copies stay in memory while the user trains.
     """
     bench = _Bench.of(context, loaded)
     _train_on_longest(bench)
@@ -109,15 +109,15 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
 
 
 def _phases(phase: Phase, *, is_traced: bool) -> tuple[Phase, Phase | None]:
-    """The phases of a run: its first step, which is traced and compiled, is one of its own."""
+    """The phases of a run: the first step, which is traced and compiled, is a phase by itself."""
     return (phase, None) if is_traced else (Phase.FIRST_STEP, phase)
 
 
 def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoch: bool, is_traced: bool) -> None:
     """Train until the clock is done, after a short epoch and its validation if asked.
 
-    Data that each `fit` copies is trained on in one call, as the user's own run does; others end the short epoch by
-    themselves, so that their workers end, too.
+    Data that each `fit` copies is trained on in one call, as in the user's own run. For other data the short epoch is a
+    call of its own, so that its workers end.
     """
     validation: dict[str, Any] = {}
     if bench.held_out is not None and validation_steps:
@@ -164,8 +164,8 @@ def _fit_clock(
 ) -> StepClock:
     """Make a clock for the end-to-end run, which stalls until the queue is full.
 
-    Where the pipeline may not keep up with the steps, as the `rates` of both alone tell (input and compute, samples per
-    second), the steps that drain the full queue are not counted: it is filled for the sake of the memory alone.
+    If the pipeline may not keep up with the steps, according to `rates` (input and compute alone, in samples per second),
+    the steps that drain the full queue are not counted: it is filled only to measure memory.
     """
     context, data, execution = bench.context, bench.data, steps_per_execution(bench.model)
     counts = data.batches_made() is not None
@@ -201,7 +201,7 @@ def _warm_up_seconds(context: TrialContext) -> float:
     return 0.0 if context.device is None else _GPU_WARM_UP_SECONDS
 
 
-def _compute_rate(bench: _Bench) -> Rate:
+def _compute_rate(bench: _Bench) -> SteadyRate:
     """Time the step alone, on one repeated batch; on a few if batches differ in shape."""
     warm_up_seconds = _warm_up_seconds(bench.context)
     clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=_STEPS_AHEAD)
@@ -216,12 +216,12 @@ def _compute_rate(bench: _Bench) -> Rate:
 
 
 def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
-    """Arguments that make `fit` train on these batches over and over, in this order."""
+    """Arguments of `fit` that repeat these batches in this order."""
     return {"x": repeated(batches, length, opening, of_fixed_size=bench.data.of_fixed_size), "shuffle": False}
 
 
-def _input_rate(bench: _Bench) -> Rate:
-    """Time the pipeline alone: `fit` with a model whose step does nothing. It ends by itself and leaves no worker."""
+def _input_rate(bench: _Bench) -> SteadyRate:
+    """Time the pipeline alone: `fit` with a model whose step does nothing. The run ends by itself and leaves no workers."""
     data = bench.data
     workers = data.applied.worker_count(os.cpu_count() or 1)
     warm_up = workers + 1  # the first batches of all workers arrive at the same time
@@ -242,7 +242,7 @@ def _input_rate(bench: _Bench) -> Rate:
     return _rate_of(clock)
 
 
-def _rate_of(clock: StepClock) -> Rate:
+def _rate_of(clock: StepClock) -> SteadyRate:
     rate = clock.rate()
     assert rate is not None, "the run was long enough by construction"
     return rate

@@ -1,4 +1,4 @@
-"""A model on several devices: whether it uses all of them, and whether its data can be shared evenly by them."""
+"""Check a model on several devices: it must use all of them, and its batches must divide evenly among them."""
 
 from __future__ import annotations
 
@@ -14,71 +14,68 @@ from autofit.workload.inputs.fit_input import FitInput
 
 
 def require_all_devices(model: Any, placement: Placement) -> None:
-    """Check that a model trains on the devices of its placement, a share of each batch on each.
+    """Check that a model trains on all devices of its placement, with a share of each batch on each.
 
     Raises:
-        UsageError: it trains on fewer or on others, or is divided in another way.
+        UsageError: it trains on fewer or other devices, or is distributed in another way.
     """
     distribution, wanted = distribution_of(model), backends.current().distribution
     count = 1 if distribution is None else distribution.count
     if distribution is None and placement.count > 1:
         raise UsageError(
-            f"{placement.count} devices are given, but the model that build_model returned trains on one: build it under a "
-            f"{wanted}, or write distribution: data_parallel, with which autofit does",
+            f"devices is {placement.count}, but the model that build_model returned trains on one. Build it under a "
+            f"{wanted}, or set distribution: data_parallel to let autofit do so",
             key="devices",
         )
     if distribution is not None and placement.count > 1 and distribution.name != wanted:
         raise UsageError(
-            f"the model is distributed by {distribution.name}, which is not supported with several devices; {wanted} is",
+            f"the model is distributed by {distribution.name}, which autofit does not support; use {wanted}",
             key="devices",
         )
     if distribution is not None and count != placement.count:
         raise UsageError(
-            f"the model is distributed by {distribution.name} over {counted(count, 'device')}, and this tune is of "
-            f"{placement.count}: write devices: {count}, or let it take as many",
+            f"the model is distributed by {distribution.name} over {counted(count, 'device')}, but this tune uses "
+            f"{placement.count}. Set devices: {count}, or distribute the model over {placement.count}",
             key="devices",
         )
 
 
 def notices_of_model(model: Any, placement: Placement) -> Iterator[str]:
-    """What the user should know of a model that is distributed."""
+    """Yield notices on a distributed model."""
     distribution = distribution_of(model)
     if placement.count > 1:
-        yield (
-            f"each batch is shared by {placement.count} devices: batch sizes are global, of all together, and multiples of "
-            f"{placement.count}"
-        )
+        yield (f"{placement.count} devices share each batch: batch sizes are global, and multiples of {placement.count}")
     if distribution is not None and placement.count == 1:
         yield (
-            f"the model is distributed by {distribution.name}, and this tune is of one device: what is found is for one. "
-            "For a training on N devices write devices: N; batch sizes are then of all together"
+            f"the model is distributed by {distribution.name}, but this tune uses one device, and its result holds for "
+            "one. To tune for N devices, set devices: N; batch sizes are then global"
         )
     if placement.count > 1 and not placement.gpus:
         yield (
-            f"the {placement.count} devices are parts of one CPU, which share its cores and its memory: their rate says "
-            "nothing of so many GPUs"
+            f"the {placement.count} devices are parts of one CPU and share its cores and memory: their rate says nothing "
+            f"about {placement.count} GPUs"
         )
 
 
 def require_even_batches(data: FitInput, placement: Placement) -> None:
-    """Check that full batches can be shared evenly.
+    """Check that full batches divide evenly among the devices.
 
     Raises:
-        UsageError: they cannot, whatever batch size is tried.
+        UsageError: they do not.
     """
     if data.batch_samples % placement.count:
         raise UsageError(
-            f"the data makes batches of {data.batch_samples}, which {placement.count} devices cannot share evenly: "
-            f"batch_size is global, of all devices together; make it a multiple of {placement.count}",
+            f"the data makes batches of {data.batch_samples}, which {placement.count} devices cannot share evenly. "
+            f"batch_size is global: make it a multiple of {placement.count}",
             key="data",
         )
 
 
 def notices_of_data(data: FitInput, held_out: FitInput | None, placement: Placement) -> Iterator[str]:
-    """What the user should know of an epoch's last batch, which several devices may not be able to share evenly.
+    """Yield notices on the last batch of an epoch if the devices may not share it evenly.
 
     Raises:
-        UsageError: such a batch ends a training on this backend.
+        UsageError: training on this backend fails at such a batch.
     """
     for key, part in (("data", data), ("validation", held_out)):
         if part is None or placement.count == 1:
@@ -86,15 +83,15 @@ def notices_of_data(data: FitInput, held_out: FitInput | None, placement: Placem
         last = part.last_batch_samples()
         if last is None and part.kind == "tf.data":
             yield (
-                f"whether {placement.count} devices can share the last batch of the {key} evenly is not known: use "
+                f"autofit cannot tell whether {placement.count} devices can share the last batch of the {key} evenly. Use "
                 "batch(…, drop_remainder=True)"
             )
         if last is not None and last % placement.count:
-            uneven = f"the {key} ends in a batch of {last} samples, which {placement.count} devices cannot share evenly: "
-            remedy = f"leave out the last {last % placement.count}, or the last batch"
+            uneven = f"the {key} ends in a batch of {last} samples, which {placement.count} devices cannot share evenly"
+            remedy = f"Leave out the last {last % placement.count} samples, or the last batch"
             if backends.current().needs_even_batches:
-                raise UsageError(f"{uneven}the training would end there with an error; {remedy}", key=key)
+                raise UsageError(f"{uneven}, so training fails there. {remedy}", key=key)
             yield (
-                f"{uneven}where a device gets none, batch normalization turns to NaN, and where such a batch comes first, "
-                f"as in a PyDataset that is shuffled, the training fails; {remedy}"
+                f"{uneven}. If a device gets no sample, batch normalization yields NaN; if such a batch comes first, as in "
+                f"a shuffled PyDataset, training fails. {remedy}"
             )

@@ -1,15 +1,15 @@
-"""Step clock and rates: the ends of the steps, their steady part, and the precision of the rate.
+"""The step clock: when steps end, which of them are steady, and how precise their rate is.
 
 A run of `fit` as the clock sees it (x: not counted):
 
     step 0   … warm-up …   [stall until the queue is full]   prefilled batches   steady ……… done
     x        x             x                                 x                   counted
 
-The end of an epoch is not counted either: the workers have no batches left to make, and the steps have the whole machine.
-The end-to-end rate is therefore measured in a run that is interrupted.
+The end of an epoch is not counted: the workers have no batches left to make, so the steps have the whole machine. The
+end-to-end rate is therefore measured in a run that is interrupted.
 
-Where `fit` goes on before a step is over, a thread waits for one now and then and notes the time. `fit` does not wait, as
-it does not in the user's own run: JAX has up to 32 steps under way, each with its batch. Loads no backend.
+If `fit` dispatches steps asynchronously, a thread waits for some of them and records when they end. `fit` itself does not
+wait, as in the user's own run: JAX has up to 32 steps in flight, each with its batch. This module loads no backend.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # starts its thread with
 
 
 @dataclass(frozen=True)
-class Rate:
+class SteadyRate:
     """Samples per second over the steady part, with the relative half-width of its 95 % confidence interval."""
 
     samples_per_second: float
@@ -50,7 +50,7 @@ class Rate:
     steps: int
 
 
-def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequence[int] | None = None) -> Rate:
+def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequence[int] | None = None) -> SteadyRate:
     """The rate from the times (s) at which steps ended; the first begins the window.
 
     The spread is that of blocks of steps of at least 0.15 s, not of single steps.
@@ -73,7 +73,7 @@ def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequ
             rates.append((count - block_done) * batch_samples / (end - block_start))
             block_start, block_done = end, count
     mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
-    return Rate(steps * batch_samples / seconds, half_width / mean, seconds / steps, steps)
+    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, steps)
 
 
 def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:
@@ -160,7 +160,7 @@ class StepClock:
             self._note_end(over, at_once=is_last)
         self.done = self._is_precise() if self.steps is None else is_last
 
-    def rate(self) -> Rate | None:
+    def rate(self) -> SteadyRate | None:
         """The rate of the steady part, as far as its steps are over; None if the run ended before it began."""
         return steady_rate(*self._noted()) if len(self._counts) >= 2 else None
 

@@ -82,6 +82,6 @@ def test_attributes_of_another_type_are_said_to_be(tmp_path):
         (study,) = backend.get_all_studies()
         backend.set_study_user_attr(study._study_id, "started_at", "yesterday")
     (past,) = past_tunes.past_tunes(request.settings.storage, "")
-    assert (past.name, past.title) == (study.study_name, "damaged, or not autofit's")
+    assert (past.name, past.title) == (study.study_name, "damaged, or not written by autofit")
     past_tunes.forget(request.settings.storage, (past.name,))
     assert past_tunes.past_tunes(request.settings.storage, "") == ()

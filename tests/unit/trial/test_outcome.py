@@ -108,7 +108,7 @@ def ending(**evidence):
         (
             {"exit_code": -signal.SIGKILL, "stopped": StopReason.HANG, "pause_seconds": 15.0},
             Outcome.TIMEOUT,
-            "hung: its processes did nothing for 15 s while training",
+            "hung: its processes were idle for 15 s while training",
         ),
         ({"exit_code": -signal.SIGKILL, "stopped": StopReason.HANG, "log": TF_OOM}, Outcome.DEVICE_OOM, "allocator wrote"),
         ({"exit_code": 3}, Outcome.CRASHED, "exited with status 3"),
