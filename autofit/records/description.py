@@ -1,4 +1,4 @@
-"""What is known of a workload before it is trained: its properties, and estimates of its device memory."""
+"""The properties of a workload before it is trained, with estimates of its device memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from autofit.records.bounds import Count, Positive, Ratio
 
 DATA_PART = "data"
-"""The part of a footprint that the data itself takes, whatever the batch size: on a CPU, its tensors are device memory."""
+"""The part of a footprint that the data takes at any batch size: on a CPU, its tensors are device memory."""
 
 TORCH_COMPILE = "torch.compile"
-"""What compiles the step on torch, where something does."""
+"""The compiler of the step on torch."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Footprint:
         return self.device_bytes - self.device_bytes_by_part.get(DATA_PART, 0)
 
     def error_bytes(self, estimated_bytes: float) -> float:
-        """How far such an estimate of `estimated_bytes` may be off."""
+        """The error bound of such an estimate of `estimated_bytes`."""
         return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
 
 
@@ -48,20 +48,23 @@ class Footprint:
 class Description:
     """The properties of a workload that are read before anything is trained.
 
-    `knobs` are those that the data takes, each with its name there, in the factory or in `fit`; the `required` among
-    these names have no default; `defaults` are the values that the factory gives its knobs itself. `validation_knobs` and
-    `validation_required` are those of the validation data. `process_bytes` is the host memory of the describing process,
-    with model and data open and the step traced. `footprints` are estimates of device memory by ascending batch size;
-    empty where the step could not be traced, for the reason in `estimate_problem`. `accumulates_by` is where to set
-    `gradient_accumulation_steps`: an attribute of the model's "optimizer" or "optimizer.inner_optimizer", or
-    "build_model", as an argument; empty where the train step uses other optimizers. `batch_parts` is that of arrays: 2
-    for (x, y), 3 with sample weights, 1 for (x,), 0 for x alone. `notices` are for the user; `processes_hang` is set
-    where forked workers cannot make the data. `keras` is the module that the model is made with, keras or tf_keras.
-    `shapes` is set where batches differ in shape: sizes are then those of the longest batch. `fixed_batch_size` is set
-    where the workload takes batches of one size only, for the reason beside it. Arrays of `mapped_bytes` are read from
-    files while training; `fit` copies arrays to tensors of `tensor_bytes`, and needs `conversion_bytes` more meanwhile.
-    With `takes_turns`, a batch is made only while no step runs where there is no queue. `steps_ahead` are further steps
-    that are under way at once, each with its batch.
+    `knobs` maps each knob that the data takes to its name in the factory or in `fit`; the `required` ones of these names
+    have no default, and `defaults` are the values that the factory itself gives its knobs. `validation_knobs` and
+    `validation_required` are the same for the validation data. `process_bytes` is the host memory of the describing
+    process, with the model and the data open and the step traced.
+
+    `footprints` are estimates of device memory by ascending batch size; if they are empty, `estimate_problem` is the
+    reason. `accumulates_by` is where to set `gradient_accumulation_steps`: the attribute "optimizer" or
+    "optimizer.inner_optimizer" of the model, or "build_model" for an argument of it; empty if the train step uses other
+    optimizers. `batch_parts` is 2 for arrays (x, y), 3 with sample weights, 1 for (x,), 0 for x alone. `notices` are for
+    the user. `processes_hang` is set if forked workers cannot make the data. `keras` is the module of the model, keras or
+    tf_keras.
+
+    `shapes` is set if batches differ in shape; sizes are then those of the longest batch. `fixed_batch_size` is set if the
+    workload takes batches of one size only, with the reason beside it. Arrays of `mapped_bytes` are read from files while
+    training. `fit` copies arrays to tensors of `tensor_bytes`, and needs `conversion_bytes` more while it copies. If
+    `takes_turns` is set and there is no queue, a batch is made only while no step runs. `steps_ahead` is the number of
+    further steps in flight, each with its batch.
     """
 
     input_kind: str
@@ -97,7 +100,7 @@ class Description:
 
     @property
     def compiler(self) -> str:
-        """What compiles the step, "XLA" or "torch.compile"; empty where nothing does."""
+        """The compiler of the step, "XLA" or "torch.compile"; empty if the step is not compiled."""
         if not self.jit_compile:
             return ""
         return TORCH_COMPILE if self.versions.get("backend") == "torch" else "XLA"

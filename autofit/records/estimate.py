@@ -62,5 +62,5 @@ class Estimate:
 
     @property
     def absolute_error_bytes(self) -> int:
-        """Bytes that such an estimate may be off in any case: what decides for small programs."""
+        """The least error bound of such an estimate in bytes, which governs for small programs."""
         return self.description.footprints[0].absolute_error_bytes

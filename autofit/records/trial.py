@@ -21,7 +21,7 @@ AUTOTUNE_BATCHES = 8
 up to half of the free RAM: 2 to 10 batches were ready in training (measured; see tests/trial/test_autotune.py)."""
 
 FEW_UPDATES = 10
-"""Below so many updates of the weights an epoch, a batch is called large for the data."""
+"""With fewer updates of the weights per epoch, a batch counts as large for the data."""
 
 INPUT_BOUND_RATIO = 1.2
 """Below this ratio of input to compute rate the pipeline counts as input-bound."""
@@ -60,8 +60,8 @@ class FitConfig:
         """Whether Keras puts a queue between the workers and the step.
 
         It does for more than one thread, or for any process; otherwise `workers` 0 and 1 are the same and
-        `max_queue_size` does nothing (Keras 3.15, `PyDatasetAdapter`). Where only a queue can be set, there is one. With
-        AUTOTUNE, tf.data has one.
+        `max_queue_size` does nothing (Keras 3.15, `PyDatasetAdapter`). Data that takes only a queue has one. With AUTOTUNE,
+        tf.data has one.
         """
         if AUTOTUNE in (self.workers, self.max_queue_size):
             return True
@@ -80,13 +80,13 @@ class FitConfig:
 
     @property
     def queue_in_words(self) -> str | None:
-        """The batches of a full queue; None without one, or where its size is not known."""
+        """The batches of a full queue; None without one, or if its size is unknown."""
         if not self.has_queue or (self.max_queue_size is None and self.prefetch_factor is None):
             return None
         return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
 
     def worker_count(self, cores: int) -> int:
-        """Workers beside the training thread; 1 without a queue. AUTOTUNE counts as a thread for each core."""
+        """Workers beside the training thread; 1 without a queue. AUTOTUNE counts as one thread per core."""
         if not self.has_queue:
             return 1
         return cores if self.workers == AUTOTUNE else self.workers or 1
@@ -115,7 +115,7 @@ KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_mult
 
 @dataclass(frozen=True)
 class Limits:
-    """What a trial may use, in bytes; `device_bytes` is None where no device limit applies."""
+    """What a trial may use, in bytes; `device_bytes` is None if there is no device limit."""
 
     device_bytes: Positive | None
     host_bytes: Positive
@@ -125,8 +125,8 @@ class Limits:
 class Evidence:
     """Why a trial has its outcome, and the `phase` in which it ended.
 
-    `hung` is whether a TIMEOUT was ended because its processes did nothing any more; `outside_pool` whether a DEVICE_OOM
-    was that of a library, which found no memory beside the limit; `server_lost` whether it CRASHED with the trial server.
+    `hung` is set if a TIMEOUT was ended because its processes were idle, `outside_pool` if a DEVICE_OOM came from a library
+    that found no memory outside the limit, `server_lost` if it CRASHED together with the trial server.
     """
 
     reason: str
@@ -142,7 +142,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one trial reports.
+    """What was measured in one trial: the record that its process sends, that is stored, and that is saved in results.
 
     `samples_per_second` is the end-to-end rate of `fit`; `compute_samples_per_second` that of the same step on one cached
     batch; `input_samples_per_second` that of the input pipeline alone. `spread` is the half-width of the 95 % confidence
@@ -210,15 +210,17 @@ class Trial:
 class TrialSpec:
     """Everything that a trial's process needs to know.
 
-    In a describing trial, a knob of `config` that is None has the factory's own default, or else Keras's. `measure_seconds`
-    is how long the end-to-end rate is timed: at most, in a measuring trial; in full, in a confirming one, which is given
-    both rates alone for the batches that a full queue holds: they would inflate the rate. A describing trial estimates the
-    memory of `batch_sizes`; where XLA compiles the step, of the first two alone unless `compile_all`. A measuring trial
-    ends early when its rate is clearly below `rate_to_beat`, and does not time alone again what is given: the step with
-    `compute_samples_per_second`, the pipeline with `input_samples_per_second`. The optimizer accumulates gradients up to
-    `effective_batch_size` samples. A confirming trial validates, if `validates`, in batches of `validation_batch_size`, of
-    the config's own size where that is None. Where the input is the slower, one that need not read the memory again, as
-    `memory_is_read`, does not wait until the queue is full.
+    A describing trial uses the factory's own default, or else Keras's, for a knob of `config` that is None. It estimates
+    the memory of `batch_sizes`; if XLA compiles the step, of the first two only, unless `compile_all`.
+
+    A measuring trial times the end-to-end rate for at most `measure_seconds`. It ends early if its rate is clearly below
+    `rate_to_beat`, and does not repeat a measurement that is given: the step alone with `compute_samples_per_second`, the
+    pipeline alone with `input_samples_per_second`. If `memory_is_read` and the input is slower than the step, it does not
+    wait until the queue is full.
+
+    A confirming trial times for all of `measure_seconds`. It gets both rates to leave out the batches of the full queue,
+    which would inflate the rate. If `validates`, it validates in batches of `validation_batch_size`, or of the config's own
+    size if that is None. The optimizer accumulates gradients up to `effective_batch_size` samples.
     """
 
     role: Role

@@ -64,14 +64,14 @@ def problem_of(make: Callable[[], Any]) -> str | None:
 
 
 class _WorkerError(Exception):
-    """A forked worker does not make its batch; the text says how."""
+    """A forked worker failed to make its batch; the text says how."""
 
 
 def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
-    """The digest of a batch that a fork makes.
+    """The digest of a batch made in a fork.
 
     Raises:
-        _WorkerError: it does not arrive in time, or the fork dies.
+        _WorkerError: the batch does not arrive in time, or the fork dies.
     """
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
@@ -106,9 +106,9 @@ def _digest(batch: Any) -> bytes:
 
 
 def of_loader(error: BaseException) -> Failure | None:
-    """The failure that a torch DataLoader reports when a worker of it died; None for any other error.
+    """The failure that a torch DataLoader reports when one of its workers died; None for any other error.
 
-    A batch whose memory only the worker could hand over is not received any more, which is another error.
+    The error differs if the worker died before it handed over the memory of a batch.
     """
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _is_of_handing_over(error):
         return Failure(FailureKind.WORKER_DIED, f"a worker process died before it had handed over a batch ({error})")
@@ -128,20 +128,20 @@ def _is_of_handing_over(error: BaseException) -> bool:
 
 
 def ignore_children() -> None:
-    """Ignore from now on that workers end: torch's handler of the signal raises for each of them, wherever Python is.
+    """Ignore workers that end from now on: torch's signal handler raises for each of them at any point in Python code.
 
     Raises:
-        RuntimeError: of that handler, just before it was taken away.
+        RuntimeError: the handler ran just before it was removed.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def end_with_worker(context: TrialContext) -> None:
-    """From now on, end this process and report it when a worker of a pool of it dies.
+    """From now on, if a worker of a pool dies, report it and end this process.
 
-    A pool looks for workers that have ended while it runs, and no more once it ends them itself: any other status than 0
-    that it finds is that of a worker which died with a batch. The garbage collector may end a pool in the middle of that,
-    in the very thread that looks: then this thread's state says so.
+    A pool checks its workers only until it terminates them itself, so a worker with a status other than 0 died with a
+    batch. The garbage collector may terminate a pool during the check, in the same thread; the state of the thread shows
+    that.
     """
     own_pid = os.getpid()
     join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees it

@@ -3,8 +3,8 @@
     open the data ──> build the model ──> tied to one batch size? ──> trace the train step ──> Description
                                                                                └──> estimate by estimate, as they are ready
 
-Tracing the step builds what a plain `fit` builds, and no more: layers that are made lazily, and the variables of those
-optimizers that the step uses. A step that cannot be traced is run once.
+Tracing the step builds exactly what a plain `fit` builds: lazy layers, and the variables of the optimizers that the step
+uses. A step that cannot be traced is run once.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
 def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, list[int]]:
     """Open the data; returns it and the bytes of each tensor that it holds beside its batches.
 
-    `fit` makes tensors of arrays, on the device that trains; a pipeline of tf.data has made its own, with its buffers, when
-    the first batch is there.
+    `fit` copies arrays to tensors on the training device. A tf.data pipeline has made its tensors and buffers by the time
+    of its first batch.
     """
     _begin_peak()
     data = open_training(context, loaded)
@@ -139,9 +139,9 @@ def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, l
 
 
 def _open_validation(context: TrialContext, loaded: Workload) -> tuple[FitInput | None, list[int]]:
-    """Open the data for validation, if any; returns it and the bytes of each tensor that it holds while the model trains.
+    """Open the validation data, if any; returns it and the bytes of each tensor that it holds while the model trains.
 
-    Of a pipeline of tf.data that is what stays once the first batch is there.
+    For a tf.data pipeline, these are the tensors that stay after its first batch.
     """
     before = _begin_peak()
     data = open_validation(context, loaded)
@@ -153,13 +153,13 @@ def _open_validation(context: TrialContext, loaded: Workload) -> tuple[FitInput 
 
 
 def _pieces(size: int) -> list[int]:
-    """What an allocator has counted, as tensors that it finds room for without counting more."""
+    """Split a size that an allocator has counted into tensors that fit without increasing the count."""
     whole, rest = divmod(max(0, size), _PIECE_BYTES)
     return [_PIECE_BYTES] * whole + [rest] * (rest > 0)
 
 
 def _begin_peak() -> int:
-    """Let the peak of the CPU's allocator begin anew; returns the bytes in use, 0 where it keeps no count."""
+    """Reset the peak of the CPU's allocator; returns the bytes in use, or 0 if it does not count them."""
     backend = backends.current()
     if not backend.has_started() or backend.peak_bytes(ON_CPU) is None:
         return 0
@@ -172,19 +172,19 @@ def _problems(context: TrialContext) -> tuple[str, ...]:
 
 
 def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterator[str]:
-    """What the user should know of the data."""
+    """Yield notices on the data."""
     if shapes is not None and shapes.opens_alike and data.kind != "tf.data":
         yield batch_shapes.OPENS_ALIKE
     entries = length_of(leaves(data.batch())[0])
     if entries != data.batch_samples:
         yield (
-            f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}: it counts something "
-            "else than samples; rates count the samples of batch_size"
+            f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}: it does not "
+            "count samples; rates count the samples of batch_size"
         )
 
 
 def _notices_of_copies(context: TrialContext, data_tensors: list[int]) -> Iterator[str]:
-    """What the user should know of arrays that `fit` copies to a GPU."""
+    """Yield a notice on arrays that `fit` copies to a GPU."""
     limit_bytes = context.spec.limits.device_bytes
     if context.device is not None and limit_bytes and sum(data_tensors) > _MUCH_SHARE * limit_bytes:
         yield (
@@ -202,7 +202,7 @@ def _defaults(data: FitInput, factory: Any, names: Mapping[str, str]) -> dict[st
 
 
 def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
-    """Why forked workers cannot make the data; the process is that of a training, where the backend has threads."""
+    """Why forked workers cannot make the data; tested in a process with the backend's threads, as in training."""
     context.enter(Phase.FORKING)
     backend = backends.current()
     hangs = None if data.has_processes else backend.process_problem(context.device)  # of Keras's own pool
@@ -214,7 +214,7 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
 
 
 def _takes_turns(context: TrialContext, data: FitInput) -> bool:
-    """Whether a batch is made only while no step runs, where there is no queue."""
+    """Whether, without a queue, a batch is made only while no step runs."""
     backend = backends.current()
     if data.kind == TfData.kind:
         return False

@@ -1,4 +1,4 @@
-"""Workloads that take batches of one size only: their batch size is no knob."""
+"""Detect workloads that take batches of one size only, whose batch size cannot be tuned."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from autofit.workload.workload import Workload
 
 @dataclass(frozen=True)
 class OneSize:
-    """The only batch size of a workload, samples, why, and what to do."""
+    """The only batch size of a workload, with the reason and the remedy."""
 
     samples: int
     reason: str
 
 
 def of_data(context: TrialContext, loaded: Workload, data: FitInput) -> OneSize | None:
-    """The size of batches that do not follow the knob; None where they do.
+    """The size of batches that ignore `batch_size`; None if they follow it.
 
-    Data whose batches have another size than asked for is opened once more, for batches of half the size: a data set may be
+    If the batches do not have the requested size, open the data again for batches of half the size: the data set may be
     smaller than one batch.
     """
     asked = context.config.batch_size
@@ -47,7 +47,7 @@ def of_data(context: TrialContext, loaded: Workload, data: FitInput) -> OneSize 
 
 
 def of_model(model: Any) -> OneSize | None:
-    """The batch size that a model's inputs fix; None where it is open."""
+    """The batch size that a model's inputs fix; None if it is open."""
     inputs = getattr(model, "inputs", None) if model.built else None
     sizes = {tensor.shape[0] for tensor in keras.tree.flatten(inputs)} if inputs else {None}
     size = next(iter(sizes))
@@ -60,7 +60,7 @@ def of_model(model: Any) -> OneSize | None:
 
 
 def of_step(samples: int) -> OneSize:
-    """The batch size for which alone the train step can be traced."""
+    """The only batch size for which the train step can be traced."""
     return OneSize(
         samples,
         f"the train step takes batches of {samples} only. "
