@@ -86,12 +86,12 @@ def estimate_file(
     progress: bool | Progress = True,
     **overrides: Any,
 ) -> Estimate:
-    """Estimate the memory of the workload that a YAML file describes; see `estimate`.
+    """Estimate the memory of the workload that a YAML file describes.
+
+    The arguments that are not listed here are those of `estimate`.
 
     Args:
         path: path of the file.
-        batch_size: as for `estimate`.
-        progress: as for `estimate`.
         overrides: arguments of `tune` that take precedence over the file.
 
     Returns:
@@ -99,7 +99,6 @@ def estimate_file(
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
-        AutofitError: as for `estimate`.
     """
     with load.placing_errors(path, overrides):
         return _estimate(*parse({**load.load(path), **overrides}), batch_size, progress)

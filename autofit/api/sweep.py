@@ -100,17 +100,12 @@ def sweep_file(
     save: Callable[[SweepResult], None] | None = None,
     **overrides: Any,
 ) -> SweepResult:
-    """Run the sweep over the `matrix` of a YAML file; see `sweep`.
+    """Run the sweep over the `matrix` of a YAML file.
+
+    The arguments that are not listed here are those of `sweep`.
 
     Args:
         path: path of the file.
-        executor: as for `sweep`.
-        ship: as for `sweep`.
-        jobs: as for `sweep`.
-        fresh: as for `sweep`.
-        wait: as for `sweep`.
-        progress: as for `sweep`.
-        save: as for `sweep`.
         overrides: arguments of `tune` that take precedence over the file.
 
     Returns:
@@ -118,7 +113,6 @@ def sweep_file(
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
-        AutofitError: as for `sweep`.
     """
     cells = [(values, {**cell, **overrides}) for values, cell in load.load_sweep(path)]
     make = partial(make_executor, executor, ship=ship, jobs=jobs, wait=wait)

@@ -179,13 +179,12 @@ def tune_file(
     progress: bool | Progress = True,
     **overrides: Any,
 ) -> Result:
-    """Run the tune that a YAML file describes; see `tune`.
+    """Run the tune that a YAML file describes.
+
+    The arguments that are not listed here are those of `tune`.
 
     Args:
         path: path of the file.
-        fresh: as for `tune`.
-        wait: as for `tune`.
-        progress: as for `tune`.
         overrides: arguments of `tune` that take precedence over the file.
 
     Returns:
@@ -193,7 +192,6 @@ def tune_file(
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
-        AutofitError: as for `tune`.
     """
     with load.placing_errors(path, overrides):
         return _tune(*parse({**load.load(path), **overrides}), progress, fresh=fresh, wait=wait)

@@ -1,22 +1,24 @@
 """Read a YAML file into values and their places.
 
-Environment variables in values are replaced (see `variables`), and the result is read as YAML again, so that
-`batch_size: ${BATCH:-32}` is a number.
+In values, `${NAME}` is replaced by the environment variable NAME, `${NAME:-default}` by the default if NAME is unset or
+empty, and `$${` by `${`. The result is read as YAML again, so that `batch_size: ${BATCH:-32}` is a number.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from autofit.api.config.variables import expand
 from autofit.errors import ConfigError
 from autofit.workload.environment import Source, marked
 
+_VARIABLE = re.compile(r"\$(\$?)\{(?:(\w+)(?::-([^}]*))?)?([^}]*)(\}?)")
 _MOST_BYTES = 2**20  # a hundred times the size of a long file
 _MOST_VALUES = 100_000  # with aliases expanded, since a few lines can stand for billions of values
 _YAML_DOCUMENTS = "but found another document"
@@ -162,3 +164,36 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     if problem.startswith("could not determine a constructor for the tag"):
         return f"{problem}; tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)"
     return problem
+
+
+def expand(written: str, environment: Mapping[str, str]) -> tuple[str, Source]:
+    """Replace the environment variables in a text; return it with its source.
+
+    Raises:
+        ValueError: a variable is not set and has no default, or `${` is not closed or names no variable.
+    """
+    texts, codes, variables, end = list[str](), list[str](), list[tuple[str, str]](), 0
+
+    def add(literal: str) -> None:
+        texts.append(literal)
+        codes.extend([repr(literal)] if literal else [])
+
+    for match in _VARIABLE.finditer(written):
+        add(written[end : match.start()])
+        end = match.end()
+        escaped, name, default, rest, closed = match.groups()
+        if escaped:
+            add(match.group()[1:])
+            continue
+        if name is None or rest or not closed:
+            raise ValueError(
+                f"{match.group()!r} is not a variable; write ${{NAME}} or ${{NAME:-default}}, or $${{ for a literal ${{"
+            )
+        if name not in environment and default is None:
+            raise ValueError(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+        texts.append(environment.get(name) or default or "")
+        codes.append(f"os.environ[{name!r}]" if default is None else f"(os.environ.get({name!r}) or {default!r})")
+        if environment.get(name):
+            variables.append((name, environment[name]))
+    add(written[end:])
+    return "".join(texts), Source(written, " + ".join(codes), tuple(variables))

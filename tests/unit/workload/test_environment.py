@@ -8,7 +8,7 @@ import cloudpickle
 import pytest
 
 from autofit.api.config import load
-from autofit.api.config.variables import expand
+from autofit.api.config.document import expand
 from autofit.report import snippet
 from autofit.workload import environment, fingerprint
 from autofit.workload.call_source import call_source_of
