@@ -14,10 +14,10 @@ import traceback
 
 
 class Fresh:
-    """Runs code in new processes, in which the modules are loaded; to be closed."""
+    """Runs code in new processes, in which the modules are loaded, under environment variables; to be closed."""
 
-    def __init__(self, *modules):
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    def __init__(self, *modules, **variables):
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", **variables}
         command = [sys.executable, "-m", "tests.workload.fresh", *modules]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
