@@ -17,6 +17,8 @@ from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import ON_CPU
 from tests.trial.test_lifetime import alive, wait_for
 
+pytestmark = pytest.mark.timeout(240)  # the first test waits for a whole tune
+
 ROOT = Path(__file__).resolve().parents[2]
 AUTOFIT = str(Path(sys.executable).parent / "autofit")
 WORKLOAD = f"build_model: {ROOT}/tests/workloads.py:build_model\ndata: {ROOT}/tests/workloads.py:"
@@ -50,7 +52,7 @@ def tuned(tmp_path_factory):
         settings[key] = f"{(configs / file).resolve()}:{name}"
     write(folder, yaml.safe_dump({**settings, "max_trials": 2, "storage": "trials.db"}))
     command = [AUTOFIT, "tune", "tune.yaml", "--output", "result.json"]
-    return folder, subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=115, check=False)
+    return folder, subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=220, check=False)
 
 
 def test_tune_ends_with_a_confirmed_config(tuned):
