@@ -1,7 +1,7 @@
 """Batches as Keras passes them to a train step: nests of any arrays that Keras takes.
 
 A nest consists of dicts, tuples and lists. Its leaves are arrays, ragged or sparse tensors, or None for a missing part:
-Keras takes `(x, None)`. The kind of a leaf is told by its attributes, so that no library is imported.
+Keras takes `(x, None)`. The attributes of a leaf tell its kind, so that no library is imported.
 """
 
 from __future__ import annotations
