@@ -10,8 +10,7 @@ from types import ModuleType
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import SweepRecord
 from autofit.report import advice, columns, snippet
-from autofit.report.console.summary import summary
-from autofit.report.console.tables import sweep_table
+from autofit.report.console.tables import summary, sweep_table
 from autofit.report.console.terminal import plain_text
 from autofit.storage import result_files, sweep_files
 

@@ -17,8 +17,7 @@ from autofit.api.session import progress_of
 from autofit.errors import UsageError
 from autofit.records.events import Notice
 from autofit.report import wording
-from autofit.report.console.cells import CellsProgress
-from autofit.report.console.progress import Progress
+from autofit.report.console.progress import CellsProgress, Progress
 from autofit.tuning.cells import CellProgress, tune_cells
 from autofit.tuning.executors.executor import CellRequest, Executor, Tune
 from autofit.workload.reference import Reference

@@ -1,4 +1,4 @@
-"""The command line: one file per command."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ from typing import Annotated
 
 import typer
 
-from autofit.cli.check import check
 from autofit.cli.doctor.command import doctor
-from autofit.cli.estimate import estimate
+from autofit.cli.files import check, estimate, schema
 from autofit.cli.history import history
-from autofit.cli.kwargs import kwargs
-from autofit.cli.report import report
-from autofit.cli.schema import schema
-from autofit.cli.show import show
-from autofit.cli.sweep import sweep
-from autofit.cli.tune import tune
+from autofit.cli.results import kwargs, report, show
+from autofit.cli.tune import sweep, tune
 from autofit.records.distribution import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)

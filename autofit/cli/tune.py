@@ -1,21 +1,26 @@
-"""`autofit tune`."""
+"""`autofit tune` and `autofit sweep`."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autofit import api
+from autofit.api.result import SweepResult
 from autofit.cli.exit import reporting_errors, require_writable
 from autofit.cli.options import File, Launch, Quiet, Storage, Wait, overrides
-from autofit.errors import TuneError
+from autofit.errors import TuneError, UsageError
 from autofit.records.units import counted
 from autofit.report.console.progress import Progress
-from autofit.report.console.summary import summarise
+from autofit.report.console.tables import print_sweep, summarise
 from autofit.report.console.terminal import Terminal
-from autofit.storage import result_files
+from autofit.storage import result_files, sweep_files
+
+_OPTIONS = {"executor": "--on", "ship": "--ship", "jobs": "--jobs"}
 
 
 def tune(
@@ -52,3 +57,84 @@ def tune(
         if output is not None:
             result.save(output)
             console.print(f"\nwritten to {output}", markup=False, soft_wrap=True)
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with a matrix of the values to vary.")],
+    output: Annotated[Path, typer.Option(help="Write all results to this JSON file and a CSV file beside it.")] = Path(
+        "sweep.json"
+    ),
+    jobs: Annotated[str, typer.Option(help="Number of cells to tune in parallel, each on its own GPU; or auto.")] = "auto",
+    on: Annotated[
+        str,
+        typer.Option(help="Where to tune: local, ray (a cluster on this machine or at RAY_ADDRESS) or ray://HOST:PORT."),
+    ] = "local",
+    ship: Annotated[
+        Path | None,
+        typer.Option(help="Folder with your code for Ray to copy to each host; omit it if the hosts share it."),
+    ] = None,
+    storage: Storage = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--resume", help="Tune every cell again, or resume an earlier run.")
+    ] = False,
+    wait: Wait = True,
+    quiet: Quiet = False,
+    launch: Launch = None,
+) -> None:
+    """Tune every cell of the matrix in FILE, and print a table with the fastest configuration of each.
+
+    A cell that fails becomes a row of the table. Results are saved after every cell: run the same command again to resume.
+
+    Exit codes: 0 at least one cell has a result; 1 none has; 2 wrong arguments, YAML or storage; 130 interrupted.
+    """
+    console = Terminal()
+    ended = 0
+
+    def save(swept: SweepResult) -> None:
+        nonlocal ended
+        ended = sum(cell.outcome != "waiting" for cell in swept.cells)
+        swept.save(output)
+
+    def kept() -> str:
+        return f"{output} has {counted(ended, 'finished cell')}" if ended else "Finished trials are kept"
+
+    with reporting_errors(kept):
+        table = sweep_files.csv_path(output)
+        for path in (output, table):
+            require_writable("--output", path)
+        with _naming_options():
+            swept = api.sweep_file(
+                file,
+                executor=on,
+                ship=ship,
+                jobs=_jobs(jobs),
+                fresh=fresh,
+                wait=wait,
+                progress=Progress(console, quiet=quiet),
+                save=save,
+                **overrides(storage=storage, launch=launch),
+            )
+        console.print()
+        print_sweep(swept, console)
+        console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
+        if not any(cell.outcome == "ok" for cell in swept.cells):
+            raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _naming_options() -> Iterator[None]:
+    """Name the command-line option in an error about an argument."""
+    try:
+        yield
+    except UsageError as error:
+        if error.key not in _OPTIONS:
+            raise
+        raise UsageError(error.problem, key=_OPTIONS[error.key]) from None
+
+
+def _jobs(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if text.isdigit() and int(text):
+        return int(text)
+    raise UsageError(f"{text!r} is not allowed; write a whole number or auto", key="--jobs")

@@ -9,9 +9,8 @@ from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig
 from autofit.records.units import counted, format_bytes, format_rate
-from autofit.report import devices
 from autofit.report.advice import advice
-from autofit.report.wording import outcome_label
+from autofit.report.wording import outcome_label, shares
 
 NO_GAIN = "no gain shown"
 """The gain of a result that is not shown to be faster than the baseline."""
@@ -57,7 +56,7 @@ def figures(record: TuneRecord) -> list[Figure]:
 def sentences(record: TuneRecord) -> dict[str, str]:
     """What the key figures do not say, by subject."""
     texts = {
-        "devices": devices.shares(record),
+        "devices": shares(record),
         "not tuned": "; ".join(f"{knob}: {reason}" for knob, reason in record.untuned.items()),
         "why": why_not_highest(record),
         **advice(record),

@@ -10,13 +10,15 @@ from typing import Any
 
 import yaml
 
+from autofit.backends.jax.backend import variables_for_cpu_devices
 from autofit.records.result import TuneRecord
 from autofit.records.trial import AUTOTUNE
-from autofit.report import devices
+from autofit.report.wording import share_on_each
 from autofit.workload.inputs.kinds import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # functions of their mixed_precision modules
+_IMPORT_TENSORFLOW = "import tensorflow as tf"
 _LINE_CHARACTERS = 60  # fits 80 columns when indented twice
 
 
@@ -25,21 +27,21 @@ def render(record: TuneRecord) -> str:
     source, description = record.call_source, record.description
     imports = [f"import {description.keras}", *source.imports] if source.dtype_policy else [*source.imports]
     validation_knobs = _validation_knobs(record)
-    needed = devices.imports(record)
+    needed = _device_imports(record)
     if _has_autotune(record.data_kwargs) or _has_autotune(validation_knobs):
-        needed.append(devices.IMPORT_TENSORFLOW)
+        needed.append(_IMPORT_TENSORFLOW)
     imports += [line for line in dict.fromkeys(needed) if line not in imports]
-    choice = list(dict.fromkeys([*_choose_backend(source.backend), *devices.environment_lines(record)]))
+    choice = list(dict.fromkeys([*_choose_backend(source.backend), *_environment_lines(record)]))
     lines = [*choice, *(line for line in imports if line not in choice)]
     lines += [""] if lines else []
     if source.dtype_policy:
         lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({source.dtype_policy!r})")
-    lines += devices.model_lines(record, f"model = {_model(record)}")
+    lines += _model_lines(record, f"model = {_model(record)}")
     if source.jit_compile is not None:
         lines.append(f"model.jit_compile = {source.jit_compile}")
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
-    if shares := devices.on_each(record.config, record.placement):
+    if shares := share_on_each(record.config, record.placement):
         lines.append(f"# {shares}")
     training = source.data
     if source.data_form == "factory":
@@ -100,7 +102,7 @@ def kwargs_as_python(record: TuneRecord) -> str:
     """The arguments of a result as Python assignments."""
     kwargs = {**kwargs_of(record), "data_kwargs": _python(record.data_kwargs)}
     lines = [f"{name} = {values!r}" for name, values in kwargs.items()]
-    return "\n".join([devices.IMPORT_TENSORFLOW, "", *lines] if _has_autotune(record.data_kwargs) else lines)
+    return "\n".join([_IMPORT_TENSORFLOW, "", *lines] if _has_autotune(record.data_kwargs) else lines)
 
 
 def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
@@ -147,3 +149,62 @@ def kwargs_as_json(record: TuneRecord) -> str:
 def kwargs_as_yaml(record: TuneRecord) -> str:
     """The arguments of a result as YAML."""
     return yaml.safe_dump(kwargs_of(record), sort_keys=False).rstrip()
+
+
+def _environment_lines(record: TuneRecord) -> list[str]:
+    """Lines that must precede all imports, because JAX splits a CPU into devices when it is loaded."""
+    placement = record.placement
+    if not _is_jax(record) or placement.gpus or placement.count == 1:
+        return []
+    variables = variables_for_cpu_devices(placement.count)
+    return ["import os", *(f'os.environ["{name}"] = "{value}"' for name, value in variables.items())]
+
+
+def _device_imports(record: TuneRecord) -> list[str]:
+    """The imports that `_model_lines` need."""
+    if record.placement.count == 1:
+        return []
+    if _is_jax(record):
+        return ["import keras"] if record.call_source.distribution else []
+    return [_IMPORT_TENSORFLOW] if record.call_source.distribution or not record.placement.gpus else []
+
+
+def _model_lines(record: TuneRecord, assignment: str) -> list[str]:
+    """Lines that build the model, for all devices if there are several.
+
+    Args:
+        record: the result.
+        assignment: the line that builds the model for one device, or for several if `build_model` distributes it itself.
+    """
+    placement = record.placement
+    if placement.count == 1:
+        return [assignment]
+    lines = []
+    if not _is_jax(record) and not placement.gpus:
+        lines += [
+            'cpu = tf.config.list_physical_devices("CPU")[0]',
+            f"parts = [tf.config.LogicalDeviceConfiguration()] * {placement.count}",
+            "tf.config.set_logical_device_configuration(cpu, parts)",
+        ]
+    if not record.call_source.distribution:
+        return [*lines, assignment]
+    names = _gpu_names(record)
+    if _is_jax(record):
+        arguments = f"devices={names}" if names else ""
+        lines.append(f"distribution = keras.distribution.DataParallel({arguments})")
+        return [*lines, "keras.distribution.set_distribution(distribution)", assignment]
+    lines.append(f"strategy = tf.distribute.MirroredStrategy({names})")
+    return [*lines, "with strategy.scope():", textwrap.indent(assignment, "    ")]
+
+
+def _is_jax(record: TuneRecord) -> bool:
+    return record.description.versions.get("backend") == "jax"
+
+
+def _gpu_names(record: TuneRecord) -> str:
+    """The framework's names of the GPUs as a list in code; empty if it uses all GPUs by default."""
+    gpus, uuids = record.placement.gpus, [device.uuid for device in record.machine.devices]
+    if len(uuids) <= len(gpus) or not gpus:
+        return ""
+    kind = "gpu" if _is_jax(record) else "GPU"
+    return json.dumps([f"{kind}:{uuids.index(gpu.uuid)}" for gpu in gpus])

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from autofit.records.estimate import Estimate
+from autofit.records.machine import Placement
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell
-from autofit.records.trial import Limits
+from autofit.records.trial import FitConfig, Limits
 from autofit.records.units import format_bytes, format_rate
 
 PART_NAMES = {
@@ -40,6 +41,22 @@ def limits_in_words(limits: Limits) -> str:
     """Both limits in one line."""
     device = "no limit of its own" if limits.device_bytes is None else format_bytes(limits.device_bytes)
     return f"device {device}, host {format_bytes(limits.host_bytes)}"
+
+
+def share_on_each(config: FitConfig, placement: Placement) -> str:
+    """The share of a batch on each of several devices; empty for one device."""
+    if placement.count == 1 or config.batch_size is None:
+        return ""
+    share = config.batch_size // placement.count
+    return f"batch {config.batch_size} is global: {share} on each of {placement.count} devices"
+
+
+def shares(record: TuneRecord) -> str:
+    """The batch size and the rate of each of several devices; empty for one device."""
+    if record.placement.count == 1:
+        return ""
+    rate = f"{format_rate(record.rate_on_each)} samples/s on each"
+    return "; ".join(part for part in (share_on_each(record.config, record.placement), rate) if part)
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:

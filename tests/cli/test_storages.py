@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from autofit.cli.doctor import folders
+from autofit.cli.doctor import resources
 from autofit.cli.doctor.findings import Status
 from autofit.storage import journal_lock
 
@@ -23,7 +23,7 @@ journal_lock.take_turns(sys.argv[1])
 
 
 def test_the_lock_of_a_journal_is_tried_out(tmp_path):
-    finding = folders.storage_at(f"journal:{tmp_path / 'trials.log'}")
+    finding = resources.storage_at(f"journal:{tmp_path / 'trials.log'}")
     assert (finding.status, finding.remedy) == (Status.OK, None)
     assert re.search(r"^2 processes took \d+ turns with a journal", finding.detail)
     assert list(tmp_path.iterdir()) == []
@@ -31,7 +31,7 @@ def test_the_lock_of_a_journal_is_tried_out(tmp_path):
 
 def test_a_lock_that_does_not_hold_is_a_problem(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_lock, "_PROGRAM", NO_LOCK)
-    finding = folders.storage_at(f"journal:{tmp_path / 'trials.log'}")
+    finding = resources.storage_at(f"journal:{tmp_path / 'trials.log'}")
     assert finding.status is Status.PROBLEM
     assert "turns were lost" in finding.detail
     assert "postgresql://" in finding.remedy
@@ -39,7 +39,7 @@ def test_a_lock_that_does_not_hold_is_a_problem(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_locked_in_is_a_problem(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_lock, "_PROGRAM", "raise OSError('Operation not permitted')")
-    finding = folders.storage_at(f"journal:{tmp_path / 'trials.log'}")
+    finding = resources.storage_at(f"journal:{tmp_path / 'trials.log'}")
     assert finding.status is Status.PROBLEM
     assert "cannot be locked: OSError: Operation not permitted" in finding.detail
 
@@ -47,12 +47,12 @@ def test_a_folder_that_cannot_be_locked_in_is_a_problem(tmp_path, monkeypatch):
 @pytest.mark.parametrize("missing", ["postgresql://nobody@127.0.0.1:1/none"])
 def test_a_server_that_does_not_answer_is_a_problem(missing):
     pytest.importorskip("psycopg", reason="the driver of PostgreSQL is not installed")
-    finding = folders.storage_at(missing)
+    finding = resources.storage_at(missing)
     assert finding.status is Status.PROBLEM
     assert "127.0.0.1" in finding.detail
 
 
 def test_a_file_is_checked_by_its_folder(tmp_path):
-    finding = folders.storage_at(str(tmp_path / "trials.db"))
+    finding = resources.storage_at(str(tmp_path / "trials.db"))
     assert (finding.subject, finding.status) == ("storage", Status.OK)
     assert str(tmp_path) in finding.detail

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from autofit.backends.keras_config import TENSORFLOW, backend_name
-from autofit.cli.doctor import folders, gpus, resources, smoke_trial, software
+from autofit.cli.doctor import gpus, resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, problem
 from autofit.errors import AutofitError
 from autofit.machine import host
@@ -48,7 +48,7 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     yield from _checks_of_the_host(machine)
     if storage is not None:
         yield Activity("checking the storage")
-        yield folders.storage_at(storage)
+        yield resources.storage_at(storage)
     if backend.status is not Status.PROBLEM:
         yield Activity("training a tiny model in its own process")
         yield from _trials(machine, usable[0] if usable else None)
@@ -59,8 +59,8 @@ def _checks_of_the_host(machine: Machine) -> Iterator[Finding]:
     if sys.platform == "linux":
         yield resources.shared_memory(*host.shared_memory())
     yield resources.cores(host.visible_cores(), host.cpu_quota())
-    yield folders.temporary_files(folders.read_temporary())
-    yield folders.storage(folders.read(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
+    yield resources.temporary_files(resources.read_temporary_folder())
+    yield resources.storage(resources.read_folder(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
 
 
 def _trials(machine: Machine, device: Device | None) -> Iterator[Finding | Activity]:

@@ -1,4 +1,4 @@
-"""The tables of trials and of sweep cells on a console."""
+"""Results on a console: tables of trials and of sweep cells, and the summary of a tune."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import CellOutcome, SweepRecord
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_seconds
-from autofit.report.choice import NONE
+from autofit.report.choice import NONE, figures, sentences
 from autofit.report.columns import CellRow, Column, Field, Output, cell_columns, cell_rows, trial_columns, trial_rows
+from autofit.report.snippet import render
 from autofit.report.wording import cell_label
 
 _BAR_CHARACTERS = 6
@@ -22,6 +24,7 @@ _TRIAL_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT
 _CELL_STYLES = {"ok": "green", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
 _LEFT = ("trial", "outcome", "device_peak_bytes", "host_peak_bytes", "config", "bottleneck", "host")
 _LONG = ("config", "gain", "host")  # columns that may take several lines
+_BRIEF = ("devices", "not tuned", "why", "updates", "search")  # subjects that are shown without advice
 
 
 def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
@@ -98,3 +101,32 @@ def labelled(rows: Iterable[tuple[str, str]]) -> Table:
 def print_checked(checks: Mapping[str, str], console: Console) -> None:
     """Print the result of each check, by subject."""
     console.print(labelled(checks.items()))
+
+
+def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
+    """The key figures of a result and the lines to paste.
+
+    Args:
+        record: the result.
+        with_advice: whether to add sentences on the learning rate, noise and the like.
+    """
+    texts = sentences(record)
+    texts["search"] += f"; {counted(len(record.searched), 'trial')}, {format_seconds(record.seconds)} in all"
+    rows = [
+        ("chosen", str(record.config)),
+        *((figure.label, str(figure)) for figure in figures(record)),
+        *((subject, text) for subject, text in texts.items() if with_advice or subject in _BRIEF),
+    ]
+    return Group(labelled(rows), "\nTo train with it:\n", Text(render(record), no_wrap=True, overflow="ignore"))
+
+
+def summarise(record: TuneRecord, console: Console) -> None:
+    """Print the summary of a result, with advice."""
+    console.print()
+    console.print(summary(record, with_advice=True), crop=False)
+
+
+def print_trials(record: TuneRecord, console: Console) -> None:
+    """Print the table of all trials of the search, and of the later runs that failed."""
+    failed = [trial for trial in record.trials if trial not in record.searched]
+    console.print(trial_table([*record.searched, *failed], record.limits))

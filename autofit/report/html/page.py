@@ -5,23 +5,32 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
+from autofit.records.description import Description
 from autofit.records.estimate import Estimate
-from autofit.records.result import FailedTune, TuneRecord
+from autofit.records.machine import Machine
+from autofit.records.result import FailedTune, TuneLog, TuneRecord
+from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
-from autofit.records.units import printable
+from autofit.records.trial import Trial
+from autofit.records.units import counted, format_bytes, format_rate, format_seconds, printable
 from autofit.report import choice, columns, snippet, wording
-from autofit.report.columns import Output
-from autofit.report.html import batch_plots, content, estimate_plots, sweep_plot, timeline
+from autofit.report.choice import Figure
+from autofit.report.columns import Column, Field, Output, TrialRow, trial_columns, trial_rows
+from autofit.report.html import batch_plots, row_plots
 from autofit.report.html.style import Plot
+from autofit.report.wording import limits_in_words
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 Record = TuneRecord | FailedTune | SweepRecord | Estimate
+_MIN_SECONDS = 0.1  # shorter phases are left out
 
 
 def render(record: Record) -> str:
@@ -59,7 +68,7 @@ def save(record: Record, path: str | os.PathLike[str]) -> None:
 def compact(record: TuneRecord | SweepRecord) -> str:
     """HTML without scripts for a notebook: key figures, lines to paste and trials of a tune; the cells of a sweep."""
     if isinstance(record, SweepRecord):
-        shown = {"title": record.title, "origin": content.origin(record), **_cells(record, Output.NOTEBOOK)}
+        shown = {"title": record.title, "origin": origin(record), **_cells(record, Output.NOTEBOOK)}
         sweep: str = _template("compact_sweep.html").render(**shown)
         return sweep
     tune: str = _template("compact.html").render(**_result(record, Output.NOTEBOOK))
@@ -71,26 +80,26 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
         batch_plots.throughput(record),
         batch_plots.memory(record, "device"),
         batch_plots.memory(record, "host"),
-        timeline.timeline(record),
+        row_plots.timeline(record),
     )
     result = _result(record, Output.PAGE)
     return {
         **result,
         **_plots(plots),
         "title": f"autofit: {result['headline']}",
-        "alternatives": content.alternatives(record) if isinstance(record, TuneRecord) else [],
-        "machine": content.machine(record.machine, record),
+        "alternatives": alternatives(record) if isinstance(record, TuneRecord) else [],
+        "machine": machine(record.machine, record),
         "cells": [],
     }
 
 
 def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
     """The top of a page on one tune, and its trials."""
-    trial_columns, trials = content.trial_table(record, output)
-    shared = {"origin": content.origin(record), "trial_columns": trial_columns, "trials": trials}
+    trial_columns, trials = trial_table(record, output)
+    shared = {"origin": origin(record), "trial_columns": trial_columns, "trials": trials}
     if isinstance(record, FailedTune):
         headline = f"Not enough {record.memory} memory" if record.memory else "The tune failed"
-        return {**shared, "headline": headline, "problem": record.problem, "needed": content.needed(record)}
+        return {**shared, "headline": headline, "problem": record.problem, "needed": needed(record)}
     return {
         **shared,
         "problem": None,
@@ -111,14 +120,14 @@ def _cells(record: SweepRecord, output: Output) -> dict[str, Any]:
 def _sweep(record: SweepRecord) -> dict[str, Any]:
     table = _cells(record, Output.PAGE)
     return {
-        **_plots([sweep_plot.rates(record)]),
+        **_plots([row_plots.rates(record)]),
         "title": f"autofit: {record.title}",
         "headline": record.title,
-        "origin": content.origin(record),
+        "origin": origin(record),
         "problem": None,
         "trials": [],
         "alternatives": [],
-        "machine": content.machine(record.machine) | content.versions(record),
+        "machine": machine(record.machine) | versions(record),
         "columns": table["columns"],
         "cells": [
             {"fields": fields, "cell": cell, "answer": {} if cell.tune is None else _result(cell.tune, Output.PAGE)}
@@ -137,8 +146,8 @@ def _estimate(record: Estimate) -> dict[str, Any]:
         "headline": headline,
         "origin": f"For {record.machine.host or 'this machine'} ({record.device})",
         "facts": wording.estimate_facts(record),
-        "plots": estimate_plots.estimate_plots(record),
-        "machine": content.machine(record.machine, record),
+        "plots": batch_plots.estimate_plots(record),
+        "machine": machine(record.machine, record),
     }
 
 
@@ -180,3 +189,166 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def origin(record: TuneLog | SweepRecord) -> str:
+    """Date, machine and duration of a tune or a sweep in one line."""
+    parts = ["Tuned"]
+    if record.started_at:
+        parts.append(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(record.started_at)))
+    if record.machine.host:
+        parts.append(f"on {record.machine.host}")
+    if isinstance(record, TuneLog):
+        parts.append(f"({record.device})")
+        text = f"{counted(len(record.searched), 'trial')} of the search"
+        text += f", {counted(len(record.runs), 'run')} after it" if record.runs else ""
+    else:
+        text = counted(len(record.cells), "cell")
+    return f"{' '.join(parts)}. {text}, {format_seconds(record.seconds)} in all."
+
+
+def machine(record: Machine, measured: TuneLog | Estimate | None = None) -> dict[str, str]:
+    """The machine, and the limits, the workload and the versions of a tune or an estimate."""
+    facts = {
+        "host": record.host,
+        "system": record.system,
+        "processor": f"{record.processor}, {counted(record.cores, 'core')}",
+        "memory": f"{format_bytes(record.memory_bytes)}, {format_bytes(record.available_bytes)} of it available",
+        "shared memory": format_bytes(record.shared_memory_bytes) if record.shared_memory_bytes else "",
+        **{
+            f"device {d.index}": f"{d.name}, {format_bytes(d.total_bytes)}" + (f", driver {d.driver}" if d.driver else "")
+            for d in record.devices
+        },
+        "Python": record.python,
+    }
+    if measured is not None:
+        facts |= {"limits": limits_in_words(measured.limits), "device": measured.device}
+    if measured is not None and measured.description is not None:
+        facts |= _workload(measured.description)
+    return {name: text for name, text in facts.items() if text}
+
+
+def _workload(description: Description) -> dict[str, str]:
+    d = description
+    model = f"{d.parameter_count:,} parameters ({format_bytes(d.parameter_bytes)})"
+    model += f", optimizer {format_bytes(d.optimizer_bytes)}" + (f", compiled by {d.compiler}" if d.compiler else "")
+    data = f"{d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
+    data += f", {counted(d.sample_count, 'sample')}" if d.sample_count else ""
+    texts = {"knobs tuned": ", ".join(d.knobs), "shapes": d.shapes, "notices": " ".join(d.notices)}
+    return {**d.versions, "model": model, "input": data, **texts}
+
+
+def versions(record: SweepRecord) -> dict[str, str]:
+    """The versions of the first cell that has any."""
+    descriptions = (cell.tune.description for cell in record.cells if cell.tune is not None)
+    return next((dict(description.versions) for description in descriptions if description is not None), {})
+
+
+def needed(record: FailedTune) -> Figure | None:
+    """The memory that was needed, with the share of it that the limit allows; None for other failures."""
+    limit = record.limits.device_bytes if record.memory == "device" else record.limits.host_bytes
+    if not record.memory or not record.needed_bytes or not limit:
+        return None
+    value = f"{'more than ' if record.at_least else ''}{format_bytes(record.needed_bytes)} needed"
+    share = min(1.0, limit / record.needed_bytes)
+    return Figure(f"{record.memory.capitalize()} memory", value, f"the limit is {format_bytes(limit)}", share)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table of trials and the details below it; `mark` is the kind of its outcome: ok, oom or other."""
+
+    trial: Trial
+    mark: str
+    is_chosen: bool
+    fields: list[Field]
+    facts: dict[str, str]
+
+
+def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], list[Row]]:
+    """The columns and rows of the trials of the search and the runs after it."""
+    rows = trial_rows((*log.searched, *log.runs), log.limits)
+    columns = trial_columns(output, rows)
+    chosen = log.config if isinstance(log, TuneRecord) else None
+    table = []
+    for row in rows:
+        trial, outcome = row.trial, row.trial.measurement.outcome
+        mark = "ok" if outcome is Outcome.OK else "oom" if outcome.is_oom else "other"
+        is_chosen = trial.config == chosen and trial.stage is Stage.SEARCH
+        table.append(Row(trial, mark, is_chosen, [column.field(row) for column in columns], _details(trial)))
+    return columns, table
+
+
+def _details(trial: Trial) -> dict[str, str]:
+    """The details below a row, by subject."""
+    m, e = trial.measurement, trial.measurement.evidence
+    failed = m.outcome is not Outcome.OK
+    exit_parts = [f"code {e.exit_code}"] if e.exit_code else []
+    exit_parts += [f"signal {e.signal}"] if e.signal else []
+    facts = {
+        "why it was tried": trial.why,
+        "how it ended": e.reason + (f", while {e.phase.label}" if e.phase and failed else ""),
+        "exit": ", ".join(exit_parts),
+        "last reading": f"{format_bytes(e.last_host_bytes)} of host memory" if e.last_host_bytes and failed else "",
+        "steps": f"{m.steps:,}, {_milliseconds(m.step_seconds)} each" if m.steps and m.step_seconds else "",
+        "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
+        "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
+        "peak by the driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
+        "allocator fallbacks": f"{m.allocator_fallbacks:,}" if m.allocator_fallbacks else "",
+        "batches queued": f"{m.queued_batches:,}" if m.queued_batches is not None else "",
+        "time": ", ".join(f"{p.label} {format_seconds(s)}" for p, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _sizes(by_phase: Mapping[Phase, int]) -> str:
+    return ", ".join(f"{phase.label} {format_bytes(size)}" for phase, size in by_phase.items())
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A configuration to choose instead; `change` compares it with the chosen one."""
+
+    config: str
+    rate: str
+    memory: str
+    change: str
+    is_chosen: bool
+
+
+def alternatives(record: TuneRecord) -> list[Alternative]:
+    """Answer "what do I lose with less memory?": the trials that no other one beats in both rate and memory."""
+    has_device = record.limits.device_bytes is not None or any(t.measurement.device_peak_bytes for t in record.trials)
+    name = "device_peak_bytes" if has_device else "host_peak_bytes"
+    read = [
+        (size, trial.measurement.samples_per_second, trial)
+        for trial in record.trials
+        if trial.fits(record.limits) and trial.measurement.samples_per_second
+        if (size := getattr(trial.measurement, name))
+    ]
+    best: list[tuple[int, float, Trial]] = []
+    for size, rate, trial in sorted(read, key=lambda item: (item[0], -item[1], item[2].config != record.config)):
+        if not best or rate > best[-1][1]:
+            best.append((size, rate, trial))
+    chosen = next(((size, rate) for size, rate, trial in read if trial.config == record.config), None)
+    if len(best) < 2:
+        return []
+    return [
+        Alternative(
+            str(trial.config),
+            format_rate(rate),
+            format_bytes(size),
+            "" if chosen is None else f"{_change(size / chosen[0], 'memory')}, {_change(rate / chosen[1], 'samples/s')}",
+            trial.config == record.config,
+        )
+        for size, rate, trial in best
+    ]
+
+
+def _change(ratio: float, what: str) -> str:
+    percent = f"{abs(ratio - 1):.0%}"
+    return f"the same {what}" if percent == "0%" else f"{percent} {'more' if ratio > 1 else 'less'} {what}"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from autofit.backends.keras_config import backend_name
 from autofit.cli import app
-from autofit.cli.doctor import command, diagnose, folders, gpus, resources, smoke_trial, software
+from autofit.cli.doctor import command, diagnose, gpus, resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning
 from autofit.cli.doctor.gpus import TensorFlowView
 from autofit.errors import TrialProcessError, UsageError
@@ -275,41 +275,41 @@ def test_cores():
 
 
 def folder(writable=True, free=GIB * 50, kind="ext4"):
-    return folders.Folder(Path("/some/where"), writable, free, kind)
+    return resources.Folder(Path("/some/where"), writable, free, kind)
 
 
 def test_the_temporary_folder():
-    expect(folders.temporary_files(folder()), OK, "50.0 GiB|/some/where")
-    expect(folders.temporary_files(None), PROBLEM, "no folder", "TMPDIR")
-    expect(folders.temporary_files(folder(writable=False)), PROBLEM, "/some/where", "TMPDIR")
-    expect(folders.temporary_files(folder(free=MIB)), WARNING, "1.00 MiB", "TMPDIR")
-    expect(folders.temporary_files(folder(kind="tmpfs")), WARNING, "RAM", "/var/tmp")
+    expect(resources.temporary_files(folder()), OK, "50.0 GiB|/some/where")
+    expect(resources.temporary_files(None), PROBLEM, "no folder", "TMPDIR")
+    expect(resources.temporary_files(folder(writable=False)), PROBLEM, "/some/where", "TMPDIR")
+    expect(resources.temporary_files(folder(free=MIB)), WARNING, "1.00 MiB", "TMPDIR")
+    expect(resources.temporary_files(folder(kind="tmpfs")), WARNING, "RAM", "/var/tmp")
 
 
 def test_the_folder_of_a_storage():
-    expect(folders.storage(folder()), OK, "50.0 GiB|/some/where")
-    expect(folders.storage(folder(writable=False)), PROBLEM, "/some/where", "--storage")
-    expect(folders.storage(folder(free=MIB)), WARNING, "1.00 MiB", "--storage")
-    expect(folders.storage(folder(kind="nfs4")), WARNING, "nfs4", "--storage")
+    expect(resources.storage(folder()), OK, "50.0 GiB|/some/where")
+    expect(resources.storage(folder(writable=False)), PROBLEM, "/some/where", "--storage")
+    expect(resources.storage(folder(free=MIB)), WARNING, "1.00 MiB", "--storage")
+    expect(resources.storage(folder(kind="nfs4")), WARNING, "nfs4", "--storage")
 
 
 def test_of_a_folder_that_does_not_exist_the_nearest_parent_is_read(tmp_path, monkeypatch):
     Mount = namedtuple("Mount", "mountpoint fstype")
     mounts = [Mount("/", "ext4"), Mount(str(tmp_path), "nfs4"), Mount(f"{tmp_path}-other", "tmpfs")]
-    monkeypatch.setattr(folders.psutil, "disk_partitions", lambda **_: mounts)
-    reading = folders.read(tmp_path / "not" / "there")
+    monkeypatch.setattr(resources.psutil, "disk_partitions", lambda **_: mounts)
+    reading = resources.read_folder(tmp_path / "not" / "there")
     assert (reading.path, reading.writable, reading.file_system) == (tmp_path / "not" / "there", True, "nfs4")
     assert reading.free_bytes > 0
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert not folders.read(tmp_path).writable
+    assert not resources.read_folder(tmp_path).writable
 
 
 def test_no_temporary_folder_at_all(monkeypatch):
     def none():
         raise FileNotFoundError("No usable temporary directory found")
 
-    monkeypatch.setattr(folders.tempfile, "gettempdir", none)
-    assert folders.read_temporary() is None
+    monkeypatch.setattr(resources.tempfile, "gettempdir", none)
+    assert resources.read_temporary_folder() is None
 
 
 class FakeLauncher:

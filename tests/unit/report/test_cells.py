@@ -8,8 +8,7 @@ from rich.console import Console
 
 from autofit.records.sweep import Cell
 from autofit.report import columns
-from autofit.report.console.cells import CellsProgress
-from autofit.report.console.progress import Progress
+from autofit.report.console.progress import CellsProgress, Progress
 from autofit.report.console.tables import sweep_table
 from autofit.storage import sweep_files
 from tests.unit.report.conftest import shown_cells

@@ -12,7 +12,7 @@ from autofit.records.result import Challenger, DecidedBy, PassedOver, Speedup
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from autofit.report import choice, columns
-from autofit.report.console.summary import summarise
+from autofit.report.console.tables import summarise
 from autofit.report.html import page
 from autofit.storage import result_files
 from tests.fakes import with_fields

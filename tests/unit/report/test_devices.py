@@ -8,8 +8,7 @@ from autofit.records.machine import Device, Placement
 from autofit.records.sweep import Cell
 from autofit.records.trial import FitConfig
 from autofit.report import choice, columns, snippet
-from autofit.report.console.summary import summary
-from autofit.report.console.tables import sweep_table
+from autofit.report.console.tables import summary, sweep_table
 from autofit.report.console.terminal import plain_text
 from tests.fakes import MACHINE, with_fields
 from tests.unit.report.conftest import shown_cells

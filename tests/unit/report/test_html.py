@@ -15,7 +15,7 @@ from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.records.units import format_bytes
 from autofit.report import snippet
-from autofit.report.html import batch_plots, content, estimate_plots, style, sweep_plot, timeline
+from autofit.report.html import batch_plots, row_plots, style
 from autofit.report.html import page as html
 from autofit.report.html.style import MemoryScale
 from autofit.storage import result_files
@@ -230,7 +230,7 @@ def test_a_scale_of_memory_reaches_to_the_limit_unless_that_is_far():
 
 
 def test_no_other_trial_beats_one_of_the_other_choices(record):
-    found = content.alternatives(record)
+    found = html.alternatives(record)
     assert [other.config for other in found if other.is_chosen] == [str(record.config)]
     fits = [t for t in record.trials if t.fits(record.limits)]
     shown = [t for t in fits if str(t.config) in {other.config for other in found}]
@@ -261,11 +261,11 @@ def test_pauses_between_runs_of_a_tune_are_cut_out_of_the_timeline(record):
     early, late = (at(trials[0], 1000.0, 10.0), at(trials[1], 1011.0, 20.0)), at(trials[2], 90_010.0, 5.0)
     last = replace(at(trials[0], 90_015.0, 4.0), stage=Stage.BASELINE)
     resumed = with_fields(record, trials=(*early, late), runs=(last,), started_at=90_000.0, describing_seconds=8.0)
-    bars, cut = timeline.lay_out(resumed)
+    bars, cut = row_plots.lay_out(resumed)
     assert [bar.label for bar in bars] == ["trial 1", "trial 2", "describing", "trial 3", "baseline 1"]
     assert [bar.start for bar in bars] == [0.0, 11.0, 31.0, 41.0, 46.0]
     assert cut
-    assert timeline.timeline(resumed).caption != timeline.timeline(record).caption
+    assert row_plots.timeline(resumed).caption != row_plots.timeline(record).caption
 
 
 def test_nothing_fits_shows_why_what_was_needed_and_the_trials(failed_tune):
@@ -301,7 +301,7 @@ def test_a_cpu_without_device_memory_is_drawn_by_its_host_memory(record):
     page = Page(html.render(record))
     assert "memory-device" not in page.figures
     peaks = {format_bytes(trial.measurement.host_peak_bytes) for trial in record.trials}
-    assert {other.memory for other in content.alternatives(record)} <= peaks
+    assert {other.memory for other in html.alternatives(record)} <= peaks
 
 
 def test_one_trial_is_a_page_without_other_choices(record):
@@ -348,8 +348,8 @@ def test_a_sweep_without_an_answer_draws_nothing():
 
 def test_cells_that_share_a_value_share_a_colour(record):
     def groups(*widths):
-        bars = [sweep_plot.Bar(f"cell {i}", {"model_kwargs.width": width}, record) for i, width in enumerate(widths)]
-        return {name: len(members) for name, members in sweep_plot.grouped(bars).items()}
+        bars = [row_plots.CellBar(f"cell {i}", {"model_kwargs.width": width}, record) for i, width in enumerate(widths)]
+        return {name: len(members) for name, members in row_plots.grouped(bars).items()}
 
     assert groups(8, 8, 16) == {"width 8": 2, "width 16": 1}
     assert groups(8, 16, 32) == groups(8, 8, 8) | {"": 3} == {"": 3}
@@ -358,7 +358,7 @@ def test_cells_that_share_a_value_share_a_colour(record):
 @pytest.mark.parametrize("limit", [50 * MIB, 60 * MIB, 1000 * MIB, None])
 def test_an_estimate_is_drawn_by_part_with_bounds_and_limit(estimate, limit):
     limited = replace(estimate, limits=replace(estimate.limits, device_bytes=limit))
-    device, host = estimate_plots.estimate_plots(limited)
+    device, host = batch_plots.estimate_plots(limited)
     drawn = traces(device)
     assert [drawn["activations"].y[i] for i in range(2)] == [8.0, 32.0]
     assert ("upper bound, above the limit" in drawn) == (limit is not None and limit < 70 * MIB)

@@ -10,7 +10,7 @@ from autofit.records.trial import FitConfig
 from autofit.records.units import format_bytes
 from autofit.report import snippet
 from autofit.report.console.progress import Progress
-from autofit.report.console.summary import print_trials, summarise
+from autofit.report.console.tables import print_trials, summarise
 from tests.fakes import with_fields
 from tests.unit.report.snapshots import matches_snapshot
 

@@ -16,7 +16,7 @@ from autofit.cli.exit import reporting_errors
 from autofit.errors import StorageError
 from autofit.records.past_tune import PastTune
 from autofit.report.console.history import print_history
-from autofit.report.console.summary import print_trials, summarise
+from autofit.report.console.tables import print_trials, summarise
 from autofit.report.console.terminal import Terminal
 from autofit.report.html import page
 from autofit.storage import past_tunes

@@ -13,8 +13,8 @@ from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.report import snippet
 from autofit.report.columns import Output
-from autofit.report.console.summary import print_trials, summarise
-from autofit.report.html import content, timeline
+from autofit.report.console.tables import print_trials, summarise
+from autofit.report.html import page, row_plots
 from tests.fakes import BASELINE, MIB, FakeLauncher, collect, make_request, searched, tune
 
 
@@ -56,9 +56,9 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
     assert failed in record.trials
     assert failed not in record.searched
     assert len(record.searched) == len(record.trials) - 1 == 6
-    assert [bar.stage for bar in timeline.lay_out(record)[0] if bar.trial == failed] == ["chosen"]
-    assert sum(row.mark == "oom" for row in content.trial_table(record, Output.PAGE)[1]) == 1
-    assert content.origin(record).count("6 trials of the search") == 1
+    assert [bar.stage for bar in row_plots.lay_out(record)[0] if bar.trial == failed] == ["chosen"]
+    assert sum(row.mark == "oom" for row in page.trial_table(record, Output.PAGE)[1]) == 1
+    assert page.origin(record).count("6 trials of the search") == 1
     console = Console(width=80, file=io.StringIO())
     print_trials(record, console)
     assert console.file.getvalue().count("device OOM") == 1

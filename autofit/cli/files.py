@@ -1,21 +1,40 @@
-"""`autofit estimate`."""
+"""`autofit check`, `autofit estimate` and `autofit schema`: commands on YAML files that train nothing."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autofit import api
+from autofit.api.config import json_schema
 from autofit.cli.exit import reporting_errors, require_writable
-from autofit.cli.options import File
+from autofit.cli.options import File, Storage, overrides
 from autofit.errors import UsageError
+from autofit.report import wording
 from autofit.report.console import estimate as estimates
 from autofit.report.console.progress import Progress
+from autofit.report.console.tables import print_checked
 from autofit.report.console.terminal import Terminal
 
 _SIZES = ",".join(map(str, api.BATCH_SIZES))
+
+
+def check(file: File, storage: Storage = None) -> None:
+    """Check FILE, the functions it names, the limits and the device, without running anything.
+
+    Imports your modules and calls none of their functions. Checks every cell of a sweep.
+    """
+    console = Terminal()
+    with reporting_errors():
+        cells = api.check_file(file, **overrides(storage=storage))
+        for number, (values, checked) in enumerate(cells, 1):
+            if values:
+                console.print(f"cell {number} of {len(cells)}: {wording.cell_label(values)}", style="bold", markup=False)
+            print_checked(checked, console)
+        console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
 
 def estimate(
@@ -53,3 +72,15 @@ def _batch_sizes(text: str) -> list[int]:
     except ValueError:
         problem = f"{text!r} is not allowed; separate whole numbers by commas: 32,64,128"
         raise UsageError(problem, key="--batch-size") from None
+
+
+def schema() -> None:
+    """Print the JSON Schema of the YAML files, for completion and validation in editors.
+
+    In an editor with the YAML language server, save the schema and name it in the first line of the YAML file:
+
+    `autofit schema > autofit.schema.json`
+
+    `# yaml-language-server: $schema=autofit.schema.json`
+    """
+    typer.echo(json.dumps(json_schema.schema(), indent=2))

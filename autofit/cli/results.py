@@ -1,0 +1,72 @@
+"""`autofit show`, `autofit kwargs` and `autofit report`: commands on saved results."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autofit.cli.exit import reporting_errors, require_writable
+from autofit.cli.options import Result, ResultOrSweep
+from autofit.errors import UsageError
+from autofit.records.sweep import SweepRecord
+from autofit.report import snippet
+from autofit.report.console.tables import print_sweep, print_trials, summarise
+from autofit.report.console.terminal import Terminal
+from autofit.storage import result_files, sweep_files
+
+
+class Format(str, Enum):
+    """Output format of `autofit kwargs`."""
+
+    python = "python"
+    json = "json"
+    yaml = "yaml"
+
+
+_WRITERS = {
+    Format.python: snippet.kwargs_as_python,
+    Format.json: snippet.kwargs_as_json,
+    Format.yaml: snippet.kwargs_as_yaml,
+}
+
+
+def show(result: ResultOrSweep) -> None:
+    """Show a result (every trial, the choice and the lines to paste) or the table of a sweep."""
+    console = Terminal()
+    with reporting_errors():
+        record = sweep_files.load(result)
+        if isinstance(record, SweepRecord):
+            print_sweep(record, console)
+            return
+        answer = result_files.answered(record, result)
+        print_trials(answer, console)
+        summarise(answer, console)
+
+
+def kwargs(
+    result: Result, output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.python
+) -> None:
+    """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
+    with reporting_errors():
+        typer.echo(_WRITERS[output_format](result_files.load_answer(result)))
+
+
+def report(
+    result: ResultOrSweep,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="HTML file to write; by default RESULT with the suffix .html.")
+    ] = None,
+) -> None:
+    """Write a result or a sweep as one self-contained HTML page with the choice, plots and every trial."""
+    from autofit.report.html import page as html  # late: slow to import
+
+    page = result.with_suffix(".html") if output is None else output
+    with reporting_errors():
+        require_writable("--output", page)
+        if page.resolve() == result.resolve():
+            raise UsageError(f"{page} is the result itself; name another file", key="--output")
+        html.save(sweep_files.load(result), page)
+        typer.echo(f"written to {page}")
