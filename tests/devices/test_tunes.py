@@ -41,7 +41,7 @@ def test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both
             "max_queue_size": [4],
         },
         max_trials=2,
-        max_seconds=45,
+        max_seconds=90,
         storage=str(tmp_path / "trials.db"),
         **TWO,
     )

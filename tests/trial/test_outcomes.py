@@ -115,17 +115,17 @@ def test_within_the_device_limit_the_peak_is_counted(warm, play):
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "names"),
     [
-        ({"build_model": lambda: "a string"}, "build_model returned a str; it must return a compiled keras.Model"),
-        ({"data": w.returns_a_list}, "the data is a builtins.list; autofit takes arrays"),
-        ({"data": w.ForgetsItsKwargs}, "was given workers=2 but has workers=1"),
+        ({"build_model": lambda: "a string"}, ["build_model", " str"]),
+        ({"data": w.returns_a_list}, ["builtins.list"]),
+        ({"data": w.ForgetsItsKwargs}, ["workers=2", "workers=1"]),
     ],
 )
-def test_what_autofit_does_not_take_is_said(start, play, parts, told):
+def test_what_autofit_does_not_take_is_refused(turn, play, parts, names):
     with pytest.raises(UsageError) as caught:
-        play(start(launch="plain", **parts), FitConfig(8, *THREADS))
-    assert told in str(caught.value)
+        play(turn(**parts), FitConfig(8, *THREADS))
+    assert [name for name in names if name not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_what_autofit_does_not_take_is_said(start, play, parts, told):
         ({"data": w.opens_nothing}, "FileNotFoundError: there is no folder", "opening"),
     ],
 )
-def test_the_users_bugs_are_the_users_own(start, play, parts, told, phase):
-    measurement = play(start(launch="plain", **parts))
+def test_the_users_bugs_are_the_users_own(turn, play, parts, told, phase):
+    measurement = play(turn(**parts))
     assert measurement.outcome is Outcome.ERROR
     assert measurement.evidence.phase == phase
     assert told in measurement.traceback
