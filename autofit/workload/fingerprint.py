@@ -44,9 +44,6 @@ def identify(workload: Workload) -> Identity:
     The fingerprint changes with every own module that the functions come from or import, directly or not (see
     `own_modules`), and with arguments, defaults and closures (see `_Hasher`). Arrays given as data count by shape and type
     only, because their values change neither speed nor memory. Files that the functions read do not count.
-
-    Raises:
-        UsageError: something in the workload cannot be pickled.
     """
     importlib.invalidate_caches()  # a notebook's user may have written a module a moment ago
     inputs, fit_kwargs = (workload.data, workload.validation), dict(workload.fit_kwargs)
@@ -54,17 +51,18 @@ def identify(workload: Workload) -> Identity:
     modules = OwnModules([str(part.path.parent) for part in named if isinstance(part, Reference) and part.path])
     if isinstance(fit_kwargs.get(CALLBACKS), list | tuple):  # the values in callbacks change from run to run
         fit_kwargs[CALLBACKS] = [type(callback) for callback in fit_kwargs[CALLBACKS]]
-    arguments = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, fit_kwargs)
-    functions = [workload.build_model, *(part if callable(part) else None for part in inputs)]
-    settings = [workload.dtype_policy, workload.jit_compile, workload.distribution]
+    kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, fit_kwargs)
+    settings = (workload.dtype_policy, workload.jit_compile, workload.distribution)
+    objects, functions, arguments = _Hasher(modules, arrays_by_form=True), _Hasher(modules), _Hasher(modules)
     with explained_pickling_errors():
-        texts = [
-            _hash([part for part in inputs if not callable(part)], modules, arrays_by_form=True),
-            _hash([*functions, *(sorted(plain(dict(given)).items()) for given in arguments), settings], modules),
-        ]
+        objects.dump([part for part in inputs if not callable(part)])
+        functions.dump([workload.build_model, *(part if callable(part) else None for part in inputs), *settings])
+        arguments.dump([sorted(plain(dict(given)).items()) for given in kwargs])
+    modules.follow_texts(arguments.texts)
+    digests = [hasher.digest.hexdigest() for hasher in (objects, functions, arguments)]
     packages = sorted(modules.packages - {"", "cloudpickle", *sys.stdlib_module_names})  # cloudpickle: of closures' cells
     versions = {name: version for name in packages if (version := version_of(name))}
-    fingerprint = hashlib.sha256("\n".join([*texts, modules.text()]).encode(errors="surrogatepass"))
+    fingerprint = hashlib.sha256("\n".join([*digests, modules.text()]).encode(errors="surrogatepass"))
     return Identity(fingerprint.hexdigest()[:16], versions)
 
 
@@ -82,13 +80,6 @@ def _distributions() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-def _hash(value: Any, modules: OwnModules, *, arrays_by_form: bool = False) -> str:
-    """Hash a value; the modules of its functions and classes are added to `modules`."""
-    hasher = _Hasher(modules, arrays_by_form=arrays_by_form)
-    hasher.dump(value)
-    return hasher.digest.hexdigest()
-
-
 class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
     """A pickler whose output is the same in every process, and is hashed.
 
@@ -99,16 +90,22 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
     Args:
         modules: takes the modules that define functions and classes.
         arrays_by_form: count arrays by shape and type only, not also by their first and last values.
+
+    Attributes:
+        digest: the hash.
+        texts: all strings in it.
     """
 
-    def __init__(self, modules: OwnModules, *, arrays_by_form: bool) -> None:
-        self.digest = hashlib.sha256()
+    def __init__(self, modules: OwnModules, *, arrays_by_form: bool = False) -> None:
+        self.digest, self.texts = hashlib.sha256(), set[str]()
         super().__init__(SimpleNamespace(write=self.digest.update))
         self._modules = modules
         self._arrays_by_form = arrays_by_form
 
     def persistent_id(self, obj: Any) -> Any:
         """Stand-ins for arrays, for sets, whose order differs between processes, and for the mark of `reducer_override`."""
+        if isinstance(obj, str):
+            self.texts.add(obj)
         if is_plain_array(obj):
             return self._array(obj)
         if type(obj) in (set, frozenset):

@@ -1,7 +1,7 @@
 """The user's own modules, found by following imports from file to file. Nothing is imported or run.
 
 A module counts as a whole, except for comments, layout and docstrings. A module that imports by a computed name counts with
-all modules beside it and on the search path, and with those in packages that its texts name.
+all modules beside it and on the search path, and with those in packages that its texts, or the arguments of a workload, name.
 
 An import is written as a dotted name. Leading dots make it relative; `*` as the last part stands for every module there.
 """
@@ -16,12 +16,13 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 _INSTALLED = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])  # and autofit itself
 _INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
 _IMPORTERS = {"import_module", "__import__"}
+_ANY = "*"  # in place of a name: every module there
 _MAX_CACHED_SOURCES = 1_000  # parsed files kept for the next tune of a sweep
 
 
@@ -39,6 +40,7 @@ class OwnModules:
         self.packages: set[str] = set()
         self._folders = list(dict.fromkeys(folders))
         self._digests: dict[Path, str] = {}
+        self._computing: list[Path] = []  # files that import by a computed name
 
     def add(self, *files: Path) -> None:
         """Add files, the packages that contain them, and every own module that they import."""
@@ -48,14 +50,22 @@ class OwnModules:
             if file in self._digests or not file.is_file():  # the trial reports a missing file
                 continue
             self._digests[file], imports = read(file.read_bytes())
+            self._computing += [file] if _ANY in imports else []
             pending.append(file.parents[file.name == "__init__.py"] / "__init__.py")
             for name in imports:
                 pending += self._files_of(name, file)
 
-    def follow(self, imports: Iterable[str], file: Path) -> None:
+    def follow(self, imports: Collection[str], file: Path) -> None:
         """Add the own modules that these imports in a file run; a file that does not exist stands for a notebook."""
         importing = file if file.is_file() else Path("notebook").absolute()
+        self._computing += [importing] if _ANY in imports else []
         self.add(*(imported for name in imports for imported in self._files_of(name, importing)))
+
+    def follow_texts(self, texts: Iterable[str]) -> None:
+        """Add the own modules that texts name, if one of the files imports by a computed name."""
+        names = list(_named_by(texts))
+        for file in self._computing:  # grows by the files that are added
+            self.follow(names, file)
 
     def contain(self, module: str) -> bool:
         """Whether an imported module is the user's own; adds it to the own modules, or its package to `packages`."""
@@ -82,10 +92,10 @@ class OwnModules:
         folders = [*self._folders, *sys.path, *map(str, file.parents)]
         if level:
             folders = [str(file.parents[min(level, len(file.parents)) - 1])]
-        elif absolute == "*":
+        elif absolute == _ANY:
             folders = [str(file.parent), *(folder for folder in [*self._folders, *sys.path] if _is_own(Path(folder)))]
         for position, part in enumerate(filter(None, absolute.split("."))):
-            if part == "*":
+            if part == _ANY:
                 files = [file.name for folder in map(Path, folders) if folder.is_dir() for file in folder.iterdir()]
                 for module in {inspect.getmodulename(file) or file for file in files}:
                     yield from _locate(module, folders)[0] if module.isidentifier() else ()
@@ -147,8 +157,13 @@ def _imports_of(tree: ast.Module) -> Iterator[str]:
             case ast.Name(name) | ast.Attribute(attr=name) if name in _IMPORTERS:
                 computed += 1
             case ast.Constant(str(text)):
-                texts.add(re.split(r"[^\w.]", text)[0])
+                texts.add(text)
     if computed:
-        yield "*"
-        for text in texts:
-            yield from (f"{text}.*", f"{text.rpartition('.')[0]}.*")  # the last part may be only the start of a name
+        yield _ANY
+        yield from _named_by(texts)
+
+
+def _named_by(texts: Iterable[str]) -> Iterator[str]:
+    """The imports of every module that may have a name that starts with one of the texts."""
+    for start in {re.split(r"[^\w.]", text)[0] for text in texts}:
+        yield from (f"{start}.*", f"{start.rpartition('.')[0]}.*")  # the last part may be only the start of a name

@@ -202,6 +202,22 @@ def test_what_an_import_gives_and_what_it_does_change_the_fingerprint(tmp_path, 
     assert fingerprint_with("2") != one == fingerprint_with("1")
 
 
+@pytest.mark.parametrize("kwargs", [{"kind": "nets.resnet"}, {"blocks": [{"kind": "nets.resnet:block"}]}])
+@pytest.mark.parametrize(
+    ("load", "counts"), [("import importlib\nload = importlib.import_module", True), ("from layers import load", False)]
+)
+def test_a_module_that_an_argument_names_counts_if_a_module_imports_by_computed_names(tmp_path, kwargs, load, counts):
+    (tmp_path / "model.py").write_text(f"{load}\n\ndef build(**kwargs):\n    return load(kwargs)\n")
+    (tmp_path / "layers.py").write_text("def load(kwargs): ...\n")
+    (tmp_path / "nets").mkdir()
+    fingerprints = set()
+    for size in (1, 2):
+        (tmp_path / "nets" / "resnet.py").write_text(f"SIZE = {size}\n")
+        workload = Workload(Reference("model.py:build", str(tmp_path)), None, model_kwargs=kwargs)
+        fingerprints.add(identify(workload).fingerprint)
+    assert (len(fingerprints) == 2) == counts
+
+
 @pytest.mark.parametrize("text", ["'SIZE'\n", "import os\n'SIZE'\n"])
 def test_a_lone_text_of_an_imported_module_does_not_count(tmp_path, text):
     (tmp_path / "model.py").write_text("import layers\n\ndef build():\n    return 1\n")
