@@ -16,11 +16,7 @@ REFERENCE = "write path/to/file.py:function or package.module:function"
 
 
 def written_as(form: str) -> WrapValidator:
-    """Describe the allowed form in one sentence, in place of an error for each type of a union.
-
-    Args:
-        form: what to write, as an imperative: "write a percentage (2%) or a share (0.02)".
-    """
+    """Say what to write ("write a percentage (2%) or a share (0.02)") in place of an error for each type of a union."""
 
     def validate(value: Any, handler: Any) -> Any:
         try:
@@ -46,9 +42,7 @@ Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mappi
 def explain(error: ValidationError, fields: Mapping[str, Any]) -> UsageError:
     """Turn the first problem that pydantic found into an error that names the argument, its value and what is allowed.
 
-    Args:
-        error: raised by pydantic.
-        fields: the model's fields, by name (`model_fields`).
+    `fields` are the fields of the model, by name (`model_fields`).
     """
     first = error.errors()[0]
     keys = [str(key) for key in first["loc"]]

@@ -18,16 +18,10 @@ Resolve = Callable[[str, Any], Any]
 def bind_all(workload: Workload, resolve: Resolve) -> dict[str, dict[str, str]]:
     """Check the arguments of every function of a workload.
 
-    Args:
-        workload: the workload.
-        resolve: returns the function for an argument, given its name and value.
+    `resolve` returns the function for an argument, given its name and value.
 
     Returns:
         The knobs that `data` and, if given, `validation` take, each with its name there.
-
-    Raises:
-        UsageError: a name does not exist, or a function does not take its arguments.
-        Exception: any error of the user's modules while `resolve` imports them.
     """
     _bind("build_model", resolve("build_model", workload.build_model), workload.model_kwargs, "model_kwargs")
     knobs = {}
@@ -46,12 +40,7 @@ def bind_all(workload: Workload, resolve: Resolve) -> dict[str, dict[str, str]]:
 
 
 def resolve_reference(key: str, part: Any) -> Any:
-    """Return the function that a reference names; anything else is returned unchanged.
-
-    Raises:
-        UsageError: the name does not exist.
-        Exception: any error of the user's module while it is imported.
-    """
+    """Return the function that a reference names; anything else is returned unchanged."""
     if not isinstance(part, Reference):
         return part
     try:

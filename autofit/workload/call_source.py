@@ -62,7 +62,6 @@ def _expressions(kwargs: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _form(data: Any) -> DataForm:
-    """The form of the data."""
     if callable(data) or isinstance(data, Reference):
         return DataForm.FACTORY
     return DataForm.OBJECT if prebuilt.is_pydataset(data) else DataForm.ARRAYS

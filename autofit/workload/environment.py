@@ -69,22 +69,12 @@ def marked(value: Any, source: Source) -> Any:
 
 def plain(value: Any) -> Any:
     """A value without its source, also inside mappings and lists."""
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [plain(inner) for inner in value]
-    if not isinstance(value, FromEnvironment):
-        return value
-    return str.__str__(value) if isinstance(value, str) else +value  # type: ignore[operator]  # a number
+    return _replaced(value, lambda inner: str.__str__(inner) if isinstance(inner, str) else +inner)
 
 
 def shown(value: Any) -> Any:
     """A value as the file has it, also inside mappings and lists."""
-    if isinstance(value, dict):
-        return {key: shown(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [shown(inner) for inner in value]
-    return value.source.written if isinstance(value, FromEnvironment) else value
+    return _replaced(value, lambda inner: inner.source.written)
 
 
 def is_from_environment(value: Any) -> bool:
@@ -100,6 +90,14 @@ def hiding(*values: Any) -> Callable[[str], str]:
         return lambda text: text
     pattern = re.compile("|".join(map(re.escape, texts)))
     return lambda text: pattern.sub(lambda match: f"${{{names[match.group()]}}}", text)
+
+
+def _replaced(value: Any, replacement: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _replaced(inner, replacement) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_replaced(inner, replacement) for inner in value]
+    return replacement(value) if isinstance(value, FromEnvironment) else value
 
 
 def _within(value: Any) -> Iterator[FromEnvironment]:

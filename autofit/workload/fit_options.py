@@ -65,7 +65,8 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
             near = difflib.get_close_matches(str(name), _TAKEN, 1)
             hint = f"; did you mean {near[0]}?" if near else "."
             raise UsageError(f"fit has no such argument to give here{hint} Allowed: {', '.join(_TAKEN)}", key=key)
-        if name in _COUNTS and value is not None and not (_is_whole(value) and value >= 1):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if name in _COUNTS and value is not None and not (is_whole and value >= 1):
             raise UsageError(f"{value!r} is not allowed; give a whole number from 1 on", key=key)
     split = options.get(VALIDATION_SPLIT)
     if split is not None and not (isinstance(split, int | float) and 0 <= split < 1):
@@ -75,12 +76,14 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         )
     if options.get(CLASS_WEIGHT) is not None and not is_made(options[CLASS_WEIGHT]):
         options[CLASS_WEIGHT] = _class_weight(options[CLASS_WEIGHT])
-    _check_callbacks(options.get(CALLBACKS))
+    callbacks = options.get(CALLBACKS)
+    if not (callbacks is None or isinstance(callbacks, list | tuple) or is_made(callbacks) or _is_callback(callbacks)):
+        raise UsageError(
+            f"{callbacks!r} is not allowed; give a list of callbacks, or a function that returns one "
+            "(in YAML path/to/file.py:function)",
+            key=f"fit_kwargs.{CALLBACKS}",
+        )
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _class_weight(weights: Any) -> dict[int, float]:
@@ -96,30 +99,17 @@ def _class_weight(weights: Any) -> dict[int, float]:
 
 def is_made(value: Any) -> bool:
     """Whether the value of an argument is a function that makes it."""
-    return isinstance(value, Reference) or (callable(value) and not hasattr(value, "on_epoch_end"))
+    return isinstance(value, Reference) or (callable(value) and not _is_callback(value))
+
+
+def _is_callback(value: Any) -> bool:
+    return hasattr(value, "on_epoch_end")
 
 
 def resolved(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, with functions replaced by what they return.
-
-    Raises:
-        UsageError: a function returned what `fit` does not take.
-        Exception: any error of the user's function.
-    """
+    """The arguments, with functions replaced by what they return."""
     values = {name: value.resolve() if isinstance(value, Reference) else value for name, value in options.items()}
     return validated({name: value() if is_made(value) else value for name, value in values.items()})
-
-
-def _check_callbacks(callbacks: Any) -> None:
-    """Check that callbacks are objects or a function that makes them."""
-    if callbacks is None or is_made(callbacks) or isinstance(callbacks, list | tuple):
-        return
-    if not hasattr(callbacks, "on_epoch_end"):
-        raise UsageError(
-            f"{callbacks!r} is not allowed; give a list of callbacks, or a function that returns one "
-            "(in YAML path/to/file.py:function)",
-            key=f"fit_kwargs.{CALLBACKS}",
-        )
 
 
 def of_training(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,12 +118,7 @@ def of_training(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int | None:
-    """Samples in an epoch of `steps_per_epoch` batches; None if it is not given.
-
-    Args:
-        options: the user's arguments.
-        batch_size: the batch size that they were written for.
-    """
+    """Samples in an epoch of `steps_per_epoch` batches of the size that they were written for; None if not given."""
     steps = options.get(STEPS_PER_EPOCH)
     return None if steps is None or batch_size is None else int(steps * batch_size)
 
@@ -141,31 +126,19 @@ def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int 
 def rendered(
     options: Mapping[str, Any], chosen: int | None, written_for: int | None, *, scale_validation: bool
 ) -> dict[str, Any]:
-    """The user's arguments for the call that trains with a batch size.
+    """The user's arguments for the call that trains with the chosen batch size.
 
-    Steps are scaled to keep the number of samples of an epoch and of a validation.
-
-    Args:
-        options: the user's arguments that are written as values.
-        chosen: the batch size.
-        written_for: the batch size that the arguments were written for.
-        scale_validation: whether the validation data takes the batch size.
+    Steps are scaled to keep the number of samples of an epoch and, if the validation data takes the batch size, of a
+    validation. `written_for` is the batch size that the arguments were written for.
     """
-    kept = dict(options)
-    if chosen and written_for:
-        for name in (STEPS_PER_EPOCH, *([VALIDATION_STEPS] if scale_validation else [])):
-            if name in kept:
-                kept[name] = math.ceil(kept[name] * written_for / chosen)
-    return kept
+    if not chosen or not written_for:
+        return dict(options)
+    scaled = {STEPS_PER_EPOCH, *([VALIDATION_STEPS] if scale_validation else [])} & set(options)
+    return {**options, **{name: math.ceil(options[name] * written_for / chosen) for name in scaled}}
 
 
 def with_class_weight(batch: Any, options: Mapping[str, Any]) -> Any:
-    """Complete a batch as `fit` does: (x, y) with class weights becomes (x, y, sample_weight).
-
-    Args:
-        batch: in the structure that Keras hands to `train_step`.
-        options: the user's arguments.
-    """
+    """Complete a batch for `train_step` as `fit` does: (x, y) with class weights becomes (x, y, sample_weight)."""
     if CLASS_WEIGHT not in options or not isinstance(batch, tuple) or len(batch) != _WITH_TARGETS:
         return batch
     return (*batch, np.ones(length_of(leaves(batch)[0]), np.float32))

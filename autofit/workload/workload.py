@@ -30,11 +30,7 @@ _SMALL_ARRAY_BYTES = 64 * 1024  # a file for a smaller array costs more than it 
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
 class Workload:
-    """A model, its data, and how it is built: the arguments of a tune that cross to the processes of its trials.
-
-    Raises:
-        UsageError: names the argument, its value and what is allowed.
-    """
+    """A model, its data, and how it is built: the arguments of a tune that cross to the processes of its trials."""
 
     build_model: Any = Field(
         description="Function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.",
@@ -97,11 +93,7 @@ class Workload:
             )
 
     def save(self, folder: Path) -> None:
-        """Write the workload to a folder: one pickle, and a file for each large array.
-
-        Raises:
-            UsageError: something in it cannot be pickled, or the arrays do not fit on the disk.
-        """
+        """Write the workload to a folder: one pickle, and a file for each large array."""
         with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump(list(sys.path), file)
             _ArrayPickler(file, folder).dump(self)
