@@ -1,7 +1,7 @@
 """The user's own modules, found by following imports from file to file. Nothing is imported or run.
 
 A module counts as a whole, except for comments, layout and docstrings. A module that imports by a computed name counts with
-all modules beside it and on the search path, and with those in packages that its texts, or the arguments of a workload, name.
+all modules beside it and on the search path, and with those in packages that its texts or a workload's arguments name.
 
 An import is written as a dotted name. Leading dots make it relative; `*` as the last part stands for every module there.
 """

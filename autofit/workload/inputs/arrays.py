@@ -23,7 +23,7 @@ from autofit.workload.inputs.batch import (
     length_of,
     mapped,
 )
-from autofit.workload.inputs.fit_input import ArrayBytes, FitInput
+from autofit.workload.inputs.fit_input import ArrayBytes, FitInput, packed
 
 _MOST_PARTS = 3  # x, y and sample weights
 _PIPELINE_BYTES = 32 * 2**20  # of arrays for the pipeline alone: it copies a row as fast from a part as from all
@@ -31,11 +31,7 @@ _FEWEST_PIPELINE_BATCHES = 4
 
 
 class Arrays(FitInput):
-    """Arrays in memory as `fit` takes them: x, (x,), (x, y) or (x, y, sample_weight), each a nest of arrays.
-
-    Raises:
-        UsageError: the arrays differ in their number of samples, or have none.
-    """
+    """Arrays in memory as `fit` takes them: x, (x,), (x, y) or (x, y, sample_weight), each a nest of arrays."""
 
     kind: ClassVar[str] = "arrays"
     fit_knobs: ClassVar[tuple[str, ...]] = ("batch_size",)
@@ -63,8 +59,8 @@ class Arrays(FitInput):
         )
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """The knobs of `fit`, whatever a function that returns the arrays takes."""
-        return {knob: knob for knob in self.fit_knobs}
+        """`batch_size` of `fit`, whatever a function that returns the arrays takes."""
+        return {"batch_size": "batch_size"}
 
     def batch(self) -> Any:
         """The first full batch, copied from the mapped file, with floats in Keras's precision, as `fit` converts them."""
@@ -72,24 +68,16 @@ class Arrays(FitInput):
 
     def as_step_data(self, batch: Any) -> Any:
         """Parts as `fit` packs them: x without targets is not in a tuple, unless it is a tuple or list of arrays."""
-        given = itertools.takewhile(lambda part: part is not None, batch)  # sample weights without targets do not count
-        parts = tuple(given)
-        return parts[0] if len(parts) == 1 and not isinstance(parts[0], tuple | list) else parts
+        return packed(itertools.takewhile(lambda part: part is not None, batch))  # weights without targets do not count
 
     def sample_count(self) -> int | None:
-        """The length of the first axis."""
         return self._count
 
     def last_batch_samples(self) -> int | None:
-        """The remainder of the first axis."""
         return self._count % self.batch_samples or self.batch_samples
 
     def split(self, share: float) -> tuple[Arrays, Arrays]:
-        """Split off the last `share` of the samples for validation, as `validation_split` of `fit` does.
-
-        Raises:
-            UsageError: no samples would be left to train or to validate on.
-        """
+        """Split off the last `share` of the samples for validation, as `validation_split` of `fit` does."""
         kept = math.floor(self._count * (1.0 - share))
         if not 0 < kept < self._count:
             raise UsageError(
@@ -111,7 +99,6 @@ class Arrays(FitInput):
         return self._arguments(min(self._count // self.batch_samples, max(_FEWEST_PIPELINE_BATCHES, few)), steps)
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """All arrays, evaluated for at most `steps` steps."""
         return {
             "validation_data": self._parts,
             "validation_steps": min(steps, math.ceil(self._count / self.batch_samples)),

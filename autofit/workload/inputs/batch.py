@@ -13,15 +13,7 @@ from autofit.errors import UnsupportedInputError, UsageError
 
 
 def checked(batch: Any, source: str) -> Any:
-    """Return a batch unchanged if it is a nest of arrays with samples.
-
-    Args:
-        batch: a batch from the user's data.
-        source: its origin, for the error.
-
-    Raises:
-        UnsupportedInputError: it is not a nest of arrays, or no array has samples.
-    """
+    """Return a batch unchanged if it is a nest of arrays with samples; `source` is its origin, for the error."""
     arrays = leaves(batch)
     wrong = next((leaf for leaf in arrays if not is_array(leaf)), None)
     if wrong is not None:
@@ -35,11 +27,7 @@ def checked(batch: Any, source: str) -> Any:
 
 
 def first_of(batches: Iterator[Any], source: str) -> Any:
-    """Return the first batch of an iterator.
-
-    Raises:
-        UsageError: the iterator is empty.
-    """
+    """Return the first batch of an iterator."""
     batch = next(batches, None)
     if batch is None:
         raise UsageError(f"{source} is empty; it must give at least one batch")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -130,13 +130,7 @@ class FitInput(ABC):
         return None
 
     def _keep_first(self, take: Callable[[], Any], source: str, batch_size: int | None) -> None:
-        """Take, time and check the first batch.
-
-        Args:
-            take: makes the batch.
-            source: its origin, for errors.
-            batch_size: the knob that the data was given, if any.
-        """
+        """Take, time and check the first batch; `batch_size` is the knob that the data was given, if any."""
         started = time.perf_counter()
         batch = take()
         self.batch_seconds = time.perf_counter() - started
@@ -146,3 +140,18 @@ class FitInput(ABC):
     def _as_batch(self, raw: Any, source: str) -> Any:
         """A batch as the user's data gives it, checked, in the form of `batch`."""
         return mapped(self.as_step_data(checked(raw, source)), dense)
+
+
+def packed(parts: Iterable[Any]) -> Any:
+    """Parts of a batch as `fit` packs them: x without targets is not in a tuple, unless it is a tuple or list of arrays."""
+    whole = tuple(parts)
+    return whole[0] if len(whole) == 1 and not isinstance(whole[0], tuple | list) else whole
+
+
+def call_reported(report_error: Callable[[BaseException], None], function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the user's; report its error before raising it."""
+    try:
+        return function(*arguments)
+    except BaseException as error:
+        report_error(error)
+        raise

@@ -22,27 +22,21 @@ class Generator(FitInput):
 
     @staticmethod
     def recognises(data: Any) -> bool:
-        """Whether `data` is an iterator."""
         return isinstance(data, Iterator)
 
     def sample_count(self) -> int | None:
-        """None: a generator has no length."""
         return None
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of `steps` steps."""
         return {"x": self._batches(steps, endless=True)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """At most `steps` steps."""
         return {"validation_data": self._batches(steps, endless=False)}
 
     def look(self) -> Iterator[Any]:
-        """Every batch in turn, from a new generator."""
         return (self._as_batch(batch, "the generator") for batch in self._anew())
 
     def batches_made(self) -> int | None:
-        """Batches that the generators have yielded."""
         return self._made
 
     def _anew(self) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import samples_of
-from autofit.workload.inputs.fit_input import FitInput
+from autofit.workload.inputs.fit_input import FitInput, call_reported, packed
 from autofit.workload.inputs.prebuilt import has_base, is_pydataset
 
 _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
@@ -38,22 +38,18 @@ class IndexedInput(FitInput):
         """A `DatasetProxy` of the dataset with another length, in batches."""
 
     def sample_count(self) -> int | None:
-        """Batches times samples per batch; None for an endless dataset."""
         return None if self._length is None else self._length * self.batch_samples
 
     def last_batch_samples(self) -> int | None:
-        """The length of the last batch, which is made to find out."""
         if self._length is None:
             return None
         last = self._as_batch(self._data[self._length - 1], f"the {self.kind}")
         return samples_of(last, None)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of `steps` steps."""
         return {"x": self._counted(steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of `steps` steps, or of the whole dataset if it is shorter."""
         return {"validation_data": self._counted(steps if self._length is None else min(steps, self._length))}
 
     def look(self) -> Iterator[Any]:
@@ -62,7 +58,6 @@ class IndexedInput(FitInput):
         return (self._as_batch(self._data[index], f"the {self.kind}") for index in indices)
 
     def batches_made(self) -> int | None:
-        """Batches that `__getitem__` has returned, in all threads and processes."""
         return sum(int(proxy.batches_made()) for proxy in self._proxies)
 
     def _counted(self, length: int) -> Any:
@@ -72,13 +67,10 @@ class IndexedInput(FitInput):
 
 
 class PyDatasetInput(IndexedInput):
-    """A PyDataset: all knobs are arguments of its constructor, because `fit` of Keras 3 takes none of them.
-
-    Raises:
-        UsageError: the dataset does not have a knob of the config.
-    """
+    """A PyDataset: all knobs are arguments of its constructor, because `fit` of Keras 3 takes none of them."""
 
     kind: ClassVar[str] = "PyDataset"
+    recognises = staticmethod(is_pydataset)
 
     def _open(self) -> None:
         for knob in _WORKER_KNOBS:
@@ -90,11 +82,6 @@ class PyDatasetInput(IndexedInput):
                 )
         self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
         super()._open()
-
-    @staticmethod
-    def recognises(data: Any) -> bool:
-        """Whether `data` is a `keras.utils.PyDataset`."""
-        return is_pydataset(data)
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """The knobs of the factory, without a queue that no worker fills."""
@@ -130,7 +117,6 @@ class SequenceInput(IndexedInput):
 
     @staticmethod
     def recognises(data: Any) -> bool:
-        """Whether `data` is a `tf_keras.utils.Sequence`."""
         return has_base(data, "tf_keras", "Sequence")
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
@@ -138,14 +124,12 @@ class SequenceInput(IndexedInput):
         return {**{k: v for k, v in named.items() if k == "batch_size"}, **{knob: knob for knob in self.fit_knobs}}
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of `steps` steps, with the knobs."""
         knobs = {knob: getattr(self.applied, knob) for knob in self.fit_knobs}
         return {**super().fit_arguments(steps), **{knob: value for knob, value in knobs.items() if value is not None}}
 
     def as_step_data(self, batch: Any) -> Any:
-        """A batch as Keras 2 packs it: x without targets is not in a tuple, unless it is a tuple or list of arrays."""
-        parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
-        return parts[0] if len(parts) == 1 and not isinstance(parts[0], tuple | list) else parts
+        """A batch as Keras 2 packs it, which is how `fit` packs arrays."""
+        return packed(batch if isinstance(batch, tuple | list) else (batch,))
 
     def _batch_count(self) -> int:
         return len(self._data)
@@ -173,7 +157,8 @@ class DatasetProxy:
         return self._length
 
     def __getitem__(self, index: int) -> Any:
-        batch = self._call(lambda: self._dataset[index if self._full is None else index % self._full])
+        asked = index if self._full is None else index % self._full
+        batch = call_reported(self._report_error, self._dataset.__getitem__, asked)
         with self._made.get_lock():
             self._made.value += 1
         return batch
@@ -183,36 +168,23 @@ class DatasetProxy:
 
     def on_epoch_begin(self) -> None:
         """Forward the call; report its errors."""
-        self._call(getattr(self._dataset, "on_epoch_begin", lambda: None))
+        call_reported(self._report_error, getattr(self._dataset, "on_epoch_begin", lambda: None))
 
     def on_epoch_end(self) -> None:
         """Forward the call; report its errors."""
-        self._call(self._dataset.on_epoch_end)
+        call_reported(self._report_error, self._dataset.on_epoch_end)
 
     def batches_made(self) -> int:
         """Batches that the user's dataset has made, in all threads and processes."""
         return int(self._made.value)
 
-    def _call(self, method: Callable[[], Any]) -> Any:
-        try:
-            return method()
-        except BaseException as error:
-            self._report_error(error)
-            raise
-
 
 def proxy_of(
     base: type, dataset: Any, count: int | None, length: int, report_error: Callable[[BaseException], None], **knobs: Any
 ) -> Any:
-    """Wrap a dataset in a `DatasetProxy`.
+    """Wrap a dataset of `count` batches (None if it is endless) in a `DatasetProxy` that has `length` batches.
 
-    Args:
-        base: the class of datasets that the user's Keras takes.
-        dataset: the user's dataset.
-        count: its batches; None if it is endless.
-        length: the batches that the proxy has.
-        report_error: called with the errors of the dataset, in any thread or process.
-        knobs: arguments of the constructor of `base`.
+    `base` is the class of datasets that the user's Keras takes, `knobs` are arguments of its constructor.
     """
     made = _proxy_class(base)(**knobs)
     made._dataset, made._length, made._report_error = dataset, length, report_error

@@ -31,18 +31,13 @@ KINDS: dict[str, type[FitInput]] = {
 def open_input(
     data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: Callable[[BaseException], None]
 ) -> FitInput:
-    """Build the user's data under a config.
+    """Build the user's data under a config, of which the knobs that the data does not take are ignored.
 
     Args:
         data: arrays, a PyDataset, or a factory.
         kwargs: arguments of the factory beside the knobs.
-        config: the knobs; those that the data does not take are ignored.
+        config: the knobs.
         report_error: called with errors of the user's code while batches are made (in a thread or another process).
-
-    Raises:
-        UnsupportedInputError: the data is of no known kind.
-        UsageError: the config sets a knob to AUTOTUNE, and the data is not a `tf.data.Dataset`.
-        Exception: any error of the user's factory.
     """
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
@@ -57,8 +52,9 @@ def open_input(
         if kind.recognises(made):
             at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
             under = FitConfig.of({**applied, **at_fit})
-            if not kind.autotunes:
-                _refuse_autotune(kind.kind, under)
+            autotuned = [knob for knob in AUTOTUNED if getattr(under, knob) == AUTOTUNE]
+            if autotuned and not kind.autotunes:
+                raise UsageError(f"{autotuned[0]} cannot be -1 for {kind.kind} data: {NO_AUTOTUNE}")
             return kind(made, under, report_error, reopen)
     raise UnsupportedInputError(
         f"the data is a {type(made).__module__}.{type(made).__qualname__}; give arrays x, (x, y) or "
@@ -67,23 +63,13 @@ def open_input(
     )
 
 
-def _refuse_autotune(kind: str, config: FitConfig) -> None:
-    for knob in AUTOTUNED:
-        if getattr(config, knob) == AUTOTUNE:
-            raise UsageError(f"{knob} cannot be -1 for {kind} data: {NO_AUTOTUNE}")
-
-
 def render_kwargs(
     description: Description, config: FitConfig, sample_count: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments: (data_kwargs for the data factory, fit_kwargs for `Model.fit`).
 
-    A queue that Keras does not make is left out unless the factory requires it.
-
-    Args:
-        description: the description of the workload.
-        config: the knobs.
-        sample_count: samples in an epoch, if the user gives them because the data has no length; sets `steps_per_epoch`.
+    A queue that Keras does not make is left out unless the factory requires it. `sample_count` is given if the data has no
+    length; it sets `steps_per_epoch`.
     """
     kind = KINDS[description.input_kind]
     given = _rendered(description, description.knobs, description.required, config)
@@ -106,8 +92,6 @@ def _rendered(
 ) -> dict[str, Any]:
     """The arguments of `arguments_of` that have an effect or no default."""
     given = arguments_of(names, config)
-    queue = names.get("max_queue_size")
     is_indexed = issubclass(KINDS[description.input_kind], IndexedInput)
-    if is_indexed and not config.has_queue and queue in given and queue not in required:
-        del given[queue]
-    return given
+    queue = names.get("max_queue_size") if is_indexed and not config.has_queue else None
+    return {name: value for name, value in given.items() if name != queue or name in required}

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
+from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
 from autofit.workload.inputs import prebuilt
 
 _PERSISTENT = "persistent_workers"  # of a torch DataLoader, whose workers are always processes
@@ -43,17 +43,15 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     attributes; arrays take none.
     """
     if not callable(data):
-        return dict(prebuilt.knobs_of(data)) if prebuilt.is_pydataset(data) else {}
+        return {knob: knob for knob in KNOBS if prebuilt.is_pydataset(data) and prebuilt.can_set(data, knob)}
     given = set(fixed)
     factory = data
     while isinstance(factory, functools.partial):
         given |= set(factory.keywords)
         factory = factory.func
     parameters = inspect.signature(data).parameters.values()
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    named = {
-        p.name for p in parameters if p.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    }
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     knobs = {}
     for knob, names in NAMES.items():
         taken = next((name for name in names if name in named), knob if takes_any and knob not in _OF_LOADERS else None)
@@ -73,13 +71,7 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
     """The data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes.
 
-    Args:
-        data: the factory, or the object.
-        names: the knobs that the data takes, each with its name there.
-        autotunes: whether the data takes AUTOTUNE.
-
-    Returns:
-        The values by knob, without those that a config cannot have, such as None.
+    Values that a config cannot have, such as None, are left out; AUTOTUNE as well, unless the data `autotunes`.
     """
     if callable(data):
         parameters = inspect.signature(data).parameters
@@ -91,10 +83,8 @@ def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict
 
 def _is_value(knob: str, value: Any, *, autotunes: bool) -> bool:
     """Whether a knob may have a value."""
-    if knob == "use_multiprocessing" or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, int) or knob == "use_multiprocessing":
         return knob == "use_multiprocessing" and isinstance(value, bool)
-    if not isinstance(value, int):
-        return False
     return value >= _LOWEST[knob] or (autotunes and knob in AUTOTUNED and value == AUTOTUNE)
 
 
@@ -115,12 +105,9 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
-    """The arguments that apply a config to a factory.
+    """The arguments that apply a config to a factory, given the knobs that it takes, each with its name there.
 
-    Args:
-        names: the knobs that the data takes, each with its name there.
-        config: the values. Without a queue (`FitConfig.has_queue`), tf.data prefetches one batch and a DataLoader takes no
-            `prefetch_factor`.
+    Without a queue (`FitConfig.has_queue`), tf.data prefetches one batch and a DataLoader takes no `prefetch_factor`.
     """
     values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}
     if "max_queue_size" in values and not config.has_queue:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from autofit.errors import UnsupportedInputError
-from autofit.records.trial import KNOBS
 
 _FACTORY = """Pass a function that builds it instead; the knobs among its parameters are tuned:
 
@@ -21,27 +20,23 @@ def has_base(value: Any, package: str, name: str) -> bool:
     return any(base.__name__ == name and base.__module__.startswith(package) for base in type(value).__mro__)
 
 
-def is_pydataset(value: Any) -> bool:
+def is_pydataset(data: Any) -> bool:
     """Whether a value is a `keras.utils.PyDataset`."""
-    return has_base(value, "keras", "PyDataset")
+    return has_base(data, "keras", "PyDataset")
 
 
-def is_tfdata(value: Any) -> bool:
+def is_tfdata(data: Any) -> bool:
     """Whether a value is a `tf.data.Dataset`."""
-    return has_base(value, "tensorflow.python.data", "DatasetV2")
+    return has_base(data, "tensorflow.python.data", "DatasetV2")
 
 
-def is_torch_loader(value: Any) -> bool:
+def is_torch_loader(data: Any) -> bool:
     """Whether a value is a `torch.utils.data.DataLoader`."""
-    return has_base(value, "torch.utils.data", "DataLoader")
+    return has_base(data, "torch.utils.data", "DataLoader")
 
 
 def refuse_unsupported(data: Any) -> None:
-    """Refuse data that every trial would refuse, before any trial runs.
-
-    Raises:
-        UnsupportedInputError: the object's batch size cannot be set; the message says how to write the factory.
-    """
+    """Refuse data that every trial would refuse, before any trial runs, and say how to write a factory for it."""
     if callable(data):
         return
     if is_tfdata(data):
@@ -56,7 +51,7 @@ def refuse_unsupported(data: Any) -> None:
     if isinstance(data, Iterator):
         how = _FACTORY.format(more="", returned="my_generator(batch_size)")
         raise UnsupportedInputError(f"a ready-made generator can be used only once. {how}")
-    if is_pydataset(data) and not _can_set(data, "batch_size"):
+    if is_pydataset(data) and not can_set(data, "batch_size"):
         name = type(data).__name__
         how = _FACTORY.format(more=", **knobs", returned=f"{name}(..., batch_size=batch_size, **knobs)")
         raise UnsupportedInputError(f"this {name} has no attribute batch_size that can be set. {how}")
@@ -70,12 +65,8 @@ def copy_with(data: Any, **knobs: Any) -> Any:
     return made
 
 
-def knobs_of(data: Any) -> Mapping[str, str]:
-    """The knobs of a ready-made PyDataset, each with the name of its attribute."""
-    return {knob: knob for knob in KNOBS if _can_set(data, knob)}
-
-
-def _can_set(data: Any, name: str) -> bool:
+def can_set(data: Any, name: str) -> bool:
+    """Whether an object has an attribute of that name that can be set; tried on a copy."""
     if not hasattr(data, name):
         return False
     try:

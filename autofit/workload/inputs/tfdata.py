@@ -22,6 +22,7 @@ class TfData(FitInput):
 
     kind: ClassVar[str] = "tf.data"
     autotunes: ClassVar[bool] = True
+    recognises = staticmethod(is_tfdata)
 
     def _open(self) -> None:
         self.applied = replace(self._config, batch_size=None)
@@ -30,29 +31,19 @@ class TfData(FitInput):
         self._length = length if length >= 0 else None
         self.of_fixed_size = _has_fixed_size(self._data)
 
-    @staticmethod
-    def recognises(data: Any) -> bool:
-        """Whether `data` is a `tf.data.Dataset`."""
-        return is_tfdata(data)
-
     def sample_count(self) -> int | None:
-        """Batches times samples per batch; None if the dataset does not know its length."""
         return None if self._length is None else self._length * self.batch_samples
 
     def last_batch_samples(self) -> int | None:
-        """The size of every batch if it is fixed or no batch is the last; None otherwise."""
         return self.batch_samples if self.of_fixed_size or int(self._data.cardinality()) == _INFINITE else None
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of `steps` full batches."""
         return {"x": self._full_batches().repeat().take(steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """At most `steps` steps, and no more than the dataset has."""
         return {"validation_data": self._data.take(steps)}
 
     def look(self) -> Iterator[Any]:
-        """Every batch in turn."""
         return (self._as_batch(batch, _SOURCE) for batch in self._data)
 
     def _full_batches(self) -> Any:

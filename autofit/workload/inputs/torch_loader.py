@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import first_of
-from autofit.workload.inputs.fit_input import FitInput
+from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR
 from autofit.workload.inputs.prebuilt import is_torch_loader
 
@@ -26,6 +26,7 @@ class TorchLoader(FitInput):
 
     kind: ClassVar[str] = "torch DataLoader"
     has_processes: ClassVar[bool] = True
+    recognises = staticmethod(is_torch_loader)
 
     def _open(self) -> None:
         data = self._data
@@ -43,11 +44,6 @@ class TorchLoader(FitInput):
         self._length = _length_of(data)
         self._keep_first(lambda: first_of(iter(self._copy(num_workers=0)), _SOURCE), _SOURCE, self._config.batch_size)
 
-    @staticmethod
-    def recognises(data: Any) -> bool:
-        """Whether `data` is a `torch.utils.data.DataLoader`."""
-        return is_torch_loader(data)
-
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """The knobs of the factory, without the queue of Keras, which a DataLoader does not have."""
         return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
@@ -57,7 +53,6 @@ class TorchLoader(FitInput):
         return tuple(batch) if isinstance(batch, tuple | list) else batch
 
     def sample_count(self) -> int | None:
-        """Samples of an epoch, including the last batch; None for a stream of unknown length."""
         if self._length is None:
             return None
         samples = self._length * self.batch_samples
@@ -65,24 +60,18 @@ class TorchLoader(FitInput):
         return min(samples, len(self._data.sampler)) if draws_samples else samples
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """One epoch of `steps` steps."""
         loader = self._copy(batches=steps)
         return {"x": loader} if _length_of(loader) == steps else {"x": loader, "steps_per_epoch": steps}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """At most `steps` steps, and no more than the loader has."""
-        loader = self._copy()
-        return {
-            "validation_data": loader,
-            **({} if self._length and self._length <= steps else {"validation_steps": steps}),
-        }
+        whole = self._length and self._length <= steps
+        return {"validation_data": self._copy(), **({} if whole else {"validation_steps": steps})}
 
     def look(self) -> Iterator[Any]:
         """Every batch in turn, made in this process."""
         return (self._as_batch(batch, _SOURCE) for batch in self._copy(num_workers=0))
 
     def batches_made(self) -> int | None:
-        """Batches that `collate_fn` has made, in all processes."""
         return int(self._made.value)
 
     def _copy(self, *, batches: int | None = None, num_workers: int | None = None) -> Any:
@@ -172,17 +161,10 @@ class _Reporting:
         return len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._called(self._dataset.__getitem__, index)
+        return call_reported(self._report_error, self._dataset.__getitem__, index)
 
     def _items(self, indices: Any) -> Any:
-        return self._called(self._dataset.__getitems__, indices)
-
-    def _called(self, get: Callable[[Any], Any], index: Any) -> Any:
-        try:
-            return get(index)
-        except BaseException as error:
-            self._report_error(error)
-            raise
+        return call_reported(self._report_error, self._dataset.__getitems__, indices)
 
 
 class _Counting:
@@ -192,11 +174,7 @@ class _Counting:
         self._collate, self._made, self._report_error = collate, made, report_error
 
     def __call__(self, samples: Any) -> Any:
-        try:
-            batch = self._collate(samples)
-        except BaseException as error:
-            self._report_error(error)
-            raise
+        batch = call_reported(self._report_error, self._collate, samples)
         with self._made.get_lock():
             self._made.value += 1
         return batch
