@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,18 +11,26 @@ from typing import Any
 
 from autofit.api.config import load
 from autofit.api.config import matrix as matrices
-from autofit.api.executors import LOCAL, make_executor
 from autofit.api.requests import parse
 from autofit.api.result import SweepResult
-from autofit.api.session import progress_of
+from autofit.api.session import progress_of, run_tune
 from autofit.errors import UsageError
-from autofit.records.events import Notice
+from autofit.machine import gpus, host
+from autofit.records.events import Activity, Event, Notice, TrialEnded
+from autofit.records.result import TuneRecord
+from autofit.records.units import counted
 from autofit.report import wording
 from autofit.report.console.progress import CellsProgress, Progress
 from autofit.tuning.cells import CellProgress, tune_cells
-from autofit.tuning.executors.executor import CellRequest, Executor, Tune
+from autofit.tuning.executors.executor import CellRequest, Executor, Tell, Tune
+from autofit.tuning.executors.local import LocalExecutor, slots_of
 from autofit.workload.reference import Reference
 
+LOCAL, RAY = "local", "ray"
+_SHARED = (
+    "cells run at the same time, each with its own GPU and cores. They share memory bandwidth, storage and power, so rates "
+    "may be slightly lower than alone. Set jobs to 1 to tune one cell at a time"
+)
 _SAVING_SHARE = 0.05  # of the time of a sweep, for saving it: a file of thousands of cells takes seconds to write
 
 
@@ -83,7 +92,7 @@ def sweep(
         cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
     except matrices.MatrixError as error:
         raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
-    make = partial(make_executor, executor, ship=ship, jobs=jobs, wait=wait)
+    make = partial(_make_executor, executor, ship=ship, jobs=jobs, wait=wait)
     return _sweep("sweep", cells, make, fresh=fresh, progress=progress, save=save)
 
 
@@ -114,16 +123,12 @@ def sweep_file(
         ConfigError: the file is invalid; the message names file, line, column and key.
     """
     cells = [(values, {**cell, **overrides}) for values, cell in load.load_sweep(path)]
-    make = partial(make_executor, executor, ship=ship, jobs=jobs, wait=wait)
+    make = partial(_make_executor, executor, ship=ship, jobs=jobs, wait=wait)
     return _sweep(os.fspath(path), cells, make, fresh=fresh, progress=progress, save=save)
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
-    """Parse a cell: its values by axis, and the arguments of `tune` with the labels of its host.
-
-    Raises:
-        UsageError: an argument does not exist or its value is not allowed.
-    """
+    """Parse a cell: its values by axis, and the arguments of `tune` with the labels of its host."""
     arguments = dict(arguments)
     labels = arguments.pop(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
@@ -188,3 +193,62 @@ def _sweep(
         saver.flush()
     assert result is not None, "a matrix has at least one cell"
     return result
+
+
+def _make_executor(
+    executor: str | Callable[[Tune], Executor],
+    *,
+    ship: str | os.PathLike[str] | None,
+    jobs: int | None,
+    wait: bool,
+    shown: Progress,
+) -> tuple[Executor, bool]:
+    """Make the executor that the arguments of a sweep name; `shown` displays notices, and the tunes of one cell at a time.
+
+    Returns:
+        The executor, and whether it tunes several cells at the same time.
+    """
+    is_ray = isinstance(executor, str) and (executor == RAY or executor.startswith(f"{RAY}://"))
+    if isinstance(executor, str) and executor != LOCAL and not is_ray:
+        raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")
+    if ship is not None and not is_ray:
+        raise UsageError("copies code to the hosts of a Ray cluster; leave it out, or tune on one", key="ship")
+    if jobs is not None and executor != LOCAL:
+        raise UsageError("limits the cells at the same time on this machine; leave it out on other executors", key="jobs")
+    tune = partial(_tune_beside, wait=wait)
+    if callable(executor):
+        return executor(tune), True
+    if is_ray:
+        from autofit.tuning.executors.ray_executor import RayExecutor  # imports Ray
+
+        return RayExecutor(tune, executor, ship, lambda text: shown.show(Notice(text))), True
+    slots = slots_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers(), gpus.nearby_cores)
+    if not slots:
+        return LocalExecutor(partial(_tune_shown, shown, wait=wait)), False
+    shown.show(Notice(_SHARED))
+    return LocalExecutor(tune, slots), True
+
+
+def _tune_shown(shown: Progress, cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
+    """Tune a cell that has the display to itself."""
+    return run_tune(cell.workload, cell.settings, shown, fresh=cell.fresh, wait=wait, cancelled=cancelled)
+
+
+def _tune_beside(cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
+    """Tune a cell that shares the display with others: its progress is one line."""
+    return run_tune(cell.workload, cell.settings, _OneLine(tell), fresh=cell.fresh, wait=wait, cancelled=cancelled)
+
+
+class _OneLine(Progress):
+    """Progress in one line, for a display that shows several tunes."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__(quiet=True)
+        self._tell, self._ended = tell, 0
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, TrialEnded):
+            self._ended += 1
+        if isinstance(event, Activity):
+            config = f" {event.config}" if event.config else ""
+            self._tell(f"{counted(self._ended, 'trial')}, {event.doing}{config}")

@@ -20,16 +20,7 @@ _CELLS = TypeAdapter(Cell)
 
 
 def save(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
-    """Write a sweep as JSON and its table beside it, each atomically.
-
-    Args:
-        record: the sweep.
-        path: path of the JSON file.
-        table: the sweep as CSV.
-
-    Raises:
-        UsageError: a file cannot be written.
-    """
+    """Write a sweep as JSON to `path`, and its `table` as CSV beside it, each atomically."""
     fields = _SWEEPS.dump_python(record, mode="json", fallback=repr, exclude={"cells": {"__all__": {"tune"}}})
     fields["cells"] = [
         {**raw_cell, "outcome": cell.outcome, "tune": None if cell.tune is None else result_files.encode(cell.tune)}
@@ -41,11 +32,7 @@ def save(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
 
 
 def csv_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a sweep's CSV file, beside the JSON file.
-
-    Raises:
-        UsageError: the path of the JSON ends in .csv.
-    """
+    """Return the path of a sweep's CSV file, beside the JSON file."""
     table = Path(path).with_suffix(".csv")
     if table == Path(path):
         raise UsageError(f"{path} is the CSV file; name the JSON file: {table.with_suffix('.json')}")
@@ -53,11 +40,7 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
 
 
 def load(path: str | os.PathLike[str]) -> SweepRecord | TuneRecord | FailedTune:
-    """Read a file written by `autofit sweep` or `autofit tune`.
-
-    Raises:
-        UsageError: the file cannot be read, is not such a file, or has another version.
-    """
+    """Read a file written by `autofit sweep` or `autofit tune`."""
     raw = result_files.read(path)
     if "cells" not in raw:
         return result_files.load(path)

@@ -40,17 +40,7 @@ class CellEnded:
 
 
 def tune_cells(title: str, requests: Sequence[CellRequest], executor: Executor) -> Iterator[CellProgress | CellEnded]:
-    """Tune every cell; a cell that fails or does not fit does not stop the sweep.
-
-    Args:
-        title: title of the sweep.
-        requests: the cells to tune.
-        executor: tunes them; closed at the end.
-
-    Raises:
-        AutofitError: the executor cannot tune any cell.
-        KeyboardInterrupt: passed on, after all processes have ended.
-    """
+    """Tune every cell, then close the executor; a cell that fails or does not fit does not stop the sweep."""
     machine, started_at, started = detect(), time.time(), time.monotonic()
     cells = [Cell(dict(request.values)) for request in requests]
     events: queue.SimpleQueue[CellProgress | tuple[int, Future[Cell]]] = queue.SimpleQueue()

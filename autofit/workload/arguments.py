@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator
@@ -49,13 +49,17 @@ def explain(error: ValidationError, fields: Mapping[str, Any]) -> UsageError:
     return UsageError(_problem(first, keys, fields), key=".".join(keys) or None)
 
 
-def no_such(name: str, allowed: Iterable[str]) -> str:
+def no_such(name: str, allowed: Collection[str]) -> str:
     """Say that an argument does not exist, with the nearest that does."""
-    names = list(allowed)
     knobs = [knob for knob, aliases in NAMES.items() if name in aliases]  # the names of knobs in tf.data factories
-    similar = [knob for knob in knobs if knob in names] or difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {similar[0]}?" if similar else "."
-    return f"there is no such key{hint} Allowed here: {', '.join(names)}"
+    hint = did_you_mean(next((knob for knob in knobs if knob in allowed), name), allowed)
+    return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
+
+
+def did_you_mean(name: Any, allowed: Iterable[str]) -> str:
+    """Return the end of a sentence that asks for the most similar of the allowed names, if one is similar."""
+    similar = difflib.get_close_matches(str(name), allowed, 1)
+    return f"; did you mean {similar[0]}?" if similar else "."
 
 
 def _problem(error: Any, keys: list[str], fields: Mapping[str, Any]) -> str:

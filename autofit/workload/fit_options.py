@@ -8,7 +8,6 @@ Callbacks and class weights may be given as a function that makes them; each pro
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from autofit.errors import UsageError
+from autofit.workload.arguments import did_you_mean
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.reference import Reference
 
@@ -62,8 +62,7 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if name in _REFUSED:
             raise UsageError(f"autofit sets {name} of fit itself: {_REFUSED[name]}", key=key)
         if name not in _TAKEN:
-            near = difflib.get_close_matches(str(name), _TAKEN, 1)
-            hint = f"; did you mean {near[0]}?" if near else "."
+            hint = did_you_mean(name, _TAKEN)
             raise UsageError(f"fit has no such argument to give here{hint} Allowed: {', '.join(_TAKEN)}", key=key)
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         if name in _COUNTS and value is not None and not (is_whole and value >= 1):

@@ -13,11 +13,12 @@ In a file:
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from autofit.workload.arguments import did_you_mean
 
 INCLUDE, _EXCLUDE = "include", "exclude"
 _MOST_CELLS = 10_000
@@ -40,11 +41,7 @@ def paths(axis: str) -> tuple[str, ...]:
 
 
 def unfold(matrix: Any) -> list[Values]:
-    """Return the cells of a matrix in order: the last axis varies fastest, included cells come last.
-
-    Raises:
-        MatrixError: the matrix does not map axes to lists of values, or has no cells or too many.
-    """
+    """Return the cells of a matrix in order: the last axis varies fastest, included cells come last."""
     if not isinstance(matrix, Mapping):
         raise MatrixError((), "must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]")
     axes = {str(axis): values for axis, values in matrix.items() if axis not in (INCLUDE, _EXCLUDE)}
@@ -58,7 +55,9 @@ def unfold(matrix: Any) -> list[Values]:
         raise MatrixError((), f"gives {count:,} cells, each a tune of several minutes; the limit is {_MOST_CELLS:,}")
     cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())] if axes else []
     for number, excluded in enumerate(_cells(matrix, _EXCLUDE)):
-        _require_axes(excluded, axes, (_EXCLUDE, number))
+        for axis in (axis for axis in excluded if axis not in axes):
+            problem = f"{axis} is not an axis{did_you_mean(axis, axes)} The axes are {', '.join(axes)}"
+            raise MatrixError((_EXCLUDE, number), problem)
         kept = [cell for cell in cells if not excluded.items() <= cell.items()]
         if len(kept) == len(cells):
             raise MatrixError((_EXCLUDE, number), f"no cell has {_described(excluded)}; the axes are {', '.join(axes)}")
@@ -73,11 +72,7 @@ def unfold(matrix: Any) -> list[Values]:
 
 
 def apply(values: Values, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of nested arguments with the values of a cell.
-
-    Raises:
-        MatrixError: an axis names a key of a value that is not a mapping.
-    """
+    """Return a copy of nested arguments with the values of a cell."""
     changed = dict(arguments)
     for axis, value in values.items():
         for path in paths(axis):
@@ -102,14 +97,6 @@ def _cells(matrix: Mapping[str, Any], key: str) -> list[Values]:
     if not isinstance(cells, list) or not all(isinstance(cell, Mapping) and cell for cell in cells):
         raise MatrixError((key,), "must be a list of cells, such as - {model_kwargs.width: 8}")
     return [dict(cell) for cell in cells]
-
-
-def _require_axes(cell: Values, axes: Mapping[str, Any], keys: tuple[int | str, ...]) -> None:
-    for axis in cell:
-        if axis not in axes:
-            near = difflib.get_close_matches(str(axis), axes, 1)
-            hint = f"; did you mean {near[0]}?" if near else "."
-            raise MatrixError(keys, f"{axis} is not an axis{hint} The axes are {', '.join(axes)}")
 
 
 def _described(cell: Values) -> str:

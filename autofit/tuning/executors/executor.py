@@ -8,14 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from autofit.errors import (
-    AutofitError,
-    DeviceBusyError,
-    DeviceLockedError,
-    StorageError,
-    TrialProcessError,
-    TuneError,
-)
+from autofit.errors import AutofitError, DeviceBusyError, DeviceLockedError, StorageError, TrialProcessError, TuneError
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import Cell
 from autofit.tuning.settings import TuneSettings
@@ -68,16 +61,12 @@ class Executor(Protocol):
 
 
 def tuned(tune: Tune, request: CellRequest, tell: Tell, cancelled: threading.Event) -> Cell:
-    """Tune a cell; an error of the cell itself becomes its problem.
-
-    Raises:
-        AutofitError: one of `HOST_ERRORS`.
-    """
+    """Tune a cell; an error of the cell itself becomes its problem, one of `HOST_ERRORS` is raised."""
     try:
         record = tune(request, tell, cancelled)
-    except HOST_ERRORS:
-        raise
     except AutofitError as error:
+        if isinstance(error, HOST_ERRORS):
+            raise
         failed = error.tune if isinstance(error, TuneError) else None
         return Cell(request.values, failed, str(error), failed.machine.host if failed else "")
     return Cell(request.values, record, host=record.machine.host)

@@ -10,7 +10,7 @@ import concurrent.futures
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,9 +43,6 @@ def slots_of(
         gpus: the accelerators.
         cores: numbers of the CPU cores that this process may use.
         nearby: returns the numbers of the cores on a GPU's NUMA node, as far as they are known.
-
-    Raises:
-        UsageError: `jobs` is larger than the number of devices.
     """
     if jobs is not None and jobs > max(1, len(gpus)):
         available = f"{len(gpus)} GPUs" if len(gpus) > 1 else "one device"
@@ -93,16 +90,15 @@ class LocalExecutor:
     def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
         if any(request.host_labels for request in requests):
             raise UsageError("choose among the hosts of a cluster; the executor is this machine", key="host_labels")
-        futures: dict[int, Future[Cell]] = {}
-        for index, request in enumerate(requests):
-            settings = request.settings
-            if self._slots and settings.device in ("auto", "gpu") and settings.device_count == 1:
-                futures[index] = self._parallel.submit(self._in_slot, index, request, report)
-        parallel = tuple(futures.values())
-        for index, request in enumerate(requests):
-            if index not in futures:
-                futures[index] = self._alone.submit(self._after, parallel, index, request, report)
-        return [futures[index] for index in range(len(requests))]
+        parallel = {
+            index: self._parallel.submit(self._in_slot, index, request, report)
+            for index, request in enumerate(requests)
+            if self._slots and request.settings.device in ("auto", "gpu") and request.settings.device_count == 1
+        }
+        return [
+            parallel.get(index) or self._alone.submit(self._after, parallel.values(), index, request, report)
+            for index, request in enumerate(requests)
+        ]
 
     def close(self) -> None:
         self._cancelled.set()
@@ -118,7 +114,7 @@ class LocalExecutor:
         finally:
             self._free.put(slot)
 
-    def _after(self, parallel: Sequence[Future[Cell]], index: int, request: CellRequest, report: Report) -> Cell:
+    def _after(self, parallel: Iterable[Future[Cell]], index: int, request: CellRequest, report: Report) -> Cell:
         concurrent.futures.wait(parallel)
         return self._tuned(index, request, report, "")
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -21,15 +23,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import cloudpickle
 
 from autofit.errors import AutofitError, ExecutorError, UsageError
+from autofit.records.distribution import install_command
 from autofit.records.sweep import Cell
 from autofit.records.units import counted
 from autofit.tuning.executors import ray_task
 from autofit.tuning.executors.executor import CellRequest, Report, Tell, Tune
-from autofit.tuning.executors.ray_connection import connect, first_line, import_ray
 from autofit.tuning.executors.ray_task import LOST_TWICE, HostFault, PickledCell
 from autofit.workload.call_source import call_source_of
 from autofit.workload.workload import explained_pickling_errors
@@ -40,6 +43,7 @@ MEASURING = "measuring"
 _GPU_SHARE = 0.001  # of a host's `measuring`, held by a cell on a GPU
 _POLL_SECONDS = 0.5  # between reads of the progress
 _HOSTS_SECONDS = 5.0  # between looks at the hosts
+_ANSWER_SECONDS = 10.0  # for a cluster to accept a connection
 _ENDING_SECONDS = 60.0  # for cancelled tasks to end their processes
 _NODE_LABEL = "ray.io/node-id"
 
@@ -64,16 +68,13 @@ class RayExecutor:
         address: of the cluster: "ray" for the one that RAY_ADDRESS names or that runs on this machine, or ray://HOST:PORT.
         ship: folder with the user's code that Ray copies to each host; None if all hosts share this one.
         notify: takes notices to the user.
-
-    Raises:
-        UsageError: Ray is not installed, there is no such cluster, or none of its hosts may measure.
     """
 
     def __init__(self, tune: Tune, address: str, ship: str | os.PathLike[str] | None, notify: Tell) -> None:
-        self._ray = import_ray()
+        self._ray = _import_ray()
         self._tune, self._notify, self._notified = tune, notify, set[str]()
         self._ship = None if ship is None else Path(ship).resolve()
-        self._is_own_connection = connect(self._ray, address, self._ship)
+        self._is_own_connection = _connect(self._ray, address, self._ship)
         resources = self._ray.cluster_resources()
         if MEASURING not in resources:
             self._disconnect()
@@ -95,11 +96,6 @@ class RayExecutor:
         self._progress = self._ray.remote(ray_task.ProgressActor).options(num_cpus=0, label_selector=own_node).remote()
 
     def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
-        """See `Executor.start`.
-
-        Raises:
-            UsageError: a cell cannot be pickled, or names a GPU by its number.
-        """
         self._jobs = [_Job(index, request, self._pickled(request)) for index, request in enumerate(requests)]
         self._open = len(self._jobs)
         for job in self._jobs:
@@ -136,7 +132,7 @@ class RayExecutor:
         return PickledCell(pickled, data, validation, Path.cwd(), self._ship)
 
     def _store(self, part: Any) -> Any:
-        """Put an object into Ray's store, once."""
+        """Put an object into Ray's store once."""
         if id(part) not in self._stored:
             self._stored[id(part)] = self._ray.put(part)
         return self._stored[id(part)]
@@ -157,7 +153,6 @@ class RayExecutor:
         job.task.future().add_done_callback(lambda done: self._ended.put((job, done)))
 
     def _gpu_count(self, request: CellRequest) -> int:
-        """Return how many GPUs a cell holds; 0 for one on a CPU."""
         on_gpu = request.settings.device == "gpu" or (request.settings.device == "auto" and self._has_gpus)
         return request.settings.device_count if on_gpu else 0
 
@@ -178,7 +173,7 @@ class RayExecutor:
         except BaseException as error:
             if not isinstance(error, ExecutorError):
                 kept = "What has been measured is kept; run it again"
-                error = ExecutorError(f"the Ray cluster does not answer any more: {first_line(error)}. {kept}")
+                error = ExecutorError(f"the Ray cluster does not answer any more: {_first_line(error)}. {kept}")
             for job in self._jobs:
                 if not job.future.done():
                     job.future.set_exception(error)
@@ -214,7 +209,6 @@ class RayExecutor:
         job.future.set_result(cell)
 
     def _exclude(self, fault: HostFault) -> None:
-        """Submit no more cells to a host."""
         if fault.node not in self._faults:
             self._faults[fault.node] = f"{fault.host}: {fault.problem}"
             self._notify_once(f"{fault.host} gets no more cells: {fault.problem}")
@@ -225,11 +219,11 @@ class RayExecutor:
         errors = self._ray.exceptions
         lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.LocalRayletDiedError, errors.ObjectLostError)
         if isinstance(error, (*lost, errors.OutOfMemoryError)):
-            return f"{LOST_TWICE} (last {host or 'before it began'}): {first_line(error)}"
+            return f"{LOST_TWICE} (last {host or 'before it began'}): {_first_line(error)}"
         cause = getattr(error, "cause", None) or error
         if isinstance(cause, AutofitError):
             return str(cause)
-        problem = f"the task failed on {host or 'a host'}: {first_line(cause)}"
+        problem = f"the task failed on {host or 'a host'}: {_first_line(cause)}"
         if isinstance(cause, ModuleNotFoundError) or "No module named" in str(error):
             problem += (
                 ". Install the same packages on each host; ship your own code with --ship FOLDER, or keep it in a folder "
@@ -238,11 +232,7 @@ class RayExecutor:
         return problem
 
     def _check_hosts(self) -> None:
-        """Notify the user if cells wait for hosts that the cluster does not have.
-
-        Raises:
-            ExecutorError: all hosts are excluded.
-        """
+        """Notify the user if cells wait for hosts that the cluster does not have; raise if all hosts are excluded."""
         nodes = [node for node in self._ray.nodes() if node["Alive"] and MEASURING in node["Resources"]]
         if not nodes:
             self._notify_once("no host is left that may measure; cells wait until one joins the cluster")
@@ -254,3 +244,56 @@ class RayExecutor:
             self._notify_once(
                 f"no host has {counted(needed, 'GPU')}: cells that need them wait until one joins the cluster"
             )
+
+
+def _import_ray() -> Any:
+    # Ray reads this at import. Without it, it prints the end of the log of each host that is lost.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(f"Ray is not installed: {install_command('ray')}", key="executor") from None
+    return ray
+
+
+def _connect(ray: Any, address: str, ship: Path | None) -> bool:
+    """Connect to a cluster without side effects on this program; return False if it is already connected to one."""
+    if ray.is_initialized():
+        if ship is not None:
+            problem = 'Ray is already connected; pass the folder to ray.init(runtime_env={"working_dir": …})'
+            raise UsageError(problem, key="ship")
+        return False
+    if ship is not None and not ship.is_dir():
+        raise UsageError(f"there is no folder {ship}", key="ship")
+    runtime_env = {} if ship is None else {"working_dir": str(ship)}
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        _require_answer(address)
+        ray.init(
+            "auto" if address == "ray" else address, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR"
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        hint = "start one with ray start --head, or name one as ray://HOST:10001" if address == "ray" else "is it running?"
+        raise UsageError(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {hint}", key="executor") from None
+    finally:
+        # Ray installs a handler of its own, with which SIGTERM would end this program at once.
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+    return True
+
+
+def _require_answer(address: str) -> None:
+    """Check that something listens at the address of the cluster, since Ray itself tries for minutes."""
+    if address == "ray":
+        address = os.environ.get("RAY_ADDRESS", "")
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    if parts.hostname and parts.port:
+        try:
+            socket.create_connection((parts.hostname, parts.port), timeout=_ANSWER_SECONDS).close()
+        except OSError as error:
+            raise ConnectionError(f"{parts.hostname}:{parts.port}: {error.strerror or error}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type if it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

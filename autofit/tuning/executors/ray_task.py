@@ -48,11 +48,7 @@ class PickledCell:
     ship: Path | None
 
     def opened(self, fetch: Callable[[Any], Any]) -> CellRequest:
-        """Unpickle the cell, in the folder of its code; `fetch` reads from Ray's store.
-
-        Raises:
-            UsageError: a file that it names is not on this host.
-        """
+        """Unpickle the cell, in the folder of its code; `fetch` reads from Ray's store."""
         if self.ship is None and self.folder.is_dir():
             os.chdir(self.folder)
         if os.getcwd() not in sys.path:  # noqa: PTH109  # sys.path holds strings
@@ -69,11 +65,7 @@ class PickledCell:
         return replace(cell, workload=workload)
 
     def _local(self, value: Any) -> Any:
-        """Point a reference into the shipped folder at its copy, and check that its file exists; pass anything else on.
-
-        Raises:
-            UsageError: there is no such file on this host.
-        """
+        """Point a reference into the shipped folder at its copy, and check that its file exists; pass anything else on."""
         if not isinstance(value, Reference) or value.path is None:
             return value
         if self.ship is not None and value.path.is_relative_to(self.ship):
@@ -122,7 +114,6 @@ class ProgressActor:
         return lost
 
     def tell(self, line: ProgressLine) -> None:
-        """Add a line."""
         self._lines.append(line)
 
     def exclude(self, index: int, node: str) -> None:
@@ -140,10 +131,6 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
     """Tune a cell on this host: the body of a Ray task, which Ray runs again elsewhere if the host is lost.
 
     `progress` is the handle of the `ProgressActor`.
-
-    Raises:
-        UsageError: the cell names a file that is not on this host.
-        ExecutorError: the host of the cell was lost twice.
     """
     import ray
 

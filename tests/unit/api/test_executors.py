@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 import autofit
-from autofit.api import executors
 from autofit.api.sweep import _Saver
 from autofit.cli import app
 from autofit.errors import UsageError
@@ -52,7 +51,7 @@ def test_a_sweep_takes_an_executor_of_the_users_own(tmp_path, monkeypatch):
         asked.append((workload.model_kwargs["width"], fresh, wait))
         return record
 
-    monkeypatch.setattr(executors, "run_tune", run_tune)
+    monkeypatch.setattr(sys.modules[_Saver.__module__], "run_tune", run_tune)
     saved = []
     result = autofit.sweep(
         build_model,
