@@ -9,7 +9,7 @@ from types import ModuleType
 
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import SweepRecord
-from autofit.report import advice, columns, snippet
+from autofit.report import choice, columns, snippet
 from autofit.report.console.tables import summary, sweep_table
 from autofit.report.console.terminal import plain_text
 from autofit.storage import result_files, sweep_files
@@ -57,7 +57,7 @@ class Result(_Reportable, TuneRecord):
 
     def advice(self) -> dict[str, str]:
         """Return advice by subject, such as the bottleneck and the learning rate, a few sentences each."""
-        return advice.advice(self)
+        return choice.advice(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as JSON, which `autofit show`, `report` and `kwargs` read.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import typer
@@ -16,15 +16,18 @@ INTERRUPTED = 130
 
 
 @contextlib.contextmanager
-def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
+def reporting_errors(kept: Callable[[], str] | None = None, options: Mapping[str, str] | None = None) -> Iterator[None]:
     """Turn an error into its message and exit code.
 
     Args:
         kept: describes the results from which the same command resumes after Ctrl-C; None if the command keeps none.
+        options: the command-line option that sets an argument, by the argument; errors then name the option.
     """
     try:
         yield
     except AutofitError as error:
+        if isinstance(error, UsageError) and (option := (options or {}).get(error.key or "")):
+            error = UsageError(error.problem, key=option)
         typer.echo(f"autofit: {printable(str(error))}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
@@ -34,12 +37,10 @@ def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
 
 
 def require_writable(option: str, path: Path | None) -> None:
-    """Check that a file can be written at a path, before the work for it begins.
-
-    Raises:
-        UsageError: the path is a folder, or its folder does not exist.
-    """
-    if path is not None and path.is_dir():
+    """Raise UsageError if a file cannot be written at a path, before the work for it begins."""
+    if path is None:
+        return
+    if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it", key=option)
-    if path is not None and not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}; create it first", key=option)

@@ -14,9 +14,8 @@ from autofit.cli.exit import reporting_errors, require_writable
 from autofit.cli.options import File, Storage, overrides
 from autofit.errors import UsageError
 from autofit.report import wording
-from autofit.report.console import estimate as estimates
 from autofit.report.console.progress import Progress
-from autofit.report.console.tables import print_checked
+from autofit.report.console.tables import estimate_as_json, labelled, print_estimate
 from autofit.report.console.terminal import Terminal
 
 _SIZES = ",".join(map(str, api.BATCH_SIZES))
@@ -33,7 +32,7 @@ def check(file: File, storage: Storage = None) -> None:
         for number, (values, checked) in enumerate(cells, 1):
             if values:
                 console.print(f"cell {number} of {len(cells)}: {wording.cell_label(values)}", style="bold", markup=False)
-            print_checked(checked, console)
+            console.print(labelled(checked.items()))
         console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
 
@@ -56,9 +55,9 @@ def estimate(
         progress = Progress(Terminal(stderr=True), quiet=as_json)
         result = api.estimate_file(file, batch_size=sizes, progress=progress)
         if as_json:
-            typer.echo(estimates.as_json(result))
+            typer.echo(estimate_as_json(result))
         else:
-            estimates.print_estimate(result, Terminal())
+            print_estimate(result, Terminal())
         if plot is not None:
             from autofit.report.html import page  # late: slow to import
 

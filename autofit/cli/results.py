@@ -13,7 +13,7 @@ from autofit.cli.options import Result, ResultOrSweep
 from autofit.errors import UsageError
 from autofit.records.sweep import SweepRecord
 from autofit.report import snippet
-from autofit.report.console.tables import print_sweep, print_trials, summarise
+from autofit.report.console.tables import print_trials, summarise, sweep_table
 from autofit.report.console.terminal import Terminal
 from autofit.storage import result_files, sweep_files
 
@@ -39,7 +39,7 @@ def show(result: ResultOrSweep) -> None:
     with reporting_errors():
         record = sweep_files.load(result)
         if isinstance(record, SweepRecord):
-            print_sweep(record, console)
+            console.print(sweep_table(record))
             return
         answer = result_files.answered(record, result)
         print_trials(answer, console)

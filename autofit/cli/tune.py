@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +14,7 @@ from autofit.cli.options import File, Launch, Quiet, Storage, Wait, overrides
 from autofit.errors import TuneError, UsageError
 from autofit.records.units import counted
 from autofit.report.console.progress import Progress
-from autofit.report.console.tables import print_sweep, summarise
+from autofit.report.console.tables import summarise, sweep_table
 from autofit.report.console.terminal import Terminal
 from autofit.storage import result_files, sweep_files
 
@@ -98,38 +96,26 @@ def sweep(
     def kept() -> str:
         return f"{output} has {counted(ended, 'finished cell')}" if ended else "Finished trials are kept"
 
-    with reporting_errors(kept):
+    with reporting_errors(kept, _OPTIONS):
         table = sweep_files.csv_path(output)
         for path in (output, table):
             require_writable("--output", path)
-        with _naming_options():
-            swept = api.sweep_file(
-                file,
-                executor=on,
-                ship=ship,
-                jobs=_jobs(jobs),
-                fresh=fresh,
-                wait=wait,
-                progress=Progress(console, quiet=quiet),
-                save=save,
-                **overrides(storage=storage, launch=launch),
-            )
+        swept = api.sweep_file(
+            file,
+            executor=on,
+            ship=ship,
+            jobs=_jobs(jobs),
+            fresh=fresh,
+            wait=wait,
+            progress=Progress(console, quiet=quiet),
+            save=save,
+            **overrides(storage=storage, launch=launch),
+        )
         console.print()
-        print_sweep(swept, console)
+        console.print(sweep_table(swept))
         console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
         if not any(cell.outcome == "ok" for cell in swept.cells):
             raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _naming_options() -> Iterator[None]:
-    """Name the command-line option in an error about an argument."""
-    try:
-        yield
-    except UsageError as error:
-        if error.key not in _OPTIONS:
-            raise
-        raise UsageError(error.problem, key=_OPTIONS[error.key]) from None
 
 
 def _jobs(text: str) -> int | None:

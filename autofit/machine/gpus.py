@@ -32,15 +32,10 @@ class UnreadDevice:
 
 
 def choose_placement(machine: Machine, device: str, devices: int | Sequence[int] | None) -> Placement:
-    """Return the devices of a training.
-
-    Args:
-        machine: with its GPUs.
-        device: auto, cpu, gpu or gpu:N.
-        devices: their number, or the indices of the GPUs; None for one.
+    """Return the devices of a training; `devices` is their number, or the indices of GPUs, and None means one.
 
     Raises:
-        UsageError: as `choose_device`; there are fewer GPUs than requested, or the arguments contradict each other.
+        UsageError: there are fewer GPUs than requested, or the arguments contradict each other.
     """
     if devices is None or devices == 1:
         chosen = choose_device(machine, device)
@@ -117,11 +112,7 @@ def unusable_gpu() -> str | None:
 
 
 def require_free(device: Device) -> None:
-    """Check that the calling process holds no memory of the GPU, which its trials could not use.
-
-    Raises:
-        DeviceBusyError: it holds some.
-    """
+    """Raise DeviceBusyError if the calling process holds memory of the GPU, which its trials could not use."""
     with nvml.opened() as available:
         if not available:
             return
@@ -176,9 +167,7 @@ def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int |
 
     A figure that the driver does not report is None. In a container it may not report single processes, or with 0 bytes.
     """
-    with nvml.opened() as available:
-        if not available:
-            return None, None
+    with nvml.opened():
         own = [size for pid, size in nvml.bytes_by_pid(device).items() if pid in pids]
         return nvml.total_used(device), sum(own) or None
 
@@ -190,8 +179,8 @@ def holders(device: Device) -> str:
 
 def nearby_cores(device: Device) -> tuple[int, ...]:
     """Return the numbers of the CPU cores on the GPU's own NUMA node; empty if the driver does not report them."""
-    with nvml.opened() as available:
-        return nvml.nearby_cores(device, os.cpu_count() or 1) if available else ()
+    with nvml.opened():
+        return nvml.nearby_cores(device, os.cpu_count() or 1)
 
 
 def nvidia_devices() -> tuple[Device, ...]:
@@ -202,15 +191,14 @@ def nvidia_devices() -> tuple[Device, ...]:
 def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order; with `hidden` all GPUs, in the driver's order."""
     selection = None if hidden else os.environ.get(_VISIBLE)
-    with nvml.opened() as available:
+    with nvml.opened():
         driver = nvml.driver_version()
-        handles = nvml.handles() if available else ()
-        devices = tuple(_read(index, handle, error, driver) for index, (handle, error) in enumerate(handles))
+        devices = tuple(_read(index, handle, error, driver) for index, (handle, error) in enumerate(nvml.handles()))
     return devices if selection is None else _selected(devices, selection)
 
 
 def _selected(devices: tuple[Device | UnreadDevice, ...], selection: str) -> tuple[Device | UnreadDevice, ...]:
-    """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that selects none.
+    """The devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that selects none.
 
     Numbers follow the PCI bus, as CUDA's do if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model.
     """

@@ -115,11 +115,7 @@ class ProcessMemory:
 
     @classmethod
     def of(cls, process: psutil.Process) -> ProcessMemory:
-        """Read a process; if the system does not count as Linux does, only what cannot be shared.
-
-        Raises:
-            psutil.Error: the process has ended, or belongs to another user.
-        """
+        """Read a process; if the system does not count as Linux does, only what cannot be shared."""
         try:
             rollup = _kernel_sizes(process.pid, "smaps_rollup")
             status = _kernel_sizes(process.pid, "status")
@@ -140,11 +136,7 @@ class ProcessMemory:
 
 
 def bytes_read(process: psutil.Process) -> int | None:
-    """Return the bytes that a process has read from storage, without the page cache; None if the system does not count.
-
-    Raises:
-        psutil.NoSuchProcess: the process has ended; its parent then counts them.
-    """
+    """Return the bytes that a process has read from storage, without the page cache; None if the system does not count."""
     try:
         return int(process.io_counters().read_bytes)
     except (psutil.AccessDenied, AttributeError):
@@ -179,10 +171,9 @@ def _page_cache_bytes(group: Path) -> int:
 
 
 def _processor() -> str:
-    for line in _read_lines(Path("/proc/cpuinfo")):
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = _read_lines(Path("/proc/cpuinfo"))
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 def _kernel_sizes(pid: int, name: str) -> dict[str, int]:

@@ -44,9 +44,8 @@ def resolve_limits(
             f"{host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows",
             key="host_memory",
         )
-    device_bytes: int | None
     if device is not None:
-        device_bytes = _device_bytes(device, device_memory, pool_bytes)
+        device_bytes: int | None = _device_bytes(device, device_memory, pool_bytes)
     else:
         amount = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
         device_bytes = None if _is_percentage(device_memory) else amount
@@ -75,11 +74,7 @@ def _device_bytes(device: Device, amount: MemoryAmount, pool_bytes: int | None) 
 
 
 def validate_amount(amount: MemoryAmount) -> None:
-    """Check that an amount is well formed.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Raise UsageError if an amount is malformed."""
     _amount_bytes(None, amount, 100)
 
 
@@ -98,9 +93,9 @@ def _amount_bytes(key: str | None, amount: MemoryAmount, whole_bytes: int) -> in
             raise UsageError(f"{amount} is not between 0% and 100%", key=key)
         return math.floor(share * whole_bytes)
     try:
-        size = TypeAdapter(ByteSize).validate_python(amount)
+        size = int(TypeAdapter(ByteSize).validate_python(amount))
     except (ValidationError, OverflowError):
         raise UsageError(problem, key=key) from None
     if size <= 0:
         raise UsageError(f"{amount!r} is not above zero; {AMOUNTS}", key=key)
-    return int(size)
+    return size

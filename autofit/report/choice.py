@@ -1,16 +1,17 @@
-"""The answer of a tune: its key figures, and sentences that explain them."""
+"""The answer of a tune in words: key figures, and sentences on the bottleneck, learning rate, updates and noise."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 
 from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FitConfig
+from autofit.records.trial import FEW_UPDATES, FitConfig, Trial
 from autofit.records.units import counted, format_bytes, format_rate
-from autofit.report.advice import advice
 from autofit.report.wording import outcome_label, shares
+from autofit.workload import accumulation
 
 NO_GAIN = "no gain shown"
 """The gain of a result that is not shown to be faster than the baseline."""
@@ -24,6 +25,9 @@ _DECIDED_BY = {
     DecidedBy.FAILURE: "another run of it failed or took too much memory",
     DecidedBy.TIME: f"too little time was left to confirm it in {KEPT_PAIRS} pairs of runs",
 }
+_NOISE_RATIO = 1.25  # fastest to slowest run: on an idle machine runs differ by 2 to 10 %
+_PICKLING_RATIO = 0.6  # of the rate that its workers could reach: below, a pool with large batches is limited by pickling
+_PICKLING_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured with batches of 19 MB)
 
 
 @dataclass(frozen=True)
@@ -123,3 +127,176 @@ def _memory(label: str, peak_bytes: int | None, limit_bytes: int | None) -> Figu
         return Figure(label, f"peak {format_bytes(peak_bytes)}", limit)
     share = peak_bytes / limit_bytes
     return Figure(label, f"{1 - share:.0%} free", f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}", share)
+
+
+def advice(record: TuneRecord) -> dict[str, str]:
+    """Sentences by subject, the most important first."""
+    sentences = {
+        "noise": _noise(record),
+        "other work": _other_work(record),
+        "bottleneck": bottleneck_sentence(record),
+        "learning rate": _learning_rate(record),
+        "updates": _few_updates(record),
+        "epoch": _epoch(record),
+    }
+    return {subject: text for subject, text in sentences.items() if text}
+
+
+def bottleneck_sentence(record: TuneRecord) -> str:
+    """The bottleneck, a colon, and the rates that show it, all from one run."""
+    compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
+    if compute is None or inputs is None or record.bottleneck == "unknown":
+        return _without_ceiling(record, compute, inputs)
+    together = record.ceilings_run_samples_per_second or record.samples_per_second
+    model_rate, input_rate, rate = map(format_rate, (compute, inputs, together))
+    if record.bottleneck == "compute" and inputs < compute:
+        return (
+            f"compute-bound: fit reached {rate} of the {model_rate} samples/s that the model alone takes; the input alone "
+            f"makes {input_rate} and would limit a faster model"
+        )
+    if record.bottleneck == "compute":
+        return (
+            f"compute-bound: the model takes {model_rate} samples/s, the input can make {input_rate}; "
+            "more workers would not help"
+        )
+    if record.bottleneck == "contention":
+        return (
+            f"contention: the model alone takes {model_rate} samples/s and the input alone makes {input_rate}, but "
+            f"together they reached {rate}; they compete for cores or memory bandwidth"
+        )
+    return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
+
+
+def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | None) -> str:
+    """The bottleneck if a ceiling was not measured, or was left out because it read less than `fit` reaches."""
+    if record.ceilings_run_samples_per_second is None:
+        return "unknown: the rates of the model alone and the input alone were not measured"
+    if compute is None and inputs is None:
+        return (
+            "unknown: the model alone and the input alone read less than the whole fit reaches, so something slowed the "
+            "machine while they were measured"
+        )
+    left_out = "model" if compute is None else "input"
+    ceiling = f"the model alone takes {format_rate(compute)}" if compute is not None else ""
+    ceiling = ceiling or f"the input alone makes {format_rate(inputs or 0.0)}"
+    return (
+        f"{record.bottleneck}-bound: {ceiling} samples/s; the reading of the {left_out} alone is left out, because it is "
+        "lower than the whole fit reaches"
+    )
+
+
+def _noise(record: TuneRecord) -> str:
+    runs = [run for run in record.runs if run.stage is Stage.CHOSEN and run.config == record.config]
+    rates = [rate for trial in runs if (rate := trial.measurement.samples_per_second)]
+    if not rates or max(rates) <= _NOISE_RATIO * min(rates):
+        return ""
+    return (
+        f"runs of the chosen configuration reached {format_rate(min(rates))} to {format_rate(max(rates))} samples/s: "
+        "another program used the machine, or the data came from slow storage. Do not rely on these rates; tune again with "
+        "--fresh on an idle machine"
+    )
+
+
+def _input_bound(record: TuneRecord, compute: float, inputs: float) -> list[str]:
+    """The rate of the input with one worker and with the best number of workers.
+
+    Rates above the model's are no limit and are left out. Rates at another batch size name it.
+    """
+    rates = {t.config: t.measurement.input_samples_per_second for t in record.trials}
+    slower = {config: rate for config, rate in rates.items() if rate and rate < compute}
+    same_batch = {config: rate for config, rate in slower.items() if config.batch_size == record.config.batch_size}
+    without_queue = [config for config in slower if config.workers is not None and not config.has_queue]
+    single = max(without_queue, key=lambda config: (config in same_batch, slower[config]), default=None)
+    if single is None:
+        return [f"the input makes {format_rate(inputs)} samples/s, the model could take {format_rate(compute)}"]
+    one, batch = slower[single], "" if single in same_batch else f" (batch {single.batch_size})"
+    parts = [f"one worker makes {format_rate(one)} samples/s{batch}, the model could take {format_rate(compute)}"]
+    best = max(same_batch, key=same_batch.__getitem__, default=single)
+    if best.has_queue and slower[best] > one:
+        batch = f" (batch {best.batch_size})" if batch else ""
+        workers = FitConfig(workers=best.workers, use_multiprocessing=best.use_multiprocessing)
+        parts.append(f"{workers} reach {format_rate(slower[best])}{batch}")
+    if any(_is_limited_by_pickling(trial, one, record) for trial in record.trials if trial.config in same_batch):
+        parts.append("pickling batches between processes limits the rate beyond that")
+    return parts
+
+
+def _is_limited_by_pickling(trial: Trial, one_worker: float, record: TuneRecord) -> bool:
+    """Whether a pool of processes makes far less than its workers could, and moves many bytes."""
+    rate, config = trial.measurement.input_samples_per_second, trial.config
+    if not rate or not config.use_multiprocessing or (config.workers or 0) < 2:
+        return False
+    expected = one_worker * min(config.workers or 1, record.machine.cores)
+    moves_much = rate * record.description.sample_bytes > _PICKLING_BYTES_PER_SECOND
+    return moves_much and rate < _PICKLING_RATIO * expected
+
+
+def _learning_rate(record: TuneRecord) -> str:
+    now, before = record.config.batch_size, record.speedup.baseline.batch_size
+    if record.optimizer_kwargs:
+        return "unchanged: gradients are accumulated, so an update averages as many samples as before"
+    if record.effective_batch_size is not None:
+        return f"unchanged: an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
+    if not now or not before or now == before:
+        return ""
+    ratio = now / before
+    return (
+        f"an update averages {counted(now, 'sample')} instead of {before}. If training suffers, multiply by {ratio:.3g} "
+        f"(linear rule with warm-up: Goyal et al. 2017, arXiv:1706.02677) or by {math.sqrt(ratio):.3g} (square-root rule: "
+        "Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
+    )
+
+
+def _few_updates(record: TuneRecord) -> str:
+    """The updates per epoch if they are few; empty otherwise, or if the number of samples is unknown."""
+    updates = _updates(record, record.config)
+    if updates is None or updates >= FEW_UPDATES:
+        return ""
+    before = _updates(record, record.speedup.baseline)
+    compared = f" instead of {before:,}" if before is not None and before != updates else ""
+    return (
+        f"batch {record.config.batch_size} leaves {counted(updates, 'update')} per epoch{compared}, which teach the model "
+        "little. Train for more epochs, or tune with a higher min_updates"
+    )
+
+
+def _updates(record: TuneRecord, config: FitConfig) -> int | None:
+    """Updates of the weights in an epoch, including that of a partial last batch; None if unknown."""
+    count, batch = record.description.sample_count, config.batch_size
+    steps = record.fit_kwargs.get("steps_per_epoch")
+    if count is None and steps is not None and record.config.batch_size:
+        count = steps * record.config.batch_size  # what the user asked for, up to the last batch
+    if not count or not batch:
+        return None
+    return max(1, math.ceil(count / batch) // accumulation.steps_of(batch, record.effective_batch_size))
+
+
+def _epoch(record: TuneRecord) -> str:
+    """Steps per epoch and the size of its last batch; only arrays have an exact number of samples."""
+    count, batch = record.description.sample_count, record.config.batch_size
+    if record.description.input_kind != "arrays" or not count or not batch:
+        return ""
+    steps, last = math.ceil(count / batch), count % batch
+    text = counted(steps, "step")
+    if not last or steps == 1:
+        return text
+    text += f", the last with {counted(last, 'sample')}"
+    compiler = record.description.compiler
+    return f"{text}, for which {compiler} compiles once more" if compiler else text
+
+
+def _other_work(record: TuneRecord) -> str:
+    """Other work on the machine while rates were timed, and reasons for which the GPU lowered its clock."""
+    timed = [trial.measurement.conditions for trial in (*record.searched, *record.runs)]
+    disturbed = [conditions for conditions in timed if conditions is not None and conditions.is_disturbed]
+    throttles = sorted({reason for conditions in timed if conditions is not None for reason in conditions.throttles})
+    sentences = []
+    if disturbed:
+        worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)
+        sentences.append(
+            f"{len(disturbed)} of {counted(len(timed), 'run')} were timed beside other work (at most, {worst.other_work}): "
+            "rates are lower than on an idle machine, and gains less certain"
+        )
+    if throttles:
+        sentences.append(f"the GPU lowered its clock while rates were timed ({', '.join(throttles)})")
+    return ". ".join(sentences)

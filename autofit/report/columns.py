@@ -175,10 +175,6 @@ def _figure(name: str, read: Callable[[TuneRecord], Any]) -> Column[CellRow]:
     return Column(name, name, _of_result(read), shown=Output.CSV)
 
 
-def _knob(knob: str) -> Column[CellRow]:
-    return _figure(knob, lambda result: getattr(result.config, knob))
-
-
 def _shown_ratio(result: TuneRecord) -> float | None:
     return result.speedup.ratio if result.speedup.is_shown or result.speedup.is_loss else None
 
@@ -194,7 +190,7 @@ def _seconds(row: CellRow) -> float | None:
 _CELL_COLUMNS: tuple[Column[CellRow], ...] = (
     Column("outcome", "outcome", lambda row: row.cell.outcome, shown=_HTML | Output.CSV),
     Column("config", "fastest that fits", _of_result(lambda result: result.config)),
-    *map(_knob, KNOBS),
+    *(_figure(knob, attrgetter(f"config.{knob}")) for knob in KNOBS),
     _result("samples_per_second", "samples/s", format_rate),
     Column("device_count", "devices", lambda row: row.cell.device_count, shown=Output.CSV),
     Column("samples_per_second_per_device", "per device", lambda row: row.cell.rate_on_each, format_rate, _ALL),

@@ -28,10 +28,11 @@ def render(record: TuneRecord) -> str:
     imports = [f"import {description.keras}", *source.imports] if source.dtype_policy else [*source.imports]
     validation_knobs = _validation_knobs(record)
     needed = _device_imports(record)
-    if _has_autotune(record.data_kwargs) or _has_autotune(validation_knobs):
+    if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)
     imports += [line for line in dict.fromkeys(needed) if line not in imports]
-    choice = list(dict.fromkeys([*_choose_backend(source.backend), *_environment_lines(record)]))
+    backend = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
+    choice = list(dict.fromkeys([*backend, *_environment_lines(record)]))  # before Keras is imported, which reads them
     lines = [*choice, *(line for line in imports if line not in choice)]
     lines += [""] if lines else []
     if source.dtype_policy:
@@ -69,11 +70,6 @@ def render(record: TuneRecord) -> str:
     return "\n".join([*lines, _lines("model.fit", arguments)])
 
 
-def _choose_backend(backend: str | None) -> list[str]:
-    """Lines that select the backend of Keras, which reads the variable when it is imported."""
-    return [] if backend is None else ["import os", f'os.environ["KERAS_BACKEND"] = "{backend}"']
-
-
 class _Autotune(int):
     """AUTOTUNE, written as Python code."""
 
@@ -84,10 +80,6 @@ class _Autotune(int):
 def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """The values of knobs, with AUTOTUNE by name: no knob has another meaning for -1."""
     return {name: _Autotune(value) if value == AUTOTUNE else value for name, value in knobs.items()}
-
-
-def _has_autotune(knobs: Mapping[str, Any]) -> bool:
-    return AUTOTUNE in knobs.values()
 
 
 def _validation_knobs(record: TuneRecord) -> dict[str, Any]:
@@ -102,7 +94,7 @@ def kwargs_as_python(record: TuneRecord) -> str:
     """The arguments of a result as Python assignments."""
     kwargs = {**kwargs_of(record), "data_kwargs": _python(record.data_kwargs)}
     lines = [f"{name} = {values!r}" for name, values in kwargs.items()]
-    return "\n".join([_IMPORT_TENSORFLOW, "", *lines] if _has_autotune(record.data_kwargs) else lines)
+    return "\n".join([_IMPORT_TENSORFLOW, "", *lines] if AUTOTUNE in record.data_kwargs.values() else lines)
 
 
 def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
@@ -170,12 +162,7 @@ def _device_imports(record: TuneRecord) -> list[str]:
 
 
 def _model_lines(record: TuneRecord, assignment: str) -> list[str]:
-    """Lines that build the model, for all devices if there are several.
-
-    Args:
-        record: the result.
-        assignment: the line that builds the model for one device, or for several if `build_model` distributes it itself.
-    """
+    """Lines that build the model by `assignment`, in the scope of a distribution if autofit distributes it."""
     placement = record.placement
     if placement.count == 1:
         return [assignment]

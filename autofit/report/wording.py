@@ -79,18 +79,13 @@ def cell_outcome(cell: Cell) -> str:
     return f"{cell.outcome}: {cell.problem_line}"
 
 
-def _error(estimate: Estimate) -> str:
-    """The error of an estimate, for a sentence."""
-    least = estimate.absolute_error_bytes
-    return f"{estimate.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
-
-
 def estimate_facts(estimate: Estimate) -> dict[str, str]:
     """The input and the method of an estimate, and notes on its parts."""
-    others = replace(estimate.config, batch_size=None)
+    others, least = replace(estimate.config, batch_size=None), estimate.absolute_error_bytes
+    error = f"{estimate.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
     notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if estimate.method.startswith("XLA") else _PEAK_NOTE
     return {
         "input": str(others) if others.values() else estimate.description.input_kind,
-        "method": f"{estimate.method}; 95 % of such estimates are within {_error(estimate)}",
+        "method": f"{estimate.method}; 95 % of such estimates are within {error}",
         "parts": notes,
     }

@@ -39,7 +39,7 @@ from rich.console import Console  # noqa: E402  # the tests are found by the lin
 
 from autofit.api.result import SweepResult  # noqa: E402
 from autofit.records.sweep import Cell, SweepRecord  # noqa: E402
-from autofit.report.console.tables import print_sweep  # noqa: E402
+from autofit.report.console.tables import sweep_table  # noqa: E402
 from autofit.tuning.cells import CellEnded, tune_cells  # noqa: E402
 from autofit.tuning.executors.executor import CellRequest  # noqa: E402
 from autofit.tuning.executors.local import LocalExecutor  # noqa: E402
@@ -197,7 +197,7 @@ def scale():
         file = pathlib.Path(folder, "sweep.json")
         for name, act in {
             "save": lambda: result.save(file),
-            "table": lambda: print_sweep(record, Console(file=io.StringIO(), width=120)),
+            "table": lambda: Console(file=io.StringIO(), width=120).print(sweep_table(record)),
             "page": lambda: result.report(pathlib.Path(folder, "sweep.html")),
         }.items():
             began = time.perf_counter()

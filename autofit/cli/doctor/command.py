@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 
 import typer
@@ -42,7 +42,14 @@ def doctor(as_json: Json = False, storage: Storage = None) -> None:
     count = Counter(finding.status for finding in findings)
     problems, warnings = count[Status.PROBLEM], count[Status.WARNING]
     if as_json:
-        typer.echo(findings_as_json(findings, problems, warnings))
+        fields = {
+            "version": _JSON_VERSION,
+            "autofit": __version__,
+            "problems": problems,
+            "warnings": warnings,
+            "findings": [asdict(finding) for finding in findings],
+        }
+        typer.echo(json.dumps(fields, indent=2))
     else:
         console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")
     if problems:
@@ -50,13 +57,7 @@ def doctor(as_json: Json = False, storage: Storage = None) -> None:
 
 
 def print_findings(events: Iterable[Finding | Activity], console: Console | None, progress: Console) -> tuple[Finding, ...]:
-    """Print findings as they arrive, and return them.
-
-    Args:
-        events: findings, and the activities between them.
-        console: prints the findings; None to print none.
-        progress: shows the current activity if it is a terminal.
-    """
+    """Print findings on `console`, if given, as they arrive, and return them; `progress` shows activities."""
     findings = []
     with contextlib.ExitStack() as spinner:
         for event in events:
@@ -69,18 +70,6 @@ def print_findings(events: Iterable[Finding | Activity], console: Console | None
             if console is not None:
                 console.print(_row(event))
     return tuple(findings)
-
-
-def findings_as_json(findings: Sequence[Finding], problems: int, warnings: int) -> str:
-    """The findings and the number of problems and warnings, as JSON text."""
-    fields = {
-        "version": _JSON_VERSION,
-        "autofit": __version__,
-        "problems": problems,
-        "warnings": warnings,
-        "findings": [asdict(finding) for finding in findings],
-    }
-    return json.dumps(fields, indent=2)
 
 
 def _row(finding: Finding) -> Table:

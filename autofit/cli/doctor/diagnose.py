@@ -25,14 +25,7 @@ from autofit.trial.launcher import ProcessLauncher
 
 
 def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
-    """Run all checks.
-
-    Args:
-        storage: a storage to check besides the default one.
-
-    Yields:
-        Findings, and an Activity before each step that takes seconds.
-    """
+    """Run all checks, and also check `storage` if given; yields an Activity before each step that takes seconds."""
     system = software.platform(platform.system(), platform.release(), platform.machine(), platform.python_version())
     yield system
     if system.status is Status.PROBLEM:

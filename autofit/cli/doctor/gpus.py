@@ -38,11 +38,7 @@ def driver(
 ) -> Iterator[Finding]:
     """Check which GPUs can be used, and the memory of each.
 
-    Args:
-        visible: the GPUs that CUDA_VISIBLE_DEVICES selects.
-        installed: all GPUs.
-        unusable: why a GPU that is present cannot be used; None if there is no such GPU.
-        environment: environment variables.
+    CUDA_VISIBLE_DEVICES selects the `visible` ones of the `installed` GPUs; `unusable` says why one cannot be used.
     """
     selection = environment.get("CUDA_VISIBLE_DEVICES", "")
     usable = any(isinstance(device, Device) for device in visible)

@@ -29,12 +29,9 @@ _LEAST_STORAGE_BYTES = 100 * 2**20  # hundreds of studies
 
 
 def memory(machine: Machine, total_bytes: int, largest: Callable[[], str]) -> Finding:
-    """Check how much host memory is available to this process.
+    """Check how much host memory is available to this process; `machine` counts what a cgroup allows, `total_bytes` all.
 
-    Args:
-        machine: the memory that this process may use.
-        total_bytes: the machine's memory; larger than `machine.memory_bytes` if a cgroup limits it.
-        largest: names the largest processes; called only if less than half of the memory is available.
+    `largest` names the largest processes; it is called only if less than half of the memory is available.
     """
     limited = machine.memory_bytes < total_bytes
     detail = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.memory_bytes)} available"
@@ -67,12 +64,7 @@ def shared_memory(size_bytes: int, free_bytes: int) -> Finding:
 
 
 def cores(visible: int, quota: float | None) -> Finding:
-    """Check that the CPU quota allows a thread on each core.
-
-    Args:
-        visible: cores that this process may run on.
-        quota: the cgroup's CPU quota in cores; None for none.
-    """
+    """Check that the cgroup's CPU quota, in cores, allows a thread on each core that this process may run on."""
     if quota is None or quota >= visible:
         return ok("cores", f"{visible}")
     threads = max(1, math.floor(quota))

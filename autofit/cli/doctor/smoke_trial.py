@@ -51,14 +51,7 @@ def workload(*, jit_compile: bool = False) -> Workload:
 
 
 def attempt(launcher: ProcessLauncher, machine: Machine, device: Device | None, *, forks: bool) -> Finding:
-    """Start the trial server, run a trial, and report its outcome and duration.
-
-    Args:
-        launcher: a launcher of `workload()`.
-        machine: this machine.
-        device: the accelerator, or None for the CPU.
-        forks: whether trials are forks on this platform.
-    """
+    """Start the trial server, run a trial of `workload()`, and report its outcome and duration."""
     device_bytes = None if device is None else min(_DEVICE_BYTES, device.free_bytes // 2)
     limits = Limits(device_bytes, machine.available_bytes)
     spec = TrialSpec(Role.MEASURE, FitConfig(_BATCH), limits, _DEADLINE_SECONDS, measure_seconds=_MEASURE_SECONDS)

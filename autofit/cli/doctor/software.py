@@ -41,10 +41,7 @@ def libraries(
 ) -> Iterator[Finding]:
     """Check the versions of Keras and TensorFlow, and find packages that several distributions install.
 
-    Args:
-        version_of: returns the version of a distribution.
-        requirements: of autofit.
-        providers: distributions by the package that they install.
+    `requirements` are those of autofit; `providers` are the distributions that install a package, by package.
     """
     versions = {name: version_of(name) for name in _SHOWN}
     yield ok("libraries", ", ".join(f"{name} {version}" for name, version in versions.items() if version) or "none")

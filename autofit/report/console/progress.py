@@ -32,7 +32,7 @@ class Progress:
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or Terminal()
-        self._quiet = quiet
+        self.is_quiet = quiet
         self._live: Live | None = None
         self._view: NotebookView | None = None
         self._lines: list[str] = []  # shown above the table in a notebook
@@ -44,9 +44,9 @@ class Progress:
 
     def __enter__(self) -> Progress:
         self._trials, self._activity, self._deadline = [], Activity("starting"), None
-        if self.console.is_jupyter and not self._quiet:
+        if self.console.is_jupyter and not self.is_quiet:
             self._view = NotebookView()
-        elif self.console.is_terminal and not self._quiet:
+        elif self.console.is_terminal and not self.is_quiet:
             self._live = Live(
                 console=self.console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND, transient=False
             )
@@ -63,23 +63,18 @@ class Progress:
             live.stop()
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is shown."""
-        return self._quiet
-
-    @property
     def trials_kept(self) -> int:
         """Number of stored trials of the search, including those of earlier runs."""
         return sum(trial.stage is Stage.SEARCH for trial in self._trials)
 
     def title(self, text: str) -> None:
         """Print a title for the events that follow."""
-        if not self._quiet:
+        if not self.is_quiet:
             self.console.print(f"\n[bold]{escape(text)}[/bold]", soft_wrap=True)
 
     def summarise(self, record: TuneRecord) -> None:
         """Print the summary of the result below the progress, unless quiet."""
-        if not self._quiet:
+        if not self.is_quiet:
             summarise(record, self.console)
 
     def show(self, event: Event) -> None:
@@ -125,7 +120,7 @@ class Progress:
     def _print(self, line: str) -> None:
         if self._view is not None:
             self._lines.append(line)
-        elif not self._quiet:
+        elif not self.is_quiet:
             self.console.print(escape(line), soft_wrap=self._live is None)
 
     def _draw(self) -> RenderableType:
@@ -210,12 +205,7 @@ class _Row:
 
 
 class CellsProgress:
-    """Shows where each running cell is tuned and what its tune is doing; prints a line for each cell that ends.
-
-    Args:
-        progress: the display to show cells on; nothing is shown if it is quiet.
-        count: the number of cells of the sweep.
-    """
+    """Shows where each running cell is tuned and what its tune is doing; prints a line for each cell that ends."""
 
     def __init__(self, progress: Progress, count: int) -> None:
         self._progress, self._count, self._ended = progress, count, 0

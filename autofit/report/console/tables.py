@@ -1,22 +1,25 @@
-"""Results on a console: tables of trials and of sweep cells, and the summary of a tune."""
+"""Results on a console: tables of trials, of sweep cells and of an estimate, and the summary of a tune."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from autofit.records.estimate import Estimate, EstimateRow
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import CellOutcome, SweepRecord
 from autofit.records.trial import Limits, Trial
-from autofit.records.units import counted, format_seconds
+from autofit.records.units import counted, format_bytes, format_seconds
 from autofit.report.choice import NONE, figures, sentences
 from autofit.report.columns import CellRow, Column, Field, Output, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.snippet import render
-from autofit.report.wording import cell_label
+from autofit.report.wording import PART_NAMES, cell_label, estimate_facts, limits_in_words
 
 _BAR_CHARACTERS = 6
 _MOST_ROWS = 500  # rich lays out ten thousand in a minute, and nobody reads them
@@ -28,13 +31,9 @@ _BRIEF = ("devices", "not tuned", "why", "updates", "search")  # subjects that a
 
 
 def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
-    """A table with a row for each trial.
+    """A table with a row for each trial but the first `skip`; bars relate to the limits.
 
-    Args:
-        trials: the trials, in order.
-        limits: the memory limits that the bars relate to.
-        skip: rows left out at the top.
-        no_wrap: whether each trial takes one line, however narrow the console is.
+    With `no_wrap`, each trial takes one line, however narrow the console is.
     """
     rows = trial_rows(trials, limits)
     columns = trial_columns(Output.CONSOLE, rows)
@@ -47,8 +46,8 @@ def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0
     return table
 
 
-def _grid() -> Table:
-    return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+def _grid(padding: int = 1) -> Table:
+    return Table(box=None, padding=(0, padding, 0, 0), pad_edge=False)
 
 
 def _with_bar(field: Field) -> str:
@@ -85,11 +84,6 @@ def _cell_texts(row: CellRow, columns: Sequence[Column[CellRow]]) -> list[Text]:
     return [outcome if c.name == "config" else Text(c.field(row).text.removeprefix(NONE)) for c in columns]
 
 
-def print_sweep(record: SweepRecord, console: Console) -> None:
-    """Print the table of a sweep."""
-    console.print(sweep_table(record))
-
-
 def labelled(rows: Iterable[tuple[str, str]]) -> Table:
     """A grid of texts, each after its label."""
     grid = Table.grid(padding=(0, 2))
@@ -98,18 +92,8 @@ def labelled(rows: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def print_checked(checks: Mapping[str, str], console: Console) -> None:
-    """Print the result of each check, by subject."""
-    console.print(labelled(checks.items()))
-
-
 def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
-    """The key figures of a result and the lines to paste.
-
-    Args:
-        record: the result.
-        with_advice: whether to add sentences on the learning rate, noise and the like.
-    """
+    """The key figures of a result and the lines to paste, with sentences on learning rate, noise and the like if wanted."""
     texts = sentences(record)
     texts["search"] += f"; {counted(len(record.searched), 'trial')}, {format_seconds(record.seconds)} in all"
     rows = [
@@ -130,3 +114,61 @@ def print_trials(record: TuneRecord, console: Console) -> None:
     """Print the table of all trials of the search, and of the later runs that failed."""
     failed = [trial for trial in record.trials if trial not in record.searched]
     console.print(trial_table([*record.searched, *failed], record.limits))
+
+
+def print_estimate(estimate: Estimate, console: Console) -> None:
+    """Print the parts and totals of both memories for each batch size, and the largest batch size expected to fit."""
+    d = estimate.description
+    facts = {
+        "model": f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}",
+        "machine": f"{estimate.device}, {counted(estimate.machine.cores, 'core')}",
+        "limits": limits_in_words(estimate.limits),
+        **estimate_facts(estimate),
+    }
+    table = _grid(padding=2)
+    table.add_column("batch size")
+    for row in estimate.rows:
+        table.add_column(f"{row.batch_size}", justify="right")
+    _add_parts(table, "DEVICE", [row.device_bytes_by_part for row in estimate.rows])
+    _add_parts(table, "HOST", [row.host_bytes_by_part for row in estimate.rows])
+    table.add_row("expected to fit", *(_verdict(row, estimate) for row in estimate.rows), style="bold")
+    largest = estimate.largest_batch_size
+    conclusion = (
+        "Not even a batch of 1 is expected to fit."
+        if largest is None
+        else f"Largest batch expected to fit, upper bounds included: {largest}."
+    )
+    console.print(labelled(facts.items()), "", table, "", conclusion, sep="\n")
+
+
+def estimate_as_json(estimate: Estimate) -> str:
+    """The estimate as JSON text, sizes in bytes."""
+    rows = [{**asdict(row), "device_bytes": row.device_bytes, "host_bytes": row.host_bytes} for row in estimate.rows]
+    document = {
+        "method": estimate.method,
+        "relative_error": estimate.relative_error,
+        "absolute_error_bytes": estimate.absolute_error_bytes,
+        "device": estimate.device,
+        "limits": asdict(estimate.limits),
+        "config": estimate.config.values(),
+        "largest_batch_size": estimate.largest_batch_size,
+        "batch_sizes": rows,
+    }
+    return json.dumps(document, indent=2)
+
+
+def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None:
+    table.add_row(Text(title, style="bold"))
+    for name in parts[0]:
+        if any(part[name] for part in parts):
+            table.add_row(f"  {PART_NAMES[name]}", *(format_bytes(part[name]) for part in parts))
+    table.add_row("  total", *(format_bytes(sum(part.values())) for part in parts), style="bold", end_section=True)
+
+
+def _verdict(row: EstimateRow, estimate: Estimate) -> str:
+    """Whether a batch size fits: "yes", "no", or "perhaps" if only its upper bound exceeds a limit."""
+    if row.fits:
+        return "yes"
+    limit = estimate.limits.device_bytes
+    is_expected = row.host_bytes <= estimate.limits.host_bytes and (limit is None or row.device_bytes <= limit)
+    return "perhaps" if is_expected else "no"

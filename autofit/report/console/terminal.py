@@ -19,11 +19,7 @@ _FORMAT = '<pre style="font-family: monospace; line-height: 1.35; margin: 0">{co
 
 
 class Terminal(Console):
-    """A console that shows control characters in content as �, so that content cannot control the terminal.
-
-    Args:
-        options: of `rich.console.Console`.
-    """
+    """A console that shows control characters in content as �, so that content cannot control the terminal."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"highlight": False, **options})

@@ -69,10 +69,10 @@ def _lines(name: str, trials: Sequence[Trial], field: str, color: str, dash: str
     for trial in trials:
         if rate(trial) and trial.config.batch_size:
             best[trial.config.batch_size] = max(rate(trial), best.get(trial.config.batch_size, 0.0))
-    hover = [style.hover(name, [f"batch {size}: {format_rate(best[size])} samples/s"]) for size in sorted(best)]
     sizes = sorted(best)
-    marked = style.marks(name, sizes, [best[size] for size in sizes], hover, symbol, color, mode="lines+markers")
-    return marked | {"line": {"color": color, "dash": dash, "width": 2}}
+    hover = [style.hover(name, [f"batch {size}: {format_rate(best[size])} samples/s"]) for size in sizes]
+    look = {"mode": "lines+markers", "line": {"color": color, "dash": dash, "width": 2}}
+    return style.marks(name, sizes, [best[size] for size in sizes], hover, symbol, color, **look)
 
 
 def _other_workers(trials: Sequence[Trial]) -> list[dict[str, Any]]:
@@ -142,8 +142,7 @@ def memory(log: TuneLog, which: str) -> Plot | None:
         style.trial_marks("out of memory", ooms, height, "x", VERMILION),
         scale.limit_line(_edges(log)),
     ]
-    x_axis, y_axis = style.batch_axis(*_edges(log)), scale.axis(f"{which} memory")
-    drawn = style.figure(traces, xaxis=x_axis, yaxis=y_axis)
+    drawn = style.figure(traces, xaxis=style.batch_axis(*_edges(log)), yaxis=scale.axis(f"{which} memory"))
     return Plot(f"memory-{which}", f"{which.capitalize()} memory against batch size", scale.sentence(), drawn)
 
 

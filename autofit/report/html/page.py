@@ -20,12 +20,11 @@ from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
 from autofit.records.trial import Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, printable
-from autofit.report import choice, columns, snippet, wording
+from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
-from autofit.report.columns import Column, Field, Output, TrialRow, trial_columns, trial_rows
+from autofit.report.columns import Column, Field, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.html import batch_plots, row_plots
 from autofit.report.html.style import Plot
-from autofit.report.wording import limits_in_words
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -43,22 +42,18 @@ def render(record: Record) -> str:
     else:
         template, shown = "report.html", _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
     figures = {plot.name: plot.figure.to_plotly_json() for plot in shown["plots"]}
-    page: str = _template(template).render(
+    return _fill(
+        template,
         **shown,
         script=_text("report.js"),
         style=_text("report.css"),
         plotly=get_plotlyjs() if figures else "",
         figures=as_script(figures),
     )
-    return page
 
 
 def save(record: Record, path: str | os.PathLike[str]) -> None:
-    """Write the page.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Write the page; a file that cannot be written raises UsageError."""
     try:
         Path(path).write_text(render(record), encoding="utf-8")
     except OSError as error:
@@ -68,20 +63,14 @@ def save(record: Record, path: str | os.PathLike[str]) -> None:
 def compact(record: TuneRecord | SweepRecord) -> str:
     """HTML without scripts for a notebook: key figures, lines to paste and trials of a tune; the cells of a sweep."""
     if isinstance(record, SweepRecord):
-        shown = {"title": record.title, "origin": origin(record), **_cells(record, Output.NOTEBOOK)}
-        sweep: str = _template("compact_sweep.html").render(**shown)
-        return sweep
-    tune: str = _template("compact.html").render(**_result(record, Output.NOTEBOOK))
-    return tune
+        cells = _cells(record, Output.NOTEBOOK)
+        return _fill("compact_sweep.html", title=record.title, origin=origin(record), **cells)
+    return _fill("compact.html", **_result(record, Output.NOTEBOOK))
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    plots = (
-        batch_plots.throughput(record),
-        batch_plots.memory(record, "device"),
-        batch_plots.memory(record, "host"),
-        row_plots.timeline(record),
-    )
+    memory = [batch_plots.memory(record, which) for which in ("device", "host")]
+    plots = [batch_plots.throughput(record), *memory, row_plots.timeline(record)]
     result = _result(record, Output.PAGE)
     return {
         **result,
@@ -112,9 +101,8 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
 
 def _cells(record: SweepRecord, output: Output) -> dict[str, Any]:
     """The columns of the table of cells, and the fields of each row."""
-    shown = columns.cell_columns(record, output)
-    rows = [[column.field(row) for column in shown] for row in columns.cell_rows(record)]
-    return {"columns": shown, "rows": rows}
+    columns = cell_columns(record, output)
+    return {"columns": columns, "rows": [[column.field(row) for column in columns] for row in cell_rows(record)]}
 
 
 def _sweep(record: SweepRecord) -> dict[str, Any]:
@@ -138,9 +126,8 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
 
 def _estimate(record: Estimate) -> dict[str, Any]:
     largest = record.largest_batch_size
-    headline = "Not even a batch of 1 is expected to fit"
-    if largest is not None:
-        headline = f"Batch sizes up to {largest:,} are expected to fit"
+    up_to = "Not even a batch of 1 is" if largest is None else f"Batch sizes up to {largest:,} are"
+    headline = f"{up_to} expected to fit"
     return {
         "title": f"autofit: {headline}",
         "headline": headline,
@@ -158,7 +145,7 @@ def _plots(plots: Iterable[Plot | None]) -> dict[str, Any]:
     return {"plots": drawn, "halves": memory if len(memory) > 1 else set()}
 
 
-def _template(name: str) -> Any:
+def _fill(template: str, **shown: Any) -> str:
     import jinja2  # loads slowly: only when a report is drawn
 
     environment = jinja2.Environment(
@@ -169,7 +156,7 @@ def _template(name: str) -> Any:
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: printable(value) if type(value) is str else value,  # leaves markup that is marked as safe
     )
-    return environment.get_template(name)
+    return str(environment.get_template(template).render(shown))
 
 
 def _text(name: str) -> str:
@@ -222,7 +209,7 @@ def machine(record: Machine, measured: TuneLog | Estimate | None = None) -> dict
         "Python": record.python,
     }
     if measured is not None:
-        facts |= {"limits": limits_in_words(measured.limits), "device": measured.device}
+        facts |= {"limits": wording.limits_in_words(measured.limits), "device": measured.device}
     if measured is not None and measured.description is not None:
         facts |= _workload(measured.description)
     return {name: text for name, text in facts.items() if text}

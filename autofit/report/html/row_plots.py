@@ -78,8 +78,8 @@ def timeline(log: TuneLog) -> Plot | None:
         members = [bar for bar in bars if bar.stage == stage]
         name, look = _STAGES[stage]
         seconds, labels = [bar.seconds for bar in members], [bar.label for bar in members]
-        trace = style.bars(name, seconds, labels, [_hover(bar, name) for bar in members], look)
-        traces.append(trace | {"orientation": "h", "base": [bar.start for bar in members]})
+        starts, hover = [bar.start for bar in members], [_hover(bar, name) for bar in members]
+        traces.append(style.bars(name, seconds, labels, hover, look, orientation="h", base=starts))
     caption = f"Each bar is one process. The tune took {format_seconds(log.seconds)}."
     if cut:
         caption += " It was interrupted and resumed; the pauses between its runs are cut out."
@@ -150,10 +150,12 @@ def _group_bars(group: str, bars: Sequence[CellBar], look: tuple[str, str]) -> d
         rate, spread = bar.result.samples_per_second, bar.result.spread
         rates.append(rate)
         spreads.append(rate * (spread or 0))
-        lines = [f"{format_rate(rate)} samples/s{style.spread_in_words(spread)}", f"bottleneck: {bar.result.bottleneck}"]
+        interval = "" if spread is None else f" ±{spread:.0%}"
+        lines = [f"{format_rate(rate)} samples/s{interval}", f"bottleneck: {bar.result.bottleneck}"]
         hover.append(style.hover(cell_label(bar.values), [str(bar.result.config), *lines]))
-    trace = style.bars(html.escape(group), rates, [bar.label for bar in bars], hover, look)
-    return trace | {"orientation": "h", "error_x": {"type": "data", "array": spreads, "color": BLACK, "thickness": 1.2}}
+    error_bars = {"type": "data", "array": spreads, "color": BLACK, "thickness": 1.2}
+    labels = [bar.label for bar in bars]
+    return style.bars(html.escape(group), rates, labels, hover, look, orientation="h", error_x=error_bars)
 
 
 def _problem(cell: Cell) -> str:

@@ -141,10 +141,10 @@ def trial_marks(
     return marks(name, sizes, [y(trial) for trial in trials], [*map(trial_hover, trials)], symbol, color, **more)
 
 
-def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, dash: str = "solid", **more: Any) -> dict[str, Any]:
+def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, dash: str = "solid") -> dict[str, Any]:
     """A trace of a line, without hover text."""
     points = {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "hoverinfo": "skip"}
-    return {**points, "line": {"color": color, "dash": dash, "width": 2}, **more}
+    return {**points, "line": {"color": color, "dash": dash, "width": 2}}
 
 
 def bars(
@@ -173,11 +173,6 @@ def trial_hover(trial: Trial, stage: str = "") -> str:
     if trial.why:
         lines.append(f"why: {trial.why}")
     return hover(str(trial.config), lines)
-
-
-def spread_in_words(spread: float | None) -> str:
-    """The half-width of a rate's interval, to append to the rate."""
-    return "" if spread is None else f" ±{spread:.0%}"
 
 
 def with_setting(config: FitConfig) -> str:

@@ -6,7 +6,7 @@ import pytest
 from autofit.records.result import Bottleneck, Recommendation, TuneLog
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
-from autofit.report import advice, choice
+from autofit.report import choice
 from autofit.tuning import record as records
 from autofit.tuning.tuner import tune
 from tests.fakes import FakeLauncher, collect, make_request, with_fields
@@ -32,23 +32,23 @@ def test_the_bottleneck_is_explained_by_the_three_rates(record):
         trials=tuple(input_trial(record, config, rate) for config, rate in rates.items()),
         description=replace(record.description, sample_bytes=200_000),
     )
-    heavy = advice.bottleneck_sentence(limited)
-    light = advice.bottleneck_sentence(with_fields(limited, description=replace(record.description, sample_bytes=10)))
+    heavy = choice.bottleneck_sentence(limited)
+    light = choice.bottleneck_sentence(with_fields(limited, description=replace(record.description, sample_bytes=10)))
     assert numbers(light) == ["310", "2400", "4", "500"]
     assert "4 processes" in light
     assert "pickling" in heavy
     assert "pickling" not in light
-    compute = advice.bottleneck_sentence(
+    compute = choice.bottleneck_sentence(
         with_fields(limited, bottleneck=Bottleneck.COMPUTE, input_samples_per_second=9000.0)
     )
     assert numbers(compute) == ["2400", "9000"]
-    contention = advice.bottleneck_sentence(
+    contention = choice.bottleneck_sentence(
         with_fields(limited, bottleneck=Bottleneck.CONTENTION, samples_per_second=300.0)
     )
     assert numbers(contention) == ["2400", "500", "300"]
     names = [text.partition(":")[0] for text in (light, compute, contention)]
     assert names == ["input-bound", "compute-bound", "contention"]
-    assert advice.bottleneck_sentence(with_fields(limited, bottleneck=Bottleneck.UNKNOWN)).startswith("unknown")
+    assert choice.bottleneck_sentence(with_fields(limited, bottleneck=Bottleneck.UNKNOWN)).startswith("unknown")
 
 
 def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
@@ -87,7 +87,7 @@ def test_the_bottleneck_follows_from_the_confirmed_rate(record, tmp_path):
 def test_a_ceiling_below_the_rate_is_left_out_and_the_reason_given(record, tmp_path, compute, inputs, bottleneck, shown):
     for searched in (7.5, 20.0):
         slow = confirmed(record, tmp_path, searched=searched, confirmed=20.0, compute=compute, inputs=inputs)
-        text = advice.bottleneck_sentence(slow)
+        text = choice.bottleneck_sentence(slow)
         assert (slow.bottleneck, numbers(text)) == (bottleneck, shown)
         assert ("the whole fit reaches" in text) == (len(shown) < 2)
         assert numbers(choice.figures(slow)[-1].note) == shown
@@ -109,15 +109,15 @@ def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
 def test_an_input_slower_than_the_model_is_named_even_when_compute_bound(record, tmp_path):
     near = confirmed(record, tmp_path, searched=955.0, confirmed=955.0, compute=1000.0, inputs=960.0)
     assert near.bottleneck == "compute"
-    assert numbers(advice.bottleneck_sentence(near)) == ["955", "1000", "960"]
-    assert "workers would not help" not in advice.bottleneck_sentence(near)
+    assert numbers(choice.bottleneck_sentence(near)) == ["955", "1000", "960"]
+    assert "workers would not help" not in choice.bottleneck_sentence(near)
 
 
 def input_bound(record, chosen, rates, compute=3000.0):
     """The sentence for these rates of the input alone, by config."""
     trials = tuple(input_trial(record, config, rate) for config, rate in rates.items())
     changed = {"compute_samples_per_second": compute, "input_samples_per_second": rates[chosen], "bottleneck": "input"}
-    return advice.bottleneck_sentence(with_fields(record, config=chosen, trials=trials, **changed))
+    return choice.bottleneck_sentence(with_fields(record, config=chosen, trials=trials, **changed))
 
 
 def test_the_input_is_compared_with_the_model_at_the_chosen_batch_size_only(record):
@@ -153,7 +153,7 @@ def test_runs_that_differ_by_much_are_reported(record):
             )
             for rate in rates
         )
-        return advice.advice(with_fields(record, runs=runs)).get("noise", "")
+        return choice.advice(with_fields(record, runs=runs)).get("noise", "")
 
     assert noise() == noise(1000.0) == noise(1000.0, 1100.0) == ""
     assert numbers(noise(1000.0, 1400.0, 1200.0)) == ["1000", "1400"]
@@ -161,14 +161,14 @@ def test_runs_that_differ_by_much_are_reported(record):
 
 def test_the_rules_for_the_learning_rate_are_given_where_an_update_averages_more_samples(record):
     larger = with_fields(record, config=FitConfig(128), speedup=replace(record.speedup, baseline=FitConfig(32)))
-    text = advice.advice(larger)["learning rate"]
+    text = choice.advice(larger)["learning rate"]
     assert numbers(text) == ["128", "32", "4"]
     assert "2 (square-root rule" in text
-    kept = advice.advice(with_fields(larger, optimizer_kwargs={"gradient_accumulation_steps": 4}))["learning rate"]
+    kept = choice.advice(with_fields(larger, optimizer_kwargs={"gradient_accumulation_steps": 4}))["learning rate"]
     assert numbers(kept) == []
-    requested = advice.advice(with_fields(larger, effective_batch_size=64))["learning rate"]
+    requested = choice.advice(with_fields(larger, effective_batch_size=64))["learning rate"]
     assert numbers(requested) == ["64"]
-    assert "learning rate" not in advice.advice(with_fields(larger, config=FitConfig(32)))
+    assert "learning rate" not in choice.advice(with_fields(larger, config=FitConfig(32)))
 
 
 def test_an_effective_batch_size_in_one_step_leaves_the_learning_rate_alone(tmp_path):
@@ -176,17 +176,17 @@ def test_an_effective_batch_size_in_one_step_leaves_the_learning_rate_alone(tmp_
     tuned = collect(tune, request, FakeLauncher())[1]
     assert (tuned.config.batch_size, tuned.optimizer_kwargs) == (64, {})
     assert tuned.speedup.baseline.batch_size != 64
-    assert numbers(advice.advice(tuned)["learning rate"]) == ["64"]
+    assert numbers(choice.advice(tuned)["learning rate"]) == ["64"]
 
 
 @pytest.mark.parametrize(("count", "batch", "facts"), [(1000, 64, ["16", "40"]), (640, 64, ["10"]), (8, 8, ["1"])])
 def test_an_epoch_of_arrays_has_so_many_steps_and_a_last_batch(record, count, batch, facts):
     description = replace(record.description, input_kind="arrays", sample_count=count)
-    text = advice.advice(with_fields(record, description=description, config=FitConfig(batch)))["epoch"]
+    text = choice.advice(with_fields(record, description=description, config=FitConfig(batch)))["epoch"]
     assert numbers(text) == facts
     assert "XLA" not in text
     compiled = replace(description, jit_compile=True)
-    text = advice.advice(with_fields(record, description=compiled, config=FitConfig(batch)))["epoch"]
+    text = choice.advice(with_fields(record, description=compiled, config=FitConfig(batch)))["epoch"]
     assert ("XLA" in text) == (len(facts) == 2)
 
 
@@ -194,14 +194,14 @@ def test_an_epoch_of_arrays_has_so_many_steps_and_a_last_batch(record, count, ba
 @pytest.mark.parametrize(("count", "batch", "facts"), [(200, 64, ["64", "4", "7"]), (90, 30, ["30", "3"]), (640, 64, [])])
 def test_few_updates_an_epoch_are_said_for_every_kind(record, kind, count, batch, facts):
     description = replace(record.description, input_kind=kind, sample_count=count)
-    text = advice.advice(with_fields(record, description=description, config=FitConfig(batch))).get("updates", "")
+    text = choice.advice(with_fields(record, description=description, config=FitConfig(batch))).get("updates", "")
     assert numbers(text) == facts
 
 
 def test_the_updates_of_endless_data_follow_from_its_steps_and_accumulation_makes_them_fewer(record):
     endless = replace(record.description, input_kind="generator", sample_count=None)
     changed = with_fields(record, description=endless, config=FitConfig(32), fit_kwargs={"steps_per_epoch": 16})
-    assert "updates" not in advice.advice(changed)
+    assert "updates" not in choice.advice(changed)
     accumulated = with_fields(changed, effective_batch_size=128)
-    assert numbers(advice.advice(accumulated)["updates"]) == ["32", "4"]
-    assert "updates" not in advice.advice(with_fields(record, description=endless))
+    assert numbers(choice.advice(accumulated)["updates"]) == ["32", "4"]
+    assert "updates" not in choice.advice(with_fields(record, description=endless))

@@ -2,7 +2,7 @@
 
 import io
 
-from autofit.report.console.estimate import print_estimate
+from autofit.report.console.tables import print_estimate
 from autofit.report.console.terminal import Terminal
 from autofit.report.wording import PART_NAMES
 

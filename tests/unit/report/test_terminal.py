@@ -13,9 +13,9 @@ from rich.text import Text
 import autofit
 from autofit.api.result import Result
 from autofit.cli.exit import reporting_errors
+from autofit.cli.history import print_history
 from autofit.errors import StorageError
 from autofit.records.past_tune import PastTune
-from autofit.report.console.history import print_history
 from autofit.report.console.tables import print_trials, summarise
 from autofit.report.console.terminal import Terminal
 from autofit.report.html import page

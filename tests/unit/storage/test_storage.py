@@ -2,15 +2,16 @@
 
 import contextlib
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from optuna.storages import JournalStorage, RDBStorage
 from sqlalchemy.exc import OperationalError
 
+from autofit.cli.history import matching
 from autofit.errors import StorageError, UsageError
 from autofit.records.past_tune import PastTune
-from autofit.report.console import history as report
 from autofit.storage import attributes, connection, past_tunes, urls
 from autofit.tuning.request import PREFIX
 from tests.fakes import FakeLauncher, collect, make_request, tune
@@ -111,16 +112,16 @@ def past_tune(name, age_seconds, now=1_000_000_000.0):
 
 
 def test_past_tunes_are_meant_by_age_name_or_all(monkeypatch):
-    monkeypatch.setattr(report.time, "time", lambda: 1_000_000_000.0)
+    monkeypatch.setattr(time, "time", lambda: 1_000_000_000.0)
     tunes = (past_tune("autofit-aa11", 60), past_tune("autofit-aa22", 5 * 3600), past_tune("autofit-bb33", 40 * 86400))
-    assert report.matching(tunes, "all") == ("autofit-aa11", "autofit-aa22", "autofit-bb33")
-    assert report.matching(tunes, "2h") == ("autofit-aa22", "autofit-bb33")
-    assert report.matching(tunes, "30d") == ("autofit-bb33",)
-    assert report.matching(tunes, "6w") == ()
-    assert report.matching(tunes, "autofit-b") == ("autofit-bb33",)
+    assert matching(tunes, "all") == ("autofit-aa11", "autofit-aa22", "autofit-bb33")
+    assert matching(tunes, "2h") == ("autofit-aa22", "autofit-bb33")
+    assert matching(tunes, "30d") == ("autofit-bb33",)
+    assert matching(tunes, "6w") == ()
+    assert matching(tunes, "autofit-b") == ("autofit-bb33",)
     for which in ("autofit-a", "yesterday"):
         with pytest.raises(UsageError, match=which):
-            report.matching(tunes, which)
+            matching(tunes, which)
 
 
 def test_a_storage_of_another_program_is_left_alone(tmp_path):

@@ -13,7 +13,7 @@ from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.result import TuneRecord
 from autofit.report import columns, wording
-from autofit.report.console.tables import print_sweep
+from autofit.report.console.tables import sweep_table
 from autofit.storage import result_files, sweep_files
 from autofit.tuning.cells import CellEnded, CellProgress, tune_cells
 from autofit.tuning.executors.executor import CellRequest, tuned
@@ -121,7 +121,7 @@ def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
     assert float(rows[0]["samples_per_second"]) == record.cells[0].tune.samples_per_second
     assert rows[2]["problem"].startswith("nothing fits: ")
     console = Console(width=80, file=io.StringIO(), highlight=False)
-    print_sweep(record, console)
+    console.print(sweep_table(record))
     text = console.file.getvalue()
     assert all(len(line) <= 80 for line in text.splitlines())
     for part in (
@@ -142,7 +142,7 @@ def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, recor
     done = CliRunner().invoke(app, ["show", str(tmp_path / "sweep.json")])
     assert done.exit_code == 0, done.output
     console = Console(width=80, file=io.StringIO(), highlight=False)
-    print_sweep(swept[-1].record, console)
+    console.print(sweep_table(swept[-1].record))
     assert done.stdout == console.file.getvalue()
     result_files.save(record, tmp_path / "result.json")
     assert "To train with it" in CliRunner().invoke(app, ["show", str(tmp_path / "result.json")]).stdout

@@ -9,7 +9,7 @@ from autofit.records.conditions import Conditions
 from autofit.records.events import Notice
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
-from autofit.report.advice import advice
+from autofit.report.choice import advice
 from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune
 
 
