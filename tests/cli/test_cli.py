@@ -65,7 +65,8 @@ def test_tune_ends_with_a_confirmed_config(tuned):
     assert [trial["measurement"]["outcome"] for trial in result["trials"]] == ["ok"] * 2
     assert 0 < result["choice"]["host_peak_bytes"] < result["limits"]["host_bytes"]
     assert re.search(rf"^chosen +batch {result['choice']['config']['batch_size']}, ", done.stdout, re.MULTILINE)
-    assert max(len(line) for line in done.stdout.splitlines() if "sys.path" not in line and "Photos(" not in line) <= 124
+    summary = done.stdout[done.stdout.index("chosen      ") :].partition("To train with it")[0]
+    assert max(map(len, summary.splitlines())) <= 124
 
 
 def test_the_pasted_lines_train_and_validate(tuned, tmp_path):
