@@ -10,14 +10,14 @@ import importlib.util
 import os
 
 from autofit.backends.jax.backend import Jax
-from autofit.backends.keras_config import backend_name
+from autofit.backends.keras_config import TENSORFLOW, backend_name
 from autofit.backends.protocol import Backend
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
 from autofit.records.distribution import install_command
 
-__all__ = ["NAMES", "Backend", "current", "named"]
+__all__ = ["NAMES", "Backend", "current", "named", "remedy_for_missing"]
 
 _BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (TensorFlow, Jax, Torch)}
 
@@ -43,12 +43,20 @@ def named(name: str | None) -> Backend:
     return current() if name is None else _made(name, key="backend")
 
 
+def remedy_for_missing(name: str, selector: str = "KERAS_BACKEND") -> str:
+    """Say how to install a backend, and which installed ones the variable or argument `selector` could name instead."""
+    command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)  # only the others are extras
+    others = [other for other in NAMES if other != name and importlib.util.find_spec(other) is not None]
+    return f"run {command}" + (f", or set {selector} to {' or '.join(others)}" if others else "")
+
+
 def _made(name: str, key: str | None) -> Backend:
     """Make a backend; `key` is the argument that names it, None if Keras's configuration does."""
     if name not in _BACKENDS:
         how = "" if key else "; set KERAS_BACKEND to one of them"
         raise UsageError(f"{name!r} is not a backend that autofit supports: {', '.join(_BACKENDS)}{how}", key=key)
     if importlib.util.find_spec(name) is None:
-        how = "" if key else ", which KERAS_BACKEND or keras.json names"
-        raise UsageError(f"{name}{how} is not installed here: {install_command(name)}", key=key)
+        how = "" if key else " (from KERAS_BACKEND or keras.json, else Keras's default)"
+        remedy = remedy_for_missing(name, selector=key or "KERAS_BACKEND")
+        raise UsageError(f"the backend {name}{how} is not installed; {remedy}", key=key)
     return _BACKENDS[name]()

@@ -183,6 +183,9 @@ def _code_parts(code: CodeType) -> list[Any]:
     """Instructions without their positions. Constants count where they are used, so that docstrings do not."""
     arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames)
     instructions = [(one.opname, one.argval) for one in dis.get_instructions(code)]
+    stores_line = ("STORE_NAME", "__firstlineno__")  # from Python 3.13 on, a class body stores the number of its line
+    if stores_line in instructions:
+        del instructions[instructions.index(stores_line) - 1]
     return [arguments, code.co_freevars, getattr(code, "co_exceptiontable", None), instructions]  # None: Python 3.10
 
 

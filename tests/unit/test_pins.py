@@ -1,5 +1,6 @@
 """What must not change by moving code: users' files, stored tunes, fingerprints, public names and exit codes."""
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -34,7 +35,7 @@ def extended(now, before):
 
 
 def stored(file, query):
-    with sqlite3.connect(file) as connection:
+    with contextlib.closing(sqlite3.connect(file)) as connection:
         return {row[0] for row in connection.execute(query)}
 
 

@@ -48,6 +48,8 @@ def libraries(
     for requirement in map(Requirement, requirements):
         name, specifier = requirement.name, requirement.specifier
         version = version_of(name)
+        if version is None and name == "tensorflow":  # JAX and torch do without it; `keras_backend` checks for it
+            continue
         if name in _REQUIRED and not (version and specifier.contains(version, prereleases=True)):
             detail = f"autofit requires {specifier}; {version or 'none'} is installed"
             yield problem(name, detail, f"Run pip install '{name}{specifier}'.")
@@ -64,14 +66,15 @@ def libraries(
 def keras_backend(environment: Mapping[str, str], version_of: VersionOf) -> Finding:
     """Check that autofit supports Keras's backend and that it is installed; KERAS_BACKEND overrides keras.json."""
     backend = backend_name(environment)
-    source = "KERAS_BACKEND" if environment.get("KERAS_BACKEND") else "keras.json"
+    source = "KERAS_BACKEND" if environment.get("KERAS_BACKEND") else "keras.json or Keras's default"
     if backend not in backends.NAMES:
         detail = f"{backend}, set by {source}; autofit supports {', '.join(backends.NAMES)}"
         return problem("keras backend", detail, "Run export KERAS_BACKEND=tensorflow.")
     version = version_of(backend)
     if version is None:
         detail = f"{backend}, set by {source}, is not installed"
-        return problem("keras backend", detail, f"Run {install_command(backend)}, or export KERAS_BACKEND=tensorflow.")
+        remedy = backends.remedy_for_missing(backend)
+        return problem("keras backend", detail, f"{remedy[0].upper()}{remedy[1:]}.")
     return ok("keras backend", f"{backend} {version}")
 
 

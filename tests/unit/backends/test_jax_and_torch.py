@@ -102,8 +102,12 @@ def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
     with pytest.raises(UsageError, match="'openvino' is not a backend that autofit supports: tensorflow, jax, torch"):
         backends.named("openvino")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"torch is not installed here: pip install 'keras-autofit\[torch\]'"):
+    with pytest.raises(UsageError, match=r"torch.*pip install 'keras-autofit\[torch\]'"):
         backends.named("torch")
+    monkeypatch.setattr(importlib.util, "find_spec", {"jax": "jax"}.get)
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    with pytest.raises(UsageError, match=r"tensorflow.*pip install tensorflow.*KERAS_BACKEND to jax"):
+        backends.current()
 
 
 def test_several_gpus_are_given_together_and_a_cpu_is_made_several_devices():

@@ -70,7 +70,8 @@ def test_good_libraries_are_one_finding():
     [
         ({"keras": "3.6.0"}, "3.6.0|<4,>=3.8", "pip install 'keras<4,>=3.8'"),
         ({"keras": "4.0"}, "4.0|<4,>=3.8", "pip install 'keras<4,>=3.8'"),
-        ({"tensorflow": None}, "none|<3,>=2.18", "'tensorflow<3,>=2.18'"),
+        ({"tensorflow": "2.15.0"}, "2.15.0|<3,>=2.18", "'tensorflow<3,>=2.18'"),
+        ({"keras": None}, "none|<4,>=3.8", "pip install 'keras<4,>=3.8'"),
     ],
 )
 def test_versions_of_keras_and_tensorflow_that_are_not_supported(changed, detail, remedy):
@@ -78,6 +79,10 @@ def test_versions_of_keras_and_tensorflow_that_are_not_supported(changed, detail
     _, finding = libraries(changed)
     assert finding.subject == name
     expect(finding, PROBLEM, detail, remedy)
+
+
+def test_keras_on_another_backend_does_without_tensorflow():
+    assert [finding.status for finding in libraries({"tensorflow": None})] == [OK]
 
 
 def test_other_requirements_are_left_to_pip():
@@ -101,7 +106,7 @@ def installed(tmp_path, monkeypatch):
         folder = tmp_path / f"{name.replace('-', '_')}-9.9.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.9\n")
-        (folder / "RECORD").write_text("autofit/__init__.py,,\n")
+        (folder / "top_level.txt").write_text("autofit\n")
 
     return install
 
@@ -129,6 +134,8 @@ def test_the_backend_of_keras(tmp_path):
     expect(software.keras_backend({"KERAS_BACKEND": "tensorflow", **file}, versions.get), OK, "tensorflow 2.21.0")
     expect(software.keras_backend({"KERAS_BACKEND": "jax", **file}, versions.get), OK, "jax 0.10.2")
     expect(software.keras_backend(file, versions.get), PROBLEM, "torch|keras.json|not installed", "[torch]")
+    missing = software.keras_backend({"KERAS_BACKEND": "tensorflow"}, {}.get)
+    expect(missing, PROBLEM, "tensorflow|not installed", "pip install tensorflow")
     remedy = "export KERAS_BACKEND=tensorflow"
     expect(software.keras_backend({"KERAS_BACKEND": "openvino"}, versions.get), PROBLEM, "openvino|KERAS_BACKEND", remedy)
 

@@ -125,7 +125,7 @@ def test_past_tunes_are_meant_by_age_name_or_all(monkeypatch):
 
 
 def test_a_storage_of_another_program_is_left_alone(tmp_path):
-    with sqlite3.connect(tmp_path / "other.db") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         connection.execute("create table diary (text)")
     connection.close()
     assert past_tunes.past_tunes(str(tmp_path / "other.db"), PREFIX) == ()
