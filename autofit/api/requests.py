@@ -15,7 +15,7 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload import fingerprint
 from autofit.workload.arguments import no_such
 from autofit.workload.call_source import call_source_of
-from autofit.workload.inputs import prebuilt
+from autofit.workload.inputs import knobs
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
 
@@ -126,4 +126,4 @@ def refuse_unsupported(workload: Workload) -> None:
     if not callable(build_model) and not isinstance(build_model, Reference):
         raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
     for data in (workload.data, workload.validation):
-        prebuilt.refuse_unsupported(data)
+        knobs.refuse_unsupported(data)

@@ -215,7 +215,7 @@ def _make_executor(
         raise UsageError("copies code to the hosts of a Ray cluster; leave it out, or tune on one", key="ship")
     if jobs is not None and executor != LOCAL:
         raise UsageError("limits the cells at the same time on this machine; leave it out on other executors", key="jobs")
-    tune = partial(_tune_beside, wait=wait)
+    tune = partial(_tune, None, wait=wait)
     if callable(executor):
         return executor(tune), True
     if is_ray:
@@ -224,19 +224,15 @@ def _make_executor(
         return RayExecutor(tune, executor, ship, lambda text: shown.show(Notice(text))), True
     slots = slots_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers(), gpus.nearby_cores)
     if not slots:
-        return LocalExecutor(partial(_tune_shown, shown, wait=wait)), False
+        return LocalExecutor(partial(_tune, shown, wait=wait)), False
     shown.show(Notice(_SHARED))
     return LocalExecutor(tune, slots), True
 
 
-def _tune_shown(shown: Progress, cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
-    """Tune a cell that has the display to itself."""
-    return run_tune(cell.workload, cell.settings, shown, fresh=cell.fresh, wait=wait, cancelled=cancelled)
-
-
-def _tune_beside(cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
-    """Tune a cell that shares the display with others: its progress is one line."""
-    return run_tune(cell.workload, cell.settings, _OneLine(tell), fresh=cell.fresh, wait=wait, cancelled=cancelled)
+def _tune(shown: Progress | None, cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
+    """Tune a cell and show its progress; in one line, without a display of its own."""
+    progress = _OneLine(tell) if shown is None else shown
+    return run_tune(cell.workload, cell.settings, progress, fresh=cell.fresh, wait=wait, cancelled=cancelled)
 
 
 class _OneLine(Progress):

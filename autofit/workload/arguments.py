@@ -28,11 +28,7 @@ def written_as(form: str) -> WrapValidator:
     return WrapValidator(validate)
 
 
-def _none_is_empty(value: Any) -> Any:
-    return {} if value is None else value
-
-
-NONE_IS_EMPTY = BeforeValidator(_none_is_empty)
+NONE_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
 """Lets a program pass None for a mapping, as the signature of `tune` does."""
 
 Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mapping of names to values")]

@@ -10,7 +10,7 @@ from typing import Any
 from autofit.records.result import CallSource, DataForm
 from autofit.workload.environment import is_from_environment
 from autofit.workload.fit_options import CALLBACKS, is_made
-from autofit.workload.inputs import prebuilt
+from autofit.workload.inputs.knobs import is_pydataset
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -64,7 +64,7 @@ def _expressions(kwargs: Mapping[str, Any]) -> dict[str, str]:
 def _form(data: Any) -> DataForm:
     if callable(data) or isinstance(data, Reference):
         return DataForm.FACTORY
-    return DataForm.OBJECT if prebuilt.is_pydataset(data) else DataForm.ARRAYS
+    return DataForm.OBJECT if is_pydataset(data) else DataForm.ARRAYS
 
 
 def _fit_expressions(fit_kwargs: Mapping[str, Any], imports: list[str]) -> dict[str, str]:

@@ -42,27 +42,14 @@ class FromEnvironment:
         return plain_type, (plain(self),)
 
 
-class _Text(FromEnvironment, str):
-    """A text from the environment."""
-
-
-class _Whole(FromEnvironment, int):
-    """A whole number from the environment."""
-
-
-class _Real(FromEnvironment, float):
-    """A number from the environment."""
-
-
-_KINDS: dict[type, type[FromEnvironment]] = {str: _Text, int: _Whole, float: _Real}
+_KINDS: dict[type, Any] = {kind: type(kind.__name__, (FromEnvironment, kind), {}) for kind in (str, int, float)}
 
 
 def marked(value: Any, source: Source) -> Any:
     """A value that knows its source; a number was read from text. A bool or a date is returned unchanged."""
-    kind: Any = _KINDS.get(type(value))
-    if kind is None:
+    if type(value) not in _KINDS:
         return value
-    made = kind(value)
+    made = _KINDS[type(value)](value)
     made.source = source if isinstance(value, str) else replace(source, code=f"{type(value).__name__}({source.code})")
     return made
 

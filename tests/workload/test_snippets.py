@@ -18,7 +18,7 @@ from autofit.search.space import build_space
 from autofit.trial.launcher import ProcessLauncher
 from autofit.tuning import record as records
 from autofit.workload.call_source import call_source_of
-from autofit.workload.inputs.prebuilt import refuse_unsupported
+from autofit.workload.inputs.knobs import refuse_unsupported
 from autofit.workload.workload import Workload
 from tests.fakes import MIB, drain, make_request
 from tests.workload import witness as w

@@ -14,7 +14,7 @@ from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import samples_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported, packed
-from autofit.workload.inputs.prebuilt import has_base, is_pydataset
+from autofit.workload.inputs.knobs import has_base, is_pydataset
 
 _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 

@@ -6,6 +6,7 @@ torch only in methods that a trial's process calls.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,6 @@ from typing import Any
 from autofit.errors import UnsupportedInputError, UsageError
 from autofit.records.description import Description
 from autofit.records.trial import AUTOTUNE, FitConfig
-from autofit.workload.inputs import prebuilt
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.generator import Generator
@@ -45,7 +45,7 @@ def open_input(
     if callable(data):
         reopen = functools.partial(data, **kwargs, **given)
     elif names:
-        reopen = functools.partial(prebuilt.copy_with, data, **given)
+        reopen = functools.partial(_copy_with, data, **given)
     made = data if reopen is None else reopen()
     applied = {knob: given[name] for knob, name in names.items() if name in given}
     for kind in KINDS.values():
@@ -61,6 +61,14 @@ def open_input(
         "(x, y, sample_weight), or a factory that returns such arrays, a keras.utils.PyDataset, a "
         "tf_keras.utils.Sequence, a tf.data.Dataset, a torch DataLoader or a generator"
     )
+
+
+def _copy_with(data: Any, **knobs: Any) -> Any:
+    """Copy a ready-made PyDataset and set the knobs as attributes."""
+    made = copy.copy(data)
+    for name, value in knobs.items():
+        setattr(made, name, value)
+    return made
 
 
 def render_kwargs(

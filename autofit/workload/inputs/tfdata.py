@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from autofit.workload.inputs.batch import first_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
-from autofit.workload.inputs.prebuilt import is_tfdata
+from autofit.workload.inputs.knobs import is_tfdata
 
 _SOURCE = "the tf.data.Dataset"
 _INFINITE = -1  # tf.data.INFINITE_CARDINALITY

@@ -13,8 +13,7 @@ from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import first_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
-from autofit.workload.inputs.knobs import PREFETCH_FACTOR
-from autofit.workload.inputs.prebuilt import is_torch_loader
+from autofit.workload.inputs.knobs import PREFETCH_FACTOR, is_torch_loader
 
 _SOURCE = "the torch DataLoader"
 _NAMES = {"workers": "num_workers", "prefetch_factor": "prefetch_factor"}  # arguments of a DataLoader

@@ -11,7 +11,7 @@ from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import build_space
 from autofit.trial.worker.data_workers import of_loader
 from autofit.tuning import prepare
-from autofit.workload.inputs import knobs, prebuilt
+from autofit.workload.inputs import knobs
 
 ALL = {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "prefetch_factor"}
 
@@ -78,7 +78,7 @@ def test_settings_for_which_shared_memory_has_no_room_are_not_tried():
 
 def test_a_ready_made_loader_is_refused_with_the_factory_to_write():
     with pytest.raises(UnsupportedInputError) as caught:
-        prebuilt.refuse_unsupported(DataLoader())
+        knobs.refuse_unsupported(DataLoader())
     assert "def make_data(batch_size, num_workers, prefetch_factor, persistent_workers):" in str(caught.value)
     assert "num_workers=num_workers, prefetch_factor=prefetch_factor" in str(caught.value)
 

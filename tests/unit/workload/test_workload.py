@@ -10,8 +10,14 @@ from hypothesis.extra import numpy as st_numpy
 from autofit.errors import UnsupportedInputError, UsageError
 from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload import workload
-from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, required_of
-from autofit.workload.inputs.prebuilt import refuse_unsupported
+from autofit.workload.inputs.knobs import (
+    arguments_of,
+    as_written,
+    defaults_of,
+    knobs_of,
+    refuse_unsupported,
+    required_of,
+)
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
