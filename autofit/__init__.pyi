@@ -18,7 +18,7 @@ from .errors import (
     UserCodeError as UserCodeError,
 )
 from .records.distribution import __version__ as __version__
-from .records.estimate import Estimate as Estimate
+from .records.description import Estimate as Estimate
 from .records.sweep import Cell as Cell
 from .records.states import Outcome as Outcome
 from .records.trial import FitConfig as FitConfig, Limits as Limits, Measurement as Measurement, Trial as Trial

@@ -11,7 +11,7 @@ from autofit.api.config import load
 from autofit.api.requests import parse
 from autofit.api.session import run_beside
 from autofit.errors import UsageError
-from autofit.records.estimate import Estimate
+from autofit.records.description import Estimate
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
 from autofit.tuning.settings import TuneSettings

@@ -18,7 +18,7 @@ from rich.text import Text
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import Json, Storage
 from autofit.errors import UsageError
-from autofit.records.past_tune import PastTune
+from autofit.records.result import PastTune
 from autofit.records.units import counted, format_rate
 from autofit.report.console.terminal import Terminal
 from autofit.storage import urls

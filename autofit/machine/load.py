@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import psutil
 
 from autofit.machine import host
-from autofit.records.conditions import BUSY_SHARE
+from autofit.records.trial import BUSY_SHARE
 
 _SAMPLE_SECONDS = 0.5  # before a tune: long enough to average over the scheduler's slices
 _LEAST_CORES = 0.1  # used by a process that is named

@@ -1,4 +1,4 @@
-"""The properties of a workload before it is trained, with estimates of its device memory."""
+"""The properties of a workload before it is trained, and estimates of its memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autofit.records.bounds import Count, Positive, Ratio
+from autofit.records.machine import Machine
+from autofit.records.trial import FitConfig, Limits
 
 DATA_PART = "data"
-"""The part of a footprint that the data takes at any batch size: on a CPU, its tensors are device memory."""
+"""The part of a footprint that the data takes at any batch size: on a CPU, tensors of the data are device memory."""
 
 TORCH_COMPILE = "torch.compile"
 """The compiler of the step on torch."""
@@ -16,11 +18,11 @@ TORCH_COMPILE = "torch.compile"
 
 @dataclass(frozen=True)
 class Footprint:
-    """Estimated device memory of a train step, nothing trained.
+    """Estimated device memory of a train step; nothing is trained.
 
-    `device_bytes_by_part` are the parts of the peak, `DATA_PART` that of data which outlives the steps; `method` is the way
-    of estimating; 95 % of such estimates are within `relative_error` or `absolute_error_bytes` of the measured peak,
-    whichever is more (measured: see tests/benchmarks/memory.py).
+    `device_bytes_by_part` are the parts of the peak; `DATA_PART` is the data that outlives the steps. 95 % of the estimates
+    by this `method` are within `relative_error` or `absolute_error_bytes` of the measured peak, whichever is more
+    (measured: see tests/benchmarks/memory.py).
     """
 
     batch_size: Positive
@@ -48,10 +50,10 @@ class Footprint:
 class Description:
     """The properties of a workload that are read before anything is trained.
 
-    `knobs` maps each knob that the data takes to its name in the factory or in `fit`; the `required` ones of these names
-    have no default, and `defaults` are the values that the factory itself gives its knobs. `validation_knobs` and
-    `validation_required` are the same for the validation data. `process_bytes` is the host memory of the describing
-    process, with the model and the data open and the step traced.
+    `knobs` maps each knob that the data takes to its name in the factory or in `fit`. The names in `required` have no
+    default; `defaults` are the factory's own values of its knobs. `validation_knobs` and `validation_required` are the same
+    for the validation data. `process_bytes` is the host memory of the describing process, with the model and the data open
+    and the step traced.
 
     `footprints` are estimates of device memory by ascending batch size; if they are empty, `estimate_problem` is the
     reason. `accumulates_by` is where to set `gradient_accumulation_steps`: the attribute "optimizer" or
@@ -104,3 +106,59 @@ class Description:
         if not self.jit_compile:
             return ""
         return TORCH_COMPILE if self.versions.get("backend") == "torch" else "XLA"
+
+
+@dataclass(frozen=True)
+class EstimateRow:
+    """Estimated memory of one batch size.
+
+    The upper bounds hold with 99 % probability; `fits` says whether both are within the limits.
+    """
+
+    batch_size: int
+    device_bytes_by_part: Mapping[str, int]
+    host_bytes_by_part: Mapping[str, int]
+    device_upper_bytes: int
+    host_upper_bytes: int
+    fits: bool
+
+    @property
+    def device_bytes(self) -> int:
+        """Total device memory."""
+        return sum(self.device_bytes_by_part.values())
+
+    @property
+    def host_bytes(self) -> int:
+        """Total host memory."""
+        return sum(self.host_bytes_by_part.values())
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimated memory of a workload by batch size, under the other knobs of `config`; nothing is trained.
+
+    `largest_batch_size` is the largest that fits the limits; None if a batch of one sample does not.
+    """
+
+    description: Description
+    config: FitConfig
+    limits: Limits
+    machine: Machine
+    device: str
+    rows: tuple[EstimateRow, ...]
+    largest_batch_size: int | None
+
+    @property
+    def method(self) -> str:
+        """The method of the device memory estimate."""
+        return self.description.footprints[0].method
+
+    @property
+    def relative_error(self) -> float:
+        """95 % of such estimates of device memory are within this share of the measured peak, or `absolute_error_bytes`."""
+        return self.description.footprints[0].relative_error
+
+    @property
+    def absolute_error_bytes(self) -> int:
+        """The least error bound of such an estimate in bytes, which governs for small programs."""
+        return self.description.footprints[0].absolute_error_bytes

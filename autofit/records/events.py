@@ -1,4 +1,4 @@
-"""Events of a tune, for the code that shows them."""
+"""The events of a tune, which the console shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autofit.records.trial import FitConfig, Limits, Trial
 class Described:
     """The workload is described and the search begins.
 
-    `kept` are stored trials of an earlier run; `seconds` of `max_seconds` are spent.
+    `kept` are the stored trials of an earlier run; `seconds` is the part of `max_seconds` that is already spent.
     """
 
     description: Description
@@ -32,8 +32,8 @@ class Described:
 class Activity:
     """The current activity and its reason.
 
-    `config` is None while no trial runs, `phase` until its process reports one. `reserved_seconds` of the time left are
-    kept for confirming.
+    `config` is None if no trial runs; `phase` is None until the trial's process reports one. `reserved_seconds` is the part
+    of the time left that is kept for confirming.
     """
 
     doing: str
@@ -64,4 +64,4 @@ class Notice:
 
 Event = Described | Activity | TrialEnded | Notice
 Emit = Callable[[Event], None]
-"""Takes the events of a tune as they happen."""
+"""Receives each event of a tune when it happens."""

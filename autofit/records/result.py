@@ -286,5 +286,23 @@ class TuneRecord(TuneLog):
         return {"device": device, "host": _share_left(self.host_peak_bytes, self.limits.host_bytes)}
 
 
+@dataclass(frozen=True)
+class PastTune:
+    """A tune in a storage, as `autofit history` lists it; `config` and the rate are set once it has a result.
+
+    `started_at` is in seconds since 1970 (UTC).
+    """
+
+    name: str
+    title: str = ""
+    started_at: Seconds = 0.0
+    host: str = ""
+    device: str = ""
+    limits: str = ""
+    trials: Count = 0
+    config: str = ""
+    samples_per_second: Rate | None = None
+
+
 def _share_left(peak_bytes: int | None, limit_bytes: int | None) -> float | None:
     return None if peak_bytes is None or limit_bytes is None else 1 - peak_bytes / limit_bytes

@@ -46,32 +46,35 @@ class Stage(Text):
 
 
 class Phase(Text):
-    """The activity of a trial's process; `label` is its text for people."""
+    """The activity of a trial's process; `label` is its text for people, which also follows "while"."""
 
-    STARTING_SERVER = "starting_server"
-    WAITING_FOR_GPU = "waiting_for_gpu"
-    STARTING = "starting"
-    LOADING = "loading"
-    OPENING = "opening"
-    FORKING = "forking"
-    BUILDING = "building"
-    SCANNING = "scanning"
-    ESTIMATING = "estimating"
-    FIRST_LONGEST = "first_longest"
-    LONGEST_BATCH = "longest_batch"
-    FIRST_STEP = "first_step"
-    COMPUTE_ALONE = "compute_alone"
-    INPUT_ALONE = "input_alone"
-    FIRST_EPOCH = "first_epoch"
-    FILLING_QUEUE = "filling_queue"
-    QUEUE_FULL = "queue_full"
-    TRAINING = "training"
-    VALIDATION = "validation"
+    label: str
 
-    @property
-    def label(self) -> str:
-        """The text for people, which also follows "while"."""
-        return _LABELS[self]
+    def __new__(cls, value: str, label: str) -> Phase:
+        """Make a member from its value and its label."""
+        phase = str.__new__(cls, value)
+        phase._value_, phase.label = value, label
+        return phase
+
+    STARTING_SERVER = "starting_server", "starting the trial server"
+    WAITING_FOR_GPU = "waiting_for_gpu", "waiting for GPU memory that other processes hold"
+    STARTING = "starting", "starting"
+    LOADING = "loading", "loading your code"
+    OPENING = "opening", "opening the data"
+    FORKING = "forking", "testing forked workers"
+    BUILDING = "building", "building the model"
+    SCANNING = "scanning", "scanning the batches"
+    ESTIMATING = "estimating", "estimating memory"
+    FIRST_LONGEST = "first_longest", "running the first step on the longest batch"
+    LONGEST_BATCH = "longest_batch", "training on the longest batch"
+    FIRST_STEP = "first_step", "running the first step"
+    COMPUTE_ALONE = "compute_alone", "timing the step alone"
+    INPUT_ALONE = "input_alone", "timing the input pipeline alone"
+    FIRST_EPOCH = "first_epoch", "training the first epoch"
+    FILLING_QUEUE = "filling_queue", "filling the queue"
+    QUEUE_FULL = "queue_full", "reading memory with a full queue"
+    TRAINING = "training", "training"
+    VALIDATION = "validation", "validating"
 
     @property
     def counts(self) -> bool:
@@ -87,29 +90,6 @@ class Phase(Text):
     def trains(self) -> bool:
         """Whether later steps than the first run in it."""
         return self in (Phase.LONGEST_BATCH, Phase.COMPUTE_ALONE, Phase.FIRST_EPOCH, Phase.TRAINING)
-
-
-_LABELS = {
-    Phase.STARTING_SERVER: "starting the trial server",
-    Phase.WAITING_FOR_GPU: "waiting for GPU memory that other processes hold",
-    Phase.STARTING: "starting",
-    Phase.LOADING: "loading your code",
-    Phase.OPENING: "opening the data",
-    Phase.FORKING: "testing forked workers",
-    Phase.BUILDING: "building the model",
-    Phase.SCANNING: "scanning the batches",
-    Phase.ESTIMATING: "estimating memory",
-    Phase.FIRST_LONGEST: "running the first step on the longest batch",
-    Phase.LONGEST_BATCH: "training on the longest batch",
-    Phase.FIRST_STEP: "running the first step",
-    Phase.COMPUTE_ALONE: "timing the step alone",
-    Phase.INPUT_ALONE: "timing the input pipeline alone",
-    Phase.FIRST_EPOCH: "training the first epoch",
-    Phase.FILLING_QUEUE: "filling the queue",
-    Phase.QUEUE_FULL: "reading memory with a full queue",
-    Phase.TRAINING: "training",
-    Phase.VALIDATION: "validating",
-}
 
 
 class FailureKind(Text):

@@ -1,4 +1,4 @@
-"""Configs, trials and what is measured: frozen dataclasses, with units in the field names."""
+"""Configs, trials, their measurements and the conditions of these: frozen dataclasses, with units in the field names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
-from autofit.records.conditions import Conditions
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import counted
 
@@ -29,6 +28,10 @@ INPUT_BOUND_RATIO = 1.2
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 """Names of the two constraints of a trial, in units of the limit: use / limit - 1, feasible at 0 and below."""
 
+BUSY_SHARE = 0.1
+"""Share of the cores above which other processes affect a rate (measured: 0.01 to 0.05 on idle machines)."""
+
+_IDLE_SHARE = 0.25  # of the cores: while this share is idle, no process waits for a core
 _RATE_NOISE_FLOOR = 0.015  # relative standard deviation of a rate, however narrow its interval
 _USUAL_RATE_NOISE = 0.04  # of a rate without an interval
 
@@ -138,6 +141,34 @@ class Evidence:
     hung: bool = False
     outside_pool: bool = False
     server_lost: bool = False
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Conditions while a rate was timed, as means over that time; None if the system or the driver reports no figure.
+
+    `cores` are those that this process may use, `other_cores` the number of them that other processes used, including the
+    host of a virtual machine, and `idle_cores` the number that nothing used. `clock_mhz` is the clock of a GPU's
+    multiprocessors, and `throttles` are the reasons why it was not higher.
+    """
+
+    cores: Positive
+    other_cores: Ratio | None = None
+    idle_cores: Ratio | None = None
+    clock_mhz: Count | None = None
+    throttles: tuple[str, ...] = ()
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes used cores that the trial or its input pipeline may have waited for."""
+        if self.other_cores is None or self.idle_cores is None:
+            return False
+        return self.other_cores >= BUSY_SHARE * self.cores and self.idle_cores < _IDLE_SHARE * self.cores
+
+    @property
+    def other_work(self) -> str:
+        """The other work, as text for people."""
+        return f"other processes used {self.other_cores or 0:.1f} of {self.cores} cores"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autofit.records.estimate import Estimate
+from autofit.records.description import Estimate
 from autofit.records.machine import Placement
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome

@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from pydantic import TypeAdapter
 
 from autofit.errors import StorageError
-from autofit.records.past_tune import PastTune
+from autofit.records.result import PastTune
 from autofit.records.states import Outcome
 from autofit.records.trial import Trial
 from autofit.storage import attributes, codec, connection, urls

@@ -18,14 +18,13 @@ from pathlib import Path
 from autofit.errors import TrialProcessError
 
 _PREFIX = "autofit-tune-"
-_TEMPORARY, _COMPILED = "tmp", "compiled"
 
 
 class TuneFolder:
     """A new folder; also removes the folders that earlier launchers left behind.
 
-    Raises:
-        TrialProcessError: the folder cannot be created.
+    `temporary` is for temporary files of the user, and for those that TensorFlow and XLA leave behind; `compiled` is for
+    compiled programs, which all processes of the tune share.
     """
 
     def __init__(self) -> None:
@@ -33,18 +32,9 @@ class TuneFolder:
         with self.explained_errors():
             _remove_left(self.path)
             self.path, self._lock = _locked_folder()
+            self.temporary, self.compiled = self.path / "tmp", self.path / "compiled"
             self.temporary.mkdir()
             self.compiled.mkdir()
-
-    @property
-    def temporary(self) -> Path:
-        """The folder for temporary files of the user, and for those that TensorFlow and XLA leave behind."""
-        return self.path / _TEMPORARY
-
-    @property
-    def compiled(self) -> Path:
-        """The folder for compiled programs, which all processes of the tune share."""
-        return self.path / _COMPILED
 
     def clear(self, *kept: str) -> None:
         """Remove the files, except those with these names; the folders stay."""

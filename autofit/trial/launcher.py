@@ -25,9 +25,8 @@ from autofit.records.trial import Limits, Measurement, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
-from autofit.trial.pauses import Patience
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection
-from autofit.trial.watcher import StopReason, Watcher, end_tree, has_ended
+from autofit.trial.watcher import Patience, StopReason, Watcher, end_tree, has_ended
 from autofit.trial.wire import Failure, Task, TrialPipe
 from autofit.trial.worker.job import UNCONNECTED, saved_user_error
 from autofit.workload.environment import hiding
@@ -42,12 +41,17 @@ _GPU_POLL_SECONDS = 0.1
 
 
 class Launcher(Protocol):
-    """Runs trials, as the engine needs it; tests replace the processes by a formula."""
+    """Runs trials; in tests, a formula replaces the processes."""
 
     def run(self, spec: TrialSpec) -> Generator[Phase, None, Measurement | Description]:
         """Run one trial; yields its phases.
 
-        Returns a description if the role is to describe and that succeeds, else a measurement.
+        Returns a description if the role is to describe and that succeeds, otherwise a measurement.
+
+        Raises:
+            UsageError: the user's functions return something that autofit does not support.
+            TrialProcessError: no process could be started.
+            CancelledError: the trial was cancelled.
         """
 
     def close(self) -> None:
@@ -67,7 +71,6 @@ class ProcessLauncher:
 
     Raises:
         UsageError: `launch` has another value.
-        TrialProcessError: the folder for temporary files cannot be created.
     """
 
     def __init__(
@@ -92,11 +95,7 @@ class ProcessLauncher:
         self._trial_count, self._patience = 0, Patience()
 
     def __enter__(self) -> ProcessLauncher:
-        """Start the server, which loads the backend while the caller goes on.
-
-        Raises:
-            TrialProcessError: no process can be started.
-        """
+        """Start the server, which loads the backend while the caller goes on."""
         try:
             self._server = self._new_server()
         except TrialProcessError:
@@ -108,23 +107,14 @@ class ProcessLauncher:
         self.close()
 
     def change(self, workload: Workload) -> None:
-        """Switch to another workload; the server stays warm.
-
-        Raises:
-            UsageError: the workload cannot be passed to another process.
-        """
+        """Switch to another workload; the server stays warm."""
         self._folder.clear(SERVER_LOG)
         self._workload, self._patience = workload, Patience()
         if self._server is not None and self._server.is_ready:
             workload.save(self._folder.path)
 
     def warm(self) -> None:
-        """Start the server if needed and wait until it is ready; `run` does so by itself.
-
-        Raises:
-            TrialProcessError: the backend cannot be imported, or the server does not answer.
-            UsageError: the workload cannot be passed to another process.
-        """
+        """Start the server if needed and wait until it is ready; `run` does so by itself."""
         self._connected()
 
     def _connected(self) -> ServerConnection:
@@ -145,13 +135,7 @@ class ProcessLauncher:
         return ServerConnection(self._mode, self._folder, environment)
 
     def run(self, spec: TrialSpec) -> Generator[Phase, None, Measurement | Description]:
-        """See `Launcher.run`.
-
-        Raises:
-            UsageError: the user's functions return something that autofit does not support.
-            TrialProcessError: no process could be started.
-            CancelledError: the trial was cancelled.
-        """
+        """See `Launcher.run`."""
         if self._server is None or not self._server.is_ready:
             yield Phase.STARTING_SERVER
         self._connected()

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autofit.backends.protocol import Backend
-from autofit.records.conditions import Conditions
 from autofit.records.states import FailureKind, Outcome, Phase
-from autofit.records.trial import Evidence, Limits, Measurement
+from autofit.records.trial import Conditions, Evidence, Limits, Measurement
 from autofit.records.units import format_bytes, format_seconds, how_it_ended, signal_name
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure

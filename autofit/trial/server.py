@@ -39,7 +39,7 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
     Args:
         mode: "fork" or "plain".
         descriptor: number of the inherited socket to the driver.
-        folder: the driver's folder for this tune, removed if the driver dies.
+        folder: the driver's folder for this tune.
     """
     server = _Server(mode, socket.socket(fileno=int(descriptor)), Path(folder))
     try:

@@ -20,8 +20,7 @@ from autofit.errors import TrialProcessError
 from autofit.records.units import how_it_ended
 from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import read_log
-from autofit.trial.pauses import Pauses
-from autofit.trial.watcher import end_tree
+from autofit.trial.watcher import Pauses, end_tree
 from autofit.trial.wire import READ_BYTES, TASKS, Task, TrialPipe
 
 SERVER_LOG = "server.log"
@@ -52,9 +51,6 @@ class ServerConnection:
         mode: "fork" or "plain".
         folder: the folder of the tune, for the server's log.
         environment: environment variables of the server and its trials.
-
-    Raises:
-        TrialProcessError: the folder cannot be written, or no process can be started.
     """
 
     def __init__(self, mode: str, folder: TuneFolder, environment: dict[str, str]) -> None:
@@ -113,12 +109,7 @@ class ServerConnection:
         return self._process.pid
 
     def start(self, task: Task, name: str, log_path: Path) -> TrialPipe:
-        """Request a process for a trial.
-
-        Args:
-            task: the task of the process.
-            name: name of the file for the task.
-            log_path: file for the output of the process.
+        """Request a process for a task, which is saved in a file of this `name` in the folder.
 
         Raises:
             TrialProcessError: the server is `lost` or does not answer, or the folder cannot be written.

@@ -1,4 +1,4 @@
-"""Watch one trial from the driver: memory of its process tree, the host limit, the deadline and pauses.
+"""Watch one trial from the driver: memory of its process tree, the host limit, the deadline and hangs.
 
 Proportional set size (PSS) summed over the tree counts each page once, shared or not. The trial server belongs to the
 tree because it shares the pages of the imported backend. Pages that it alone has written do not count: the user's own
@@ -9,6 +9,10 @@ Reading PSS takes milliseconds per process, reading the resident set size (RSS) 
 of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the limit, and at its
 own pace otherwise. Peaks between two readings are not lost: if the highest RSS of a process rose above its present RSS, its
 PSS was higher by the same amount.
+
+A trial hangs if its processes use no CPU time and read no bytes for longer than expected. The expected pause is learned
+from the trials that finished: data that waits for a network or a lock also pauses, longer for larger batches. Before any
+trial has finished, only the deadline ends a trial.
 """
 
 from __future__ import annotations
@@ -24,10 +28,9 @@ import psutil
 
 from autofit.machine import gpus, host, load, nvml
 from autofit.machine.host import ProcessMemory
-from autofit.records.conditions import Conditions
 from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
-from autofit.trial.pauses import Pauses
+from autofit.records.trial import Conditions, TrialSpec
 
 _TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
 _PSS_SECONDS = 0.25  # least time between two readings far from the limit
@@ -37,6 +40,10 @@ _REST_SECONDS = (0.02, 0.25)  # between two polls: near the limit, and far from 
 _GROWTH_BYTES_PER_SECOND = 8e9  # no process tree grows faster (assumed: pages are cleared at 2 GB/s by a core)
 _RETRY_SECONDS = 10.0  # an allocator retries for this long before it fails (TensorFlow's AllocatorRetry): not a hang
 _DEVICE_SECONDS = 1.0  # between two queries of the GPU's driver
+_IDLE_CPU_SECONDS = 0.1  # in a pause: threads that wait with a timeout wake up now and then
+_LEAST_HANG_SECONDS = 6.0  # shortest pause that is a hang
+_PATIENCE_RATIO = 5.0  # of the longest pause of a trial that finished
+_GAP_SECONDS = 2.0  # between two readings: the machine, or this process, was suspended
 _END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
 
 
@@ -247,6 +254,60 @@ class _TimedConditions:
             clock_mhz=clock,
             throttles=tuple(sorted(self._throttles)),
         )
+
+
+class Pauses:
+    """The pauses of one process tree; `longest` is in seconds."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._taken: dict[int, tuple[float, int]] = {}
+        self._cpu_seconds = 0.0
+        self._began: float | None = None
+        self._read_at = -math.inf
+
+    def read(self, tree: Sequence[psutil.Process], now: float) -> float:
+        """Read all processes at `now`, in seconds of a monotonic clock; returns how long the present pause has lasted."""
+        bytes_read = 0
+        for process in tree:
+            cpu_before, bytes_before = self._taken.get(process.pid, (0.0, 0))
+            try:
+                times, size = process.cpu_times(), host.bytes_read(process) or 0
+            except psutil.Error:
+                continue
+            cpu = times.user + times.system
+            self._taken[process.pid] = cpu, size
+            self._cpu_seconds += max(0.0, cpu - cpu_before)
+            bytes_read += max(0, size - bytes_before)
+        if (
+            self._began is None
+            or self._cpu_seconds >= _IDLE_CPU_SECONDS
+            or bytes_read
+            or now - self._read_at > _GAP_SECONDS
+        ):
+            self._began, self._cpu_seconds = now, 0.0
+        self._read_at = now
+        self.longest = max(self.longest, now - self._began)
+        return now - self._began
+
+
+class Patience:
+    """How long a trial may pause, learned from those that finished."""
+
+    def __init__(self) -> None:
+        self._pauses: list[tuple[float, int]] = []  # the longest pause of a trial in seconds, and its batch size
+
+    def learn(self, spec: TrialSpec, longest_pause: float) -> None:
+        """Learn the longest pause, in seconds, of a trial that finished."""
+        self._pauses.append((longest_pause, spec.config.batch_size or 1))
+
+    def seconds(self, spec: TrialSpec) -> float:
+        """The pause in seconds after which this trial hangs; infinite before any trial has finished."""
+        if not self._pauses:
+            return math.inf
+        batch = spec.config.batch_size or 1
+        longest = max(seconds * max(1.0, batch / finished_batch) for seconds, finished_batch in self._pauses)
+        return max(_LEAST_HANG_SECONDS, _PATIENCE_RATIO * longest)
 
 
 def has_ended(pid: int) -> bool:

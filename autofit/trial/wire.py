@@ -116,10 +116,8 @@ class Messages:
     def described(self, end_reason: str) -> Description | None:
         """The description with as much of the estimate as arrived; None without a description.
 
-        If there are footprints of several methods, the latest method with two batch sizes counts: two make a line.
-
-        Args:
-            end_reason: why the process ended; it is the problem of an estimate without footprints.
+        If there are footprints of several methods, the latest method with two batch sizes counts: two make a line. An
+        estimate without footprints has the `end_reason` of the process as its problem, unless it sent another.
         """
         if self.description is None:
             return None
@@ -144,11 +142,7 @@ class TrialPipe:
         self._rest = b""
 
     def read(self) -> bool:
-        """Read the messages that have arrived; returns False if there is nothing more.
-
-        Raises:
-            TrialProcessError: a line is not a message of this version.
-        """
+        """Read the messages that have arrived; returns False if there is nothing more."""
         try:
             data = os.read(self.descriptor, READ_BYTES)
         except BlockingIOError:

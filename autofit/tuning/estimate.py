@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import NoTrialFinishedError
-from autofit.records.description import Description
-from autofit.records.estimate import Estimate, EstimateRow
+from autofit.records.description import Description, Estimate, EstimateRow
 from autofit.records.events import Emit
 from autofit.records.trial import FitConfig
 from autofit.search.context import SearchContext

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.description import Footprint
-from autofit.records.estimate import Estimate, EstimateRow
+from autofit.records.description import Estimate, EstimateRow, Footprint
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import Limits

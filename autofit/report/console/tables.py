@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.estimate import Estimate, EstimateRow
+from autofit.records.description import Estimate, EstimateRow
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import CellOutcome, SweepRecord

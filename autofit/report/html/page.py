@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.description import Description
-from autofit.records.estimate import Estimate
+from autofit.records.description import Description, Estimate
 from autofit.records.machine import Machine
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase, Stage

@@ -26,7 +26,7 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation.
 
     Raises:
-        UsageError: it is not a compiled model, it cannot accumulate, or the policy does not exist.
+        UsageError: it is not a compiled model.
     """
     context.enter(Phase.BUILDING)
     build, kwargs = resolved(loaded.build_model), dict(loaded.model_kwargs)
@@ -50,7 +50,7 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
 
 
 def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
-    """Open the validation data with the trial's config, or in batches of its own size; None without any."""
+    """Open the validation data, if any, in batches of the validation's own size or of the trial's config."""
     size = context.spec.validation_batch_size or loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.config.batch_size
     config = replace(context.config, batch_size=size)
     share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
@@ -62,7 +62,7 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
 
 
 def open_training(context: TrialContext, loaded: Workload) -> FitInput:
-    """Open the training data with the trial's config; without the samples that are held out for validation."""
+    """Open the training data with the trial's config, without the samples that are held out for validation."""
     context.enter(Phase.OPENING)
     share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
     if share:
@@ -71,15 +71,15 @@ def open_training(context: TrialContext, loaded: Workload) -> FitInput:
 
 
 def _arrays(loaded: Workload, config: FitConfig, report_error: Callable[[BaseException], None]) -> Arrays:
-    """The training data, which must be arrays to be split.
+    """Open the data that `validation_split` divides.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it is not arrays.
     """
     opened = open_input(resolved(loaded.data), loaded.data_kwargs, config, report_error)
     if not isinstance(opened, Arrays):
         raise UsageError(
-            f"validation_split divides arrays, and the data is a {opened.kind}; give the validation data as validation",
+            f"validation_split divides arrays, but the data is a {opened.kind}; pass the validation data as validation",
             key=f"fit_kwargs.{VALIDATION_SPLIT}",
         )
     return opened

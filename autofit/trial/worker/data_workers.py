@@ -46,11 +46,7 @@ FAILS = (
 
 
 def problem_of(make: Callable[[], Any]) -> str | None:
-    """Return `SAME_NUMBERS`, `FAILS` with how, or None if forked workers make the same data as one process.
-
-    Args:
-        make: makes the first batch.
-    """
+    """Return `SAME_NUMBERS`, `FAILS` with how, or None if forked workers `make` the first batch as one process does."""
     if multiprocessing.get_start_method() != "fork":
         return None
     started = time.perf_counter()
@@ -68,11 +64,7 @@ class _WorkerError(Exception):
 
 
 def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
-    """The digest of a batch made in a fork.
-
-    Raises:
-        _WorkerError: the batch does not arrive in time, or the fork dies.
-    """
+    """Return the digest of a batch made in a fork, or raise `_WorkerError` if it does not arrive in time."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_send_digest, args=(make, sending), daemon=False)
@@ -128,11 +120,7 @@ def _is_of_handing_over(error: BaseException) -> bool:
 
 
 def ignore_children() -> None:
-    """Ignore workers that end from now on: torch's signal handler raises for each of them at any point in Python code.
-
-    Raises:
-        RuntimeError: the handler ran just before it was removed.
-    """
+    """Ignore workers that end from now on: for each, torch's signal handler raises a RuntimeError at any point."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 

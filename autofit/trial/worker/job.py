@@ -18,7 +18,7 @@ from autofit.records.trial import FitConfig, TrialSpec
 from autofit.trial.wire import Failure, Message, encode
 
 UNCONNECTED = os.EX_PROTOCOL
-"""Exit status of a trial whose pipe the user's code has closed; `saved_user_error` says so."""
+"""Exit status of a trial whose pipe the user's code has closed; `saved_user_error` then returns that error."""
 
 _USER_ERROR_FILE = "user-error.json"
 _TRACEBACK_CHARACTERS = 20_000  # kept of a traceback: the text of an exception may have any length
@@ -70,11 +70,7 @@ class DevicePeaks:
 
 
 class Channel:
-    """The trial's end of its pipe to the driver.
-
-    Args:
-        descriptor: the descriptor of the pipe.
-    """
+    """The trial's end of its pipe to the driver."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._identity = descriptor, _identity(descriptor)
@@ -146,10 +142,6 @@ class TrialContext:
         with contextlib.suppress(FileExistsError):
             os.link(written, self.folder / _USER_ERROR_FILE)
         written.unlink()
-
-    def user_error(self) -> Failure | None:
-        """The error that `report_error` saved."""
-        return saved_user_error(self.folder)
 
     def forget_user_error(self) -> None:
         """Delete the error that an earlier trial saved."""

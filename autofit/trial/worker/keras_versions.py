@@ -11,7 +11,7 @@ from typing import Any
 from autofit.errors import UsageError
 
 _FLAVOURS = ("keras", "tf_keras")
-_OF_A_STEP = ("train_step", "compute_loss", "compute_metrics")  # methods
+_STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")
 
 
 def keras_of(model: Any) -> Any:
@@ -36,25 +36,24 @@ def set_dtype_policy(policy: str) -> None:
         if "tf_keras" in sys.modules:
             sys.modules["tf_keras"].mixed_precision.set_global_policy(policy)
     except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"{policy!r} is no dtype policy of Keras: {str(error).splitlines()[0]}", key="dtype_policy"
-        ) from None
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"{policy!r} is not a dtype policy of Keras: {reason}", key="dtype_policy") from None
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether `compile` was called."""
+    """Whether a model is compiled."""
     return bool(model.compiled if hasattr(model, "compiled") else model._is_compiled)
 
 
 def build_variables(model: Any, batch: Any) -> None:
-    """Make the variables of the optimizer and the metrics before the first step, where that would make the same.
+    """Make the variables of the optimizer and the metrics before the first step, if the step would make the same ones.
 
-    On TensorFlow, a step that makes variables is traced twice, for most of the time until it runs; on other backends `fit`
-    makes them first. What is the user's own in it may use other variables, or none; the strategy of a model that is
-    distributed makes them.
+    On TensorFlow, a step that makes variables is traced twice, which takes most of the time until it runs; on other
+    backends `fit` makes them first. A step with the user's own methods may use other variables, or none. In a distributed
+    model, the strategy makes them.
 
     Args:
-        model: compiled.
+        model: a compiled model.
         batch: (x, y) or (x, y, sample_weight).
     """
     flavour = keras_of(model)
@@ -62,9 +61,9 @@ def build_variables(model: Any, batch: Any) -> None:
         return
     if not model.built or distribution_of(model) is not None:
         return
-    if any(name in vars(model) or getattr(type(model), name) is not getattr(flavour.Model, name) for name in _OF_A_STEP):
+    if any(name in vars(model) or getattr(type(model), name) is not getattr(flavour.Model, name) for name in _STEP_METHODS):
         return
-    with contextlib.suppress(Exception):  # the step makes what is missing, and meets the same error
+    with contextlib.suppress(Exception):  # the step makes what is missing, or raises the same error
         model._symbolic_build(data_batch=batch)
 
 
@@ -75,17 +74,17 @@ def steps_per_execution(model: Any) -> int:
 
 @dataclass(frozen=True)
 class Distribution:
-    """What distributes a model over devices: the name of its class, and the number of the devices."""
+    """How a model is distributed: by a class of this name, over this number of devices."""
 
     name: str
     count: int
 
 
 def distribution_of(model: Any) -> Distribution | None:
-    """What distributes the model over devices; None for a model of one device."""
+    """How the model is distributed; None for a model on one device."""
     import keras  # heavy: must stay out of the parent
 
-    strategy = getattr(model, "distribute_strategy", None)  # of TensorFlow
+    strategy = getattr(model, "distribute_strategy", None)  # TensorFlow only
     if strategy is not None and strategy is not sys.modules["tensorflow"].distribute.get_strategy():
         return Distribution(type(strategy).__name__, int(strategy.num_replicas_in_sync))
     layout = keras.distribution.distribution()

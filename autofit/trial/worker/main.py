@@ -1,6 +1,6 @@
-"""The entry point of a trial's process, a fork of the warm server or a plain subprocess.
+"""The entry point of a trial's process, which is a fork of the warm server or a plain subprocess.
 
-Loads the user's code, does the task, and writes `wire.Message` lines to its pipe.
+It loads the user's code, does the task, and writes lines of `wire.Message` to its pipe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure, Message
 from autofit.trial.worker import data_workers
-from autofit.trial.worker.job import Channel, DevicePeaks, TrialContext, user_failure, user_traceback
+from autofit.trial.worker.job import Channel, DevicePeaks, TrialContext, saved_user_error, user_failure, user_traceback
 from autofit.workload import workload
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -32,7 +32,7 @@ def preload() -> None:
     from autofit.trial.worker import describe, measure  # noqa: F401  # loads Keras once for all forks
 
     gc.collect()
-    gc.freeze()  # else each collection in a fork looks at all of it, for a fifth of a second, and copies its pages
+    gc.freeze()  # otherwise each collection in a fork visits all objects, which takes 0.2 s and copies their pages
 
 
 def play(folder: Path, task_name: str, channel: int) -> int:
@@ -45,7 +45,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         context.enter(Phase.LOADING)
         data_workers.end_with_worker(context)
         loaded = workload.load(folder)
-        from autofit.trial.worker.describe import describe  # these load Keras: after the limit is set
+        from autofit.trial.worker.describe import describe  # these load Keras, so they come after the limit
         from autofit.trial.worker.measure import confirm, measure
 
         {Role.DESCRIBE: describe, Role.MEASURE: measure, Role.CONFIRM: confirm}[task.spec.role](context, loaded)
@@ -54,7 +54,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
             try:
                 data_workers.ignore_children()
                 break
-            except RuntimeError:  # of torch's handler, for another worker that has ended meanwhile
+            except RuntimeError:  # torch's handler ran just before it was removed: another worker has ended
                 continue
         context.send(Message(failure=_failure(context, backend, error)))
         return 1
@@ -68,7 +68,7 @@ def _failure(context: TrialContext, backend: Backend, error: BaseException) -> F
     if died is not None:
         return died
     # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a ResourceExhaustedError
-    raised = context.user_error()
+    raised = saved_user_error(context.folder)
     exhausted = backend.exhausted(error) if raised is None else None
     if exhausted is not None:
         return Failure(exhausted, _first_line(error), device_peak_bytes=context.peaks.highest())

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from autofit.machine import load
-from autofit.records.conditions import Conditions
+from autofit.records.trial import Conditions
 
 pytestmark = pytest.mark.quiet
 SECONDS = 1.0

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.description import Footprint
-from autofit.records.estimate import Estimate, EstimateRow
+from autofit.records.description import Estimate, EstimateRow, Footprint
 from autofit.records.result import Bottleneck, CallSource, FailedTune, Recommendation, Speedup, TuneRecord
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord

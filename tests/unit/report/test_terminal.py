@@ -15,7 +15,7 @@ from autofit.api.result import Result
 from autofit.cli.exit import reporting_errors
 from autofit.cli.history import print_history
 from autofit.errors import StorageError
-from autofit.records.past_tune import PastTune
+from autofit.records.result import PastTune
 from autofit.report.console.tables import print_trials, summarise
 from autofit.report.console.terminal import Terminal
 from autofit.report.html import page

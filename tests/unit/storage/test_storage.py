@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from autofit.cli.history import matching
 from autofit.errors import StorageError, UsageError
-from autofit.records.past_tune import PastTune
+from autofit.records.result import PastTune
 from autofit.storage import attributes, connection, past_tunes, urls
 from autofit.tuning.request import PREFIX
 from tests.fakes import FakeLauncher, collect, make_request, tune

@@ -9,7 +9,7 @@ import psutil
 
 from autofit.records.states import Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
-from autofit.trial.pauses import Patience, Pauses
+from autofit.trial.watcher import Patience, Pauses
 
 
 class Process:

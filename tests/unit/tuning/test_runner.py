@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from autofit.errors import NoTrialFinishedError
-from autofit.records.conditions import Conditions
 from autofit.records.events import Notice
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
+from autofit.records.trial import Conditions, Evidence, FitConfig, Limits, Measurement
 from autofit.report.choice import advice
 from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune
 
