@@ -11,7 +11,7 @@ from typing import TypeVar
 from autofit import backends
 from autofit.api.requests import build_request, detect, refuse_unsupported
 from autofit.errors import CancelledError, DeviceLockedError, UsageError
-from autofit.machine import load
+from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity, Emit, Event, Notice
 from autofit.records.machine import Placement
@@ -136,7 +136,7 @@ def _other_work(placement: Placement) -> Iterator[str]:
             f"other processes use {gpu.name}: {', '.join(gpu.held_by)}. If they compute, rates are lower than on a free "
             "GPU; if they take more memory, trials may run out of it"
         )
-    work = load.other_work()
+    work = host.other_work()
     if work is not None:
         yield f"{work}\n    rates will be lower and less certain than on an idle machine; end it first if you can"
 

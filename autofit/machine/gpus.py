@@ -1,24 +1,34 @@
-"""GPUs of this host, as the NVIDIA driver reports them: which to use, how much is free, and who holds the rest."""
+"""GPUs of this host, as the NVIDIA driver reports them: which to use, their memory and clock, and who holds the memory."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
 from autofit.errors import DeviceBusyError, UsageError
-from autofit.machine import nvml
+from autofit.machine.host import process_name
 from autofit.records.machine import Device, Machine, Placement
+from autofit.records.units import format_bytes
 
 _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
 _DEVICE_FILE = Path("/dev/nvidia0")
 _IDLE_BYTES = 1.5 * 2**30  # most in use on a GPU on which nothing trains: driver, display, idle contexts (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+Reading = TypeVar("Reading")
+_THROTTLES = {  # NVML's reasons for a lower clock that a load causes, by bit
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "temperature",
+    0x40: "temperature",
+    0x80: "power supply",
+}
 
 
 @dataclass(frozen=True)
@@ -113,10 +123,10 @@ def unusable_gpu() -> str | None:
 
 def require_free(device: Device) -> None:
     """Raise DeviceBusyError if the calling process holds memory of the GPU, which its trials could not use."""
-    with nvml.opened() as available:
+    with opened() as available:
         if not available:
             return
-        held, used = nvml.bytes_by_pid(device), nvml.total_used(device)
+        held, used = bytes_by_pid(device), total_used(device)
     own = held.get(os.getpid())
     if own or framework_on_gpu() is not None:
         raise DeviceBusyError(device.name, own or None)
@@ -167,9 +177,9 @@ def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int |
 
     A figure that the driver does not report is None. In a container it may not report single processes, or with 0 bytes.
     """
-    with nvml.opened():
-        own = [size for pid, size in nvml.bytes_by_pid(device).items() if pid in pids]
-        return nvml.total_used(device), sum(own) or None
+    with opened():
+        own = [size for pid, size in bytes_by_pid(device).items() if pid in pids]
+        return total_used(device), sum(own) or None
 
 
 def holders(device: Device) -> str:
@@ -179,8 +189,9 @@ def holders(device: Device) -> str:
 
 def nearby_cores(device: Device) -> tuple[int, ...]:
     """Return the numbers of the CPU cores on the GPU's own NUMA node; empty if the driver does not report them."""
-    with nvml.opened():
-        return nvml.nearby_cores(device, os.cpu_count() or 1)
+    with opened():
+        words = _of(device, pynvml.nvmlDeviceGetCpuAffinity, -(-(os.cpu_count() or 1) // 64)) or ()
+    return tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
 
 
 def nvidia_devices() -> tuple[Device, ...]:
@@ -191,9 +202,9 @@ def nvidia_devices() -> tuple[Device, ...]:
 def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order; with `hidden` all GPUs, in the driver's order."""
     selection = None if hidden else os.environ.get(_VISIBLE)
-    with nvml.opened():
-        driver = nvml.driver_version()
-        devices = tuple(_read(index, handle, error, driver) for index, (handle, error) in enumerate(nvml.handles()))
+    with opened():
+        driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
+        devices = tuple(_read(index, handle, error, driver) for index, (handle, error) in enumerate(_handles()))
     return devices if selection is None else _selected(devices, selection)
 
 
@@ -221,5 +232,98 @@ def _read(index: int, handle: Any, error: pynvml.NVMLError | None, driver: str) 
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     except pynvml.NVMLError as problem:
         return UnreadDevice(index, name, uuid, str(problem))
-    capability = nvml.compute_capability(handle)
-    return Device(index, name, uuid, int(memory.total), int(memory.free), nvml.holders(handle), driver, capability)
+    held_by = tuple(f"{process_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
+    capability = _compute_capability(handle)
+    return Device(index, name, uuid, int(memory.total), int(memory.free), held_by, driver, capability)
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[bool]:
+    """Open NVML for the block, which may be nested; yield False if it is not available.
+
+    Without persistence mode the driver initializes a GPU again after its last client has gone, which takes seconds. A block
+    around many readings keeps it awake.
+    """
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _handles() -> Iterator[tuple[Any, pynvml.NVMLError | None]]:
+    """The handle of each device that CUDA can use, or the driver's error; a GPU in MIG slices yields the slices."""
+    for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        except pynvml.NVMLError as error:
+            yield None, error
+            continue
+        for device in list(_slices(handle)) or [handle]:
+            yield device, None
+
+
+def _slices(handle: Any) -> Iterator[Any]:
+    mode = _reading(pynvml.nvmlDeviceGetMigMode, handle)
+    if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return
+    for index in range(_reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        mig_slice = _reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        if mig_slice is not None:
+            yield mig_slice
+
+
+def _compute_capability(handle: Any) -> tuple[int, int] | None:
+    """The compute capability of a GPU, or of the GPU that a slice is part of."""
+    whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
+    pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
+    return None if pair is None else (int(pair[0]), int(pair[1]))
+
+
+def total_used(device: Device) -> int | None:
+    """The memory in use, bytes."""
+    memory = _of(device, pynvml.nvmlDeviceGetMemoryInfo)
+    return None if memory is None else int(memory.used)
+
+
+def bytes_by_pid(device: Device) -> dict[int, int]:
+    """The bytes that each process holds, by pid; empty if none are reported."""
+    return _of(device, _processes) or {}
+
+
+def clock_mhz(device: Device) -> int | None:
+    """The clock of the multiprocessors, MHz."""
+    clock = _of(device, pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
+    return None if clock is None else int(clock)
+
+
+def throttles(device: Device) -> frozenset[str]:
+    """The reasons, caused by a load, why the GPU's clock is lower now than it could be."""
+    bits = _of(device, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
+    return frozenset(reason for bit, reason in _THROTTLES.items() if int(bits) & bit)
+
+
+def _reading(query: Callable[..., Reading], *arguments: Any) -> Reading | None:
+    try:
+        return query(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def _of(device: Device, query: Callable[..., Reading], *arguments: Any) -> Reading | None:
+    handle = _reading(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
+    return None if handle is None else _reading(query, handle, *arguments)
+
+
+def _processes(handle: Any) -> dict[int, int]:
+    """The bytes that each process holds, for computing or drawing, by pid."""
+    held: dict[int, int] = {}
+    for query in (pynvml.nvmlDeviceGetGraphicsRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses):
+        for process in _reading(query, handle) or ():
+            held[int(process.pid)] = max(int(process.usedGpuMemory or 0), held.get(int(process.pid), 0))
+    return held

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from autofit import backends
 from autofit.errors import CancelledError, TrialProcessError, UsageError
-from autofit.machine import gpus, host, nvml
+from autofit.machine import gpus, host
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import FailureKind, Phase
@@ -90,7 +90,7 @@ class ProcessLauncher:
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()
         if self._placement.gpus:  # keeps the driver awake, so that no trial waits for it
-            self._driver.enter_context(nvml.opened())
+            self._driver.enter_context(gpus.opened())
         self._server: ServerConnection | None = None
         self._trial_count, self._patience = 0, Patience()
 

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 
 import psutil
 
-from autofit.machine import gpus, host, load, nvml
+from autofit.machine import gpus, host
 from autofit.machine.host import ProcessMemory
 from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
@@ -216,31 +216,31 @@ class _TimedConditions:
     """The conditions while the rate of one trial is timed: other work on the cores, and the GPU's clock."""
 
     def __init__(self) -> None:
-        self._before: load.CoreSeconds | None = None
+        self._before: host.CoreSeconds | None = None
         self._seconds = self._other = self._idle = 0.0
         self._clocks: list[int] = []
         self._throttles: set[str] = set()
 
     def read(self, tree: Sequence[psutil.Process], *, is_timed: bool) -> None:
         """Read the load of the cores; the time since the last reading counts if the rate was timed."""
-        after, before = load.CoreSeconds.read(tree), self._before
+        after, before = host.CoreSeconds.read(tree), self._before
         self._before = after
         if before is None or not is_timed:
             return
         seconds = after.at - before.at
-        other, idle = load.other_and_idle_cores(before, after)
+        other, idle = host.other_and_idle_cores(before, after)
         self._seconds += seconds
         self._other += other * seconds
         self._idle += idle * seconds
 
     def read_device(self, device: Device) -> None:
         """Read a GPU's clock while the rate is timed."""
-        with nvml.opened() as available:
+        with gpus.opened() as available:
             if not available:
                 return
-            clock = nvml.clock_mhz(device)
+            clock = gpus.clock_mhz(device)
             self._clocks += [] if clock is None else [clock]
-            self._throttles |= nvml.throttles(device)
+            self._throttles |= gpus.throttles(device)
 
     def conditions(self) -> Conditions | None:
         """The means so far; None if the rate was not timed."""

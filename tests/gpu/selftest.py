@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autofit.errors import AutofitError, DeviceBusyError, TrialProcessError  # noqa: E402  # the repository is not installed everywhere
-from autofit.machine import gpus, nvml  # noqa: E402  # as above
+from autofit.machine import gpus  # noqa: E402  # as above
 from autofit.machine.host import detect  # noqa: E402  # as above
 from autofit.records.description import Description  # noqa: E402  # as above
 from autofit.records.machine import ON_CPU, Placement  # noqa: E402  # as above
@@ -128,8 +128,8 @@ def check_fork(machine):
         server = psutil.Process(run.launcher._connected().pid)
         ended = [run(32) for _ in range(3)]
         links = [str(file.readlink()) for file in Path(f"/proc/{server.pid}/fd").iterdir() if file.is_symlink()]
-        with nvml.opened():
-            holds = machine.is_gpu and server.pid in nvml.bytes_by_pid(machine.device)
+        with gpus.opened():
+            holds = machine.is_gpu and server.pid in gpus.bytes_by_pid(machine.device)
     opened = [link for link in links if "nvidia" in link]
     got = {"outcomes": [t.outcome for t in ended], "seconds": [round(t.seconds, 1) for t in ended], "opened": opened}
     return got, not opened and not holds and all(t.outcome is Outcome.OK and t.seconds < 60 for t in ended)
@@ -139,15 +139,15 @@ CONTEXT = """
 import json, sys
 sys.path.insert(0, "{root}")
 import keras, numpy as np, tensorflow as tf
-from autofit.machine import gpus, nvml
+from autofit.machine import gpus
 device = next(d for d in gpus.nvidia_devices() if d.uuid == sys.argv[1])
-nvml.opened().__enter__()  # for the whole program
-before = nvml.total_used(device)
+gpus.opened().__enter__()  # for the whole program
+before = gpus.total_used(device)
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("GPU")[0], [tf.config.LogicalDeviceConfiguration(memory_limit=1024)])
 beside = {{}}
 def note(name):
-    beside[name] = round((nvml.total_used(device) - before) / 2**20) - 1024
+    beside[name] = round((gpus.total_used(device) - before) / 2**20) - 1024
 x = tf.ones((512, 512)); note("add")
 x @ x; note("matmul")
 with tf.GradientTape() as tape:
@@ -251,17 +251,17 @@ def check_nvml(machine):
     machine.require_gpu()
     started = time.perf_counter()
     for _ in range(50):
-        with nvml.opened():
+        with gpus.opened():
             pass
     milliseconds = (time.perf_counter() - started) / 50 * 1000
-    with nvml.opened():
+    with gpus.opened():
         started = time.perf_counter()
         for _ in range(50):
-            nvml.total_used(machine.device)
+            gpus.total_used(machine.device)
         reading = (time.perf_counter() - started) / 50 * 1000
         with machine.trials("dense", "vectors") as run:
             ended = run(1024, limit=GIB)
-        clock, why = nvml.clock_mhz(machine.device), sorted(nvml.throttles(machine.device))
+        clock, why = gpus.clock_mhz(machine.device), sorted(gpus.throttles(machine.device))
     got = {
         "init and shutdown, ms": round(milliseconds, 2),
         "a reading, ms": round(reading, 2),

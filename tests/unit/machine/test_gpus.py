@@ -11,7 +11,7 @@ import pynvml
 import pytest
 
 from autofit.errors import CancelledError, DeviceBusyError, TrialProcessError, UsageError
-from autofit.machine import gpus, limits, nvml
+from autofit.machine import gpus, limits
 from autofit.records.machine import Device, Placement
 from autofit.records.states import Phase
 from autofit.trial import launcher
@@ -307,8 +307,8 @@ def test_nearby_cores_clock_and_throttle_reasons_of_a_gpu(driver, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", lambda handle: 0x1 | 0x4 | 0x40)
     monkeypatch.setattr(gpus.os, "cpu_count", lambda: 96)
     assert gpus.nearby_cores(GPU) == (2, 3, 64)
-    assert nvml.clock_mhz(GPU) == 1410
-    assert nvml.throttles(GPU) == {"power cap", "temperature"}
+    assert gpus.clock_mhz(GPU) == 1410
+    assert gpus.throttles(GPU) == {"power cap", "temperature"}
     code = pynvml.NVML_ERROR_NOT_SUPPORTED
     queries = ("nvmlDeviceGetCpuAffinity", "nvmlDeviceGetClockInfo")
     for name in (*queries, "nvmlDeviceGetCurrentClocksThrottleReasons"):
@@ -317,7 +317,7 @@ def test_nearby_cores_clock_and_throttle_reasons_of_a_gpu(driver, monkeypatch):
             raise pynvml.NVMLError(code)
 
         monkeypatch.setattr(pynvml, name, refused)
-    assert (gpus.nearby_cores(GPU), nvml.clock_mhz(GPU), nvml.throttles(GPU)) == ((), None, frozenset())
+    assert (gpus.nearby_cores(GPU), gpus.clock_mhz(GPU), gpus.throttles(GPU)) == ((), None, frozenset())
 
 
 def test_nvml_stays_open_while_trials_run(driver, monkeypatch):
@@ -336,7 +336,7 @@ def test_processes_that_draw_hold_memory_of_the_gpu_as_well(driver, monkeypatch)
     driver[10] = GIB
     drawing = [fake(pid=7, usedGpuMemory=2 * GIB), fake(pid=10, usedGpuMemory=None)]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetGraphicsRunningProcesses", lambda handle: drawing)
-    assert nvml.bytes_by_pid(GPU) == {7: 2 * GIB, 10: GIB}
+    assert gpus.bytes_by_pid(GPU) == {7: 2 * GIB, 10: GIB}
 
 
 def waited(limit_bytes, gpu, cancelled=None):

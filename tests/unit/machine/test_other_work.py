@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from autofit.machine import load
+from autofit.machine import host
 from autofit.records.trial import Conditions
 
 pytestmark = pytest.mark.quiet
@@ -25,9 +25,9 @@ def spinning():
 
 
 def cores_between(tree):
-    before = load.CoreSeconds.read(tree)
+    before = host.CoreSeconds.read(tree)
     time.sleep(SECONDS)
-    return load.other_and_idle_cores(before, load.CoreSeconds.read(tree))
+    return host.other_and_idle_cores(before, host.CoreSeconds.read(tree))
 
 
 def test_a_core_used_by_another_process_is_other_work_unless_the_process_is_ours(spinning):
@@ -39,20 +39,20 @@ def test_a_core_used_by_another_process_is_other_work_unless_the_process_is_ours
 
 @pytest.mark.skipif((os.cpu_count() or 1) > 6, reason="one busy core of many is little")
 def test_busy_processes_are_named(spinning):
-    work = load.other_work()
+    work = host.other_work()
     assert work is not None
     assert f"(pid {spinning.pid})" in work
     spinning.kill()
     spinning.wait()
-    assert f"(pid {spinning.pid})" not in (load.other_work() or "")
+    assert f"(pid {spinning.pid})" not in (host.other_work() or "")
 
 
 def test_time_that_is_neither_idle_nor_ours_is_other_work(monkeypatch):
-    monkeypatch.setattr(load.host, "visible_cores", lambda: 4)
-    before = load.CoreSeconds(100.0, 50.0, 10.0)
-    assert load.other_and_idle_cores(before, load.CoreSeconds(102.0, 53.0, 13.0)) == (1.0, 1.5)
-    assert load.other_and_idle_cores(before, load.CoreSeconds(102.0, 60.0, 19.0)) == (0.0, 4.0)  # counted a little later
-    assert load.other_and_idle_cores(before, before) == (0.0, 4.0)
+    monkeypatch.setattr(host, "visible_cores", lambda: 4)
+    before = host.CoreSeconds(100.0, 50.0, 10.0)
+    assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 53.0, 13.0)) == (1.0, 1.5)
+    assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 60.0, 19.0)) == (0.0, 4.0)  # counted a little later
+    assert host.other_and_idle_cores(before, before) == (0.0, 4.0)
 
 
 @pytest.mark.parametrize(
