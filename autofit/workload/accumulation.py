@@ -44,11 +44,7 @@ def place_of(model: Any, build_model: Callable[..., Any]) -> str:
 
 
 def accumulate(model: Any, steps: int) -> None:
-    """Make the optimizer of a compiled model accumulate over `steps` batches.
-
-    Raises:
-        UsageError: the optimizer is built already, or cannot accumulate.
-    """
+    """Make the optimizer of a compiled model accumulate over `steps` batches."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not hasattr(optimizer, NAME):
         raise UsageError(

@@ -24,38 +24,24 @@ STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = "steps_per_epoch", "v
 
 _IN_TRIALS = (CLASS_WEIGHT, "shuffle")
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
-_TAKEN = (
-    *_IN_TRIALS,
-    CALLBACKS,
-    VALIDATION_SPLIT,
-    VALIDATION_STEPS,
-    VALIDATION_BATCH_SIZE,
-    STEPS_PER_EPOCH,
-    *_RENDERED_ONLY,
-)
+_COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
+_TAKEN = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 _REFUSED = {
     "x": "give it as data",
     "y": "give it in data, as (x, y)",
     "sample_weight": "give it in data, as (x, y, sample_weight)",
     "validation_data": "give it as validation",
     "batch_size": "it is tuned; write your present value in baseline, a fixed value in space",
-    "workers": "it is tuned; write a fixed value in space",
-    "max_queue_size": "it is tuned; write a fixed value in space",
-    "use_multiprocessing": "it is tuned; write a fixed value in space",
+    **dict.fromkeys(("workers", "max_queue_size", "use_multiprocessing"), "it is tuned; write a fixed value in space"),
 }
 MADE = (CALLBACKS, CLASS_WEIGHT)
 """Arguments that may be given as a function that makes them."""
 
 _WITH_TARGETS = 2  # parts of (x, y)
-_COUNTS = (STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE)
 
 
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the user's arguments of `fit`; return them with plain numbers in `class_weight`.
-
-    Raises:
-        UsageError: an argument does not exist, is set by autofit, or has a value that `fit` does not take.
-    """
+    """Check the user's arguments of `fit`; return them with plain numbers in `class_weight`."""
     options = dict(fit_kwargs)
     for name, value in options.items():
         key = f"fit_kwargs.{name}"
@@ -64,8 +50,8 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if name not in _TAKEN:
             hint = did_you_mean(name, _TAKEN)
             raise UsageError(f"fit has no such argument to give here{hint} Allowed: {', '.join(_TAKEN)}", key=key)
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if name in _COUNTS and value is not None and not (is_whole and value >= 1):
+        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if name in _COUNTS and value is not None and not is_count:
             raise UsageError(f"{value!r} is not allowed; give a whole number from 1 on", key=key)
     split = options.get(VALIDATION_SPLIT)
     if split is not None and not (isinstance(split, int | float) and 0 <= split < 1):

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from autofit.errors import UsageError
@@ -39,11 +38,7 @@ class Reference:
         return self.text.rpartition(":")[2]
 
     def validate(self) -> None:
-        """Check that the function exists, without importing anything.
-
-        Raises:
-            UsageError: the text is not a reference, the file does not exist, or it does not define the name.
-        """
+        """Check that the function exists, without importing anything."""
         module, _, name = self.text.rpartition(":")
         if not module or not name.isidentifier():
             raise UsageError(f"{self.text!r} is neither path/to/file.py:function nor package.module:function")
@@ -61,12 +56,7 @@ class Reference:
             raise UsageError(f"{self.text!r}: {self.path} does not define {name}{near}")
 
     def resolve(self) -> Callable[..., Any]:
-        """Import the module and return the function.
-
-        Raises:
-            UsageError: the module does not exist, or has no such function.
-            Exception: any error of the module while it is imported.
-        """
+        """Import the module, which may raise any error, and return the function."""
         if self.path is not None:
             if str(self.path.parent) not in sys.path:
                 sys.path.insert(0, str(self.path.parent))
@@ -79,20 +69,15 @@ class Reference:
             raise UsageError(
                 f"{self.text!r}: another module named {self.module} is in use ({module.__file__}); rename the file"
             )
-        function = getattr(module, self.name, None)
-        if not callable(function):
-            raise UsageError(f"{self.text!r}: {self._why_not(module)}")
-        return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
-
-    def _why_not(self, module: ModuleType) -> str:
-        """Why the name is not a function."""
         if not hasattr(module, self.name):
-            return f"{self.module} has no function {self.name}"
-        kind = type(getattr(module, self.name)).__name__
-        return (
-            f"{self.name} is an object of type {kind}, not a function. Name a function or class that makes it, "
-            "because each trial makes its own"
-        )
+            raise UsageError(f"{self.text!r}: {self.module} has no function {self.name}")
+        function = getattr(module, self.name)
+        if not callable(function):
+            raise UsageError(
+                f"{self.text!r}: {self.name} is an object of type {type(function).__name__}, not a function. Name a "
+                "function or class that makes it, because each trial makes its own"
+            )
+        return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
 
 
 def _may_define_otherwise(body: list[ast.stmt], name: str) -> bool:

@@ -42,8 +42,9 @@ class Arrays(FitInput):
         lengths = sorted({length_of(leaf) for leaf in leaves(self._data)})
         if len(lengths) != 1 or lengths[0] == 0:
             raise UsageError(f"the arrays have {lengths} samples. Give arrays of the same number of samples, at least one")
-        self._parts = tuple(self._data) if isinstance(self._data, tuple | list) else (self._data,)
-        self.part_count = len(self._data) if isinstance(self._data, tuple | list) else 0
+        is_tuple = isinstance(self._data, tuple | list)
+        self._parts = tuple(self._data) if is_tuple else (self._data,)
+        self.part_count = len(self._parts) if is_tuple else 0
         self._count, self.one_fit = lengths[0], _becomes_tensors()
         self.batch_samples = min(self._config.batch_size or 32, self._count)
         self.applied = FitConfig(batch_size=self.batch_samples)
