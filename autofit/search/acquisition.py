@@ -43,13 +43,7 @@ _TIE_RATIO = 0.1  # expected improvements within it are ties: the cheaper config
 
 
 class FrontierSearch:
-    """Proposes configs of a space for one workload.
-
-    Args:
-        space: the legal configs.
-        baseline: the user's present config.
-        context: the workload, the machine and the settings.
-    """
+    """Proposes configs of a space for one workload; `baseline` is the user's present config."""
 
     def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
         self.feasible = FeasibleSet(space, context)
@@ -208,14 +202,9 @@ class FrontierSearch:
 
 
 def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) -> Vector:
-    """Expected improvement of the log rate, for normally distributed leads; a lead below `least` counts as 0.
+    """Expected improvement for normally distributed leads over the best (log rate); a lead below `least` counts as 0.
 
     Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998.
-
-    Args:
-        lead: expected leads over the best, in log rate.
-        deviation: their standard deviations.
-        least: the smallest lead that is an improvement, in log rate.
     """
     from scipy.special import ndtr  # takes a quarter of a second to load, which a stored result does not need
 

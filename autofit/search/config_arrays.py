@@ -37,12 +37,7 @@ class ConfigArrays:
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig], cores: int = 1) -> ConfigArrays:
-        """Convert configs; a batch size of None counts as 1, a queue size of None as 0.
-
-        Args:
-            configs: the configs.
-            cores: CPU cores, which is the number of threads that AUTOTUNE counts as.
-        """
+        """Convert configs; a batch size of None counts as 1, a queue size of None as 0, AUTOTUNE as `cores` threads."""
         return cls(
             np.array([c.batch_size or 1 for c in configs], float),
             np.array([c.worker_count(cores) for c in configs], float),

@@ -118,18 +118,16 @@ def hardly_faster(arrays: ConfigArrays, slow: FitConfig) -> Mask:
 
 def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ...]:
     """Find the largest batch that fits and the smallest that ran out of memory for each setting of the other knobs."""
-    fitted: dict[FitConfig, list[int]] = {}
-    failed: dict[FitConfig, list[int]] = {}
+    sizes: dict[FitConfig, tuple[list[int], list[int]]] = {}
     for trial in trials:
-        others = replace(trial.config, batch_size=None)
-        fitted.setdefault(others, [])
-        failed.setdefault(others, [])
+        fitted, failed = sizes.setdefault(replace(trial.config, batch_size=None), ([], []))
         if trial.config.batch_size is None:
             continue
         if trial.fits(limits):
-            fitted[others].append(trial.config.batch_size)
+            fitted.append(trial.config.batch_size)
         elif trial.measurement.outcome.is_oom:
-            failed[others].append(trial.config.batch_size)
+            failed.append(trial.config.batch_size)
     return tuple(
-        FrontierPoint(others, max(fitted[others], default=None), min(failed[others], default=None)) for others in fitted
+        FrontierPoint(others, max(fitted, default=None), min(failed, default=None))
+        for others, (fitted, failed) in sizes.items()
     )

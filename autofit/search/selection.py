@@ -68,14 +68,8 @@ def finalists(
     """Return the choice, preceded by its rivals: configs that may prove faster if both run once more.
 
     A rival is worth another run if its expected lead after that run, counted from the tolerance on, is large enough. A
-    noisy run moves the estimates little, so it is not worth its time.
-
-    Args:
-        trials: all trials.
-        limits: the limits that a trial must fit.
-        tolerance: see `choose`.
-        baseline: see `choose`.
-        estimates: log rate and its standard deviation for each config.
+    noisy run moves the estimates little, so it is not worth its time. `estimates` are log rates and their standard
+    deviations.
     """
     rates = {config: math.exp(mean) for config, (mean, _) in estimates.items()}
     chosen = choose(trials, limits, tolerance, baseline, rates)
@@ -105,12 +99,8 @@ def overlooked(
 ) -> Trial | None:
     """Find the trial whose reading exceeds the confirmed rate most; None if noise explains every reading.
 
-    Args:
-        trials: all trials.
-        limits: the limits that a trial must fit.
-        confirmed: configs that had confirming runs, including the choice.
-        samples_per_second: the confirmed rate of the choice.
-        noise: relative standard deviation of that rate.
+    The `confirmed` configs, which include the choice, do not count. `samples_per_second` is the confirmed rate of the
+    choice, and `noise` its relative standard deviation.
     """
     surprises: list[tuple[float, Trial]] = []
     for trial in eligible(trials, limits):
@@ -126,11 +116,7 @@ def passed_over(
 ) -> PassedOver | None:
     """Find the config with the highest reading of all runs, and what decided against it; None if it is the choice.
 
-    Args:
-        choice: the chosen config.
-        ran: all trials of the search and all runs after it.
-        limits: the limits that a trial must fit.
-        no_time: configs that could not be confirmed in the time left.
+    `ran` are all trials of the search and all runs after it; there was no time to confirm the configs in `no_time`.
     """
     finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
     rates = [(trial.measurement.samples_per_second or 0.0, trial.config) for trial in finished]

@@ -197,14 +197,9 @@ def build_space(
         values["batch_size"] = _divisors(effective_batch_size, values["batch_size"], replicas)
     elif sample_count is not None and min_updates > 1:
         present_batch = (baseline or {}).get("batch_size", KERAS_DEFAULTS.batch_size)
-        largest = largest_batch(sample_count, min_updates) // replicas * replicas
+        largest = sample_count // min_updates // replicas * replicas
         values["batch_size"] = _leaving_updates(values["batch_size"], largest, present_batch, asked.get("batch_size"))
     return SearchSpace(**values)
-
-
-def largest_batch(sample_count: int, updates: int) -> int:
-    """The largest batch size that leaves `updates` full batches per epoch; 0 if none does."""
-    return sample_count // updates
 
 
 def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: Any) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from autofit.records.units import counted
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.context import SearchContext
 from autofit.search.decision import Proposer
-from autofit.search.space import SearchSpace, build_space, largest_batch
+from autofit.search.space import SearchSpace, build_space
 from autofit.search.surrogate.device_memory import least_device_bytes
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
@@ -246,8 +246,7 @@ def _few_updates(request: TuneRequest, description: Description, space: SearchSp
     left_out = {*all_sizes} - {*(space.batch_size or ())}
     if count is None or not left_out:
         return None
-    largest = largest_batch(count, fewest)
-    above = f"above {largest:,} " if largest else ""
+    above = f"above {count // fewest:,} " if count >= fewest else ""
     return (
         f"batch sizes {above}are not tried: they leave fewer than {counted(fewest, 'update')} in an epoch of "
         f"{counted(count, 'sample')}. min_updates: 1 allows them"

@@ -17,9 +17,8 @@ import numpy as np
 from autofit.records.description import Description, Footprint
 from autofit.records.states import Outcome
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
-from autofit.search.context import SearchContext
+from autofit.search.context import Observations, SearchContext
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
-from autofit.search.surrogate.observations import Observations
 
 _SEQUENTIAL_NOISE = 0.01  # relative, of a device peak from run to run if operations run one after the other
 _COMPILED_NOISE = 0.02  # the same if XLA has laid out the step's buffers (measured: tests/benchmarks/memory.py)

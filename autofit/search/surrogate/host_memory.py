@@ -23,20 +23,13 @@ from autofit.records.description import Description
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
-from autofit.search.context import SearchContext
+from autofit.search.context import Observations, SearchContext
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 from autofit.search.surrogate.device_memory import estimates
-from autofit.search.surrogate.observations import Observations
 
-PASSING_BATCHES = 3
-"""Batches between queue and step: in training, prefetched, being copied (measured: tests/trial/test_keras_facts.py)."""
-
-WORKER_BYTES = 60 * 2**20
-"""Bytes of shared pages that a forked worker process writes, and so copies (measured: tests/benchmarks/memory.py)."""
-
-WORKER_BATCHES = 2
-"""Batches that a worker process holds: the one that it makes, and a pickled copy."""
-
+_PASSING_BATCHES = 3  # between queue and step: in training, prefetched, copied (measured: tests/trial/test_keras_facts.py)
+_WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker writes, and so copies (measured: tests/benchmarks/memory.py)
+_WORKER_BATCHES = 2  # that a worker process holds: the one that it makes, and a pickled copy
 _OF_ARRAYS = ("arrays", "tensors", "conversion")  # parts that only data in arrays has
 _LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 (measured: tests/trial/test_keras_facts.py)
 _HOST_NOISE = 0.03  # relative, of a host peak from run to run
@@ -46,29 +39,22 @@ _ASSUMED_BATCHES_SHARE = 0.1  # of the first host peak: batches, if the sample s
 _DEFAULT_PROCESS_BYTES = 2.0**30  # without any reading (assumed)
 
 
-def queued_batches(configs: ConfigArrays) -> Vector:
+def _queued_batches(configs: ConfigArrays) -> Vector:
     """Batches that are ready when the queue is full; 0 without a queue."""
     return np.where(configs.queued, configs.queue + _LOOK_AHEAD_BATCHES, 0.0)
 
 
-def held_batches(configs: ConfigArrays) -> Vector:
+def _held_batches(configs: ConfigArrays) -> Vector:
     """Finished batches that the training process holds: in the queue, and between queue and step."""
-    return queued_batches(configs) + PASSING_BATCHES
+    return _queued_batches(configs) + _PASSING_BATCHES
 
 
-def worker_threads(configs: ConfigArrays) -> Vector:
-    """Threads that make batches beside the training thread."""
+def _worker_threads(configs: ConfigArrays) -> Vector:
     return np.where(configs.queued & ~configs.processes, configs.workers, 0.0)
 
 
-def worker_processes(configs: ConfigArrays) -> Vector:
-    """Processes that make batches beside the training process."""
+def _worker_processes(configs: ConfigArrays) -> Vector:
     return np.where(configs.processes, configs.workers, 0.0)
-
-
-def held_bytes(description: Description) -> int:
-    """Bytes of the process and of the data that it holds with any config."""
-    return description.process_bytes + description.mapped_bytes + description.tensor_bytes
 
 
 def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int, cores: int = 1) -> dict[str, int]:
@@ -82,7 +68,7 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
     """
     configs = ConfigArrays.of([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
-    queue = int(held_batches(configs)[0] + worker_threads(configs)[0] + description.steps_ahead) * batch_bytes
+    queue = int(_held_batches(configs)[0] + _worker_threads(configs)[0] + description.steps_ahead) * batch_bytes
     parts = {
         "process": description.process_bytes,
         "arrays": description.mapped_bytes,
@@ -90,7 +76,7 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
         "conversion": max(0, description.conversion_bytes - step_bytes - queue),
         "step": step_bytes,
         "queue": queue,
-        "worker_processes": int(worker_processes(configs)[0]) * (WORKER_BYTES + WORKER_BATCHES * batch_bytes),
+        "worker_processes": int(_worker_processes(configs)[0]) * (_WORKER_BYTES + _WORKER_BATCHES * batch_bytes),
     }
     return {name: size for name, size in parts.items() if size or name not in _OF_ARRAYS}
 
@@ -103,7 +89,8 @@ class HostModel:
         description = context.description
         read = (trial.measurement.host_peak_bytes for trial in observations.finished)
         peaks = [float(size) for size in read if size]
-        described = held_bytes(description) if description.process_bytes else 0
+        always_held = description.process_bytes + description.mapped_bytes + description.tensor_bytes
+        described = always_held if description.process_bytes else 0
         process = float(described or min(peaks, default=_DEFAULT_PROCESS_BYTES))
         self._sample_bytes = float(description.sample_bytes) or _assumed_sample_bytes(process, observations.finished)
         points = []
@@ -116,13 +103,13 @@ class HostModel:
                 reached = max(context.limits.host_bytes, measured.evidence.last_host_bytes or 0)
                 points.append(Point(features, float(reached), at_least=True))
         worker_deviation = max(_WORKER_DEVIATION_BYTES, _WORKER_DEVIATION_SHARE * process)
-        batches = float(WORKER_BATCHES)
+        batches = float(_WORKER_BATCHES)
         prior = (  # of each coefficient: mean, standard deviation, floor
             (process, 0.3 * process, 0.5 * process),  # bytes of the process
             (1.0, 0.5, 0.0),  # the step on a CPU, relative to its estimate
             (1.0, 0.4, 0.0),  # a held batch, relative to the bytes of its samples
             (1.0, 0.6, 0.0),  # batches per thread: it holds the one that it makes, and its raw material
-            (float(WORKER_BYTES), worker_deviation, 0.0),  # bytes per worker process
+            (float(_WORKER_BYTES), worker_deviation, 0.0),  # bytes per worker process
             (batches, batches, 0.0),  # batches per worker process
         )
         means, deviations, floors = zip(*prior, strict=True)
@@ -139,14 +126,14 @@ class HostModel:
         A trial that read how full its queue was counts the batches that it read.
         """
         description = self._context.description
-        held, processes = held_batches(configs), worker_processes(configs)
+        held, processes = _held_batches(configs), _worker_processes(configs)
         if measured is not None and measured.queued_batches is not None:
-            held = held + np.where(configs.queued, np.minimum(0, measured.queued_batches - queued_batches(configs)), 0.0)
+            held = held + np.where(configs.queued, np.minimum(0, measured.queued_batches - _queued_batches(configs)), 0.0)
         held = held + description.steps_ahead
         batch_bytes = configs.batch * self._sample_bytes
         step = self._step_bytes(configs.batch) if self._context.on_cpu else np.zeros(len(configs))
         step = np.maximum(step, description.conversion_bytes)  # arrays are converted before the first step
-        of_threads, of_processes = worker_threads(configs) * batch_bytes, processes * batch_bytes
+        of_threads, of_processes = _worker_threads(configs) * batch_bytes, processes * batch_bytes
         return np.stack([np.ones(len(configs)), step, held * batch_bytes, of_threads, processes, of_processes], axis=1)
 
     def _step_bytes(self, batch: Vector) -> Vector:
@@ -160,4 +147,4 @@ class HostModel:
 def _assumed_sample_bytes(process_bytes: float, finished: Sequence[Trial]) -> float:
     """Bytes per sample if the description gives none, from the batches that the first finished trial held."""
     configs = ConfigArrays.of([finished[0].config if finished else FitConfig()])
-    return _ASSUMED_BATCHES_SHARE * process_bytes / float(held_batches(configs)[0] * configs.batch[0])
+    return _ASSUMED_BATCHES_SHARE * process_bytes / float(_held_batches(configs)[0] * configs.batch[0])

@@ -14,10 +14,9 @@ import numpy as np
 
 from autofit.records.trial import FitConfig, Trial
 from autofit.search.config_arrays import ConfigArrays, Vector
-from autofit.search.context import SearchContext
+from autofit.search.context import Observations, SearchContext
 from autofit.search.surrogate.device_memory import DeviceModel
 from autofit.search.surrogate.host_memory import HostModel
-from autofit.search.surrogate.observations import Observations
 
 _BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4 % of a normal distribution lie below
 
@@ -31,12 +30,7 @@ class Prediction:
 
 
 class MemorySurrogate:
-    """Predicts both memories of a workload on one device.
-
-    Args:
-        context: the workload and the machine.
-        trials: the trials of this tune; those of a similar tune are in the context.
-    """
+    """Predicts both memories from the context, which holds the trials of similar tunes, and the trials of this tune."""
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial] = ()) -> None:
         self._limits, self._cores = context.limits, context.cores
@@ -45,12 +39,12 @@ class MemorySurrogate:
 
     def device(self, config: FitConfig) -> Prediction | None:
         """Predict the device memory of a config; None with neither an estimate nor a measured peak."""
-        predicted = self._device.predict(self._arrays(config), _BOUND_DEVIATIONS)
+        predicted = self._device.predict(ConfigArrays.of([config], self._cores), _BOUND_DEVIATIONS)
         return None if predicted is None else Prediction(float(predicted[0][0]), float(predicted[1][0]))
 
     def host(self, config: FitConfig) -> Prediction:
         """Predict the host memory of a config."""
-        expected, upper = self._host.predict(self._arrays(config), _BOUND_DEVIATIONS)
+        expected, upper = self._host.predict(ConfigArrays.of([config], self._cores), _BOUND_DEVIATIONS)
         return Prediction(float(expected[0]), float(upper[0]))
 
     def fits(self, config: FitConfig) -> bool:
@@ -60,10 +54,9 @@ class MemorySurrogate:
         return within and self.host(config).upper_bytes <= self._limits.host_bytes
 
     def shares(self, configs: ConfigArrays, deviations: float) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
-        """Predict memory in units of the limits, with upper bounds `deviations` standard deviations above the expectation.
+        """Predict memory as shares of the limits (device, host), and upper bounds `deviations` standard deviations above.
 
-        Returns:
-            The expected shares (device, host) and their upper bounds; 0 without a limit or without any evidence.
+        A share is 0 without a limit or without any evidence.
         """
         device, limit = self._device.predict(configs, deviations), self._limits.device_bytes
         expected, upper = self._host.predict(configs, deviations)
@@ -71,6 +64,3 @@ class MemorySurrogate:
             device, limit = (np.zeros(len(configs)), np.zeros(len(configs))), 1
         host_limit = self._limits.host_bytes if self._host.is_known else math.inf
         return (device[0] / limit, expected / host_limit), (device[1] / limit, upper / host_limit)
-
-    def _arrays(self, config: FitConfig) -> ConfigArrays:
-        return ConfigArrays.of([config], self._cores)

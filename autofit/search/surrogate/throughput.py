@@ -1,4 +1,15 @@
-"""Predict the throughput of configs that have not run, with the models of `rate_model` fitted to all trials.
+"""Predict the throughput of configs that have not run, with models of the rates fitted to all trials.
+
+    step     R_c  = b / (t0 + t1·b)                        affine in the batch: saturates
+    input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads up to a capacity g (the GIL, the disk, the
+                                                           cores), abruptly at a large s, gradually at s = 1
+                  = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to G, x to pickle a sample ...
+                    but at most 1 / r                      ... and r to receive it, one after the other
+                  = a times the rate of one thread per core    with AUTOTUNE, which tf.data controls
+    fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they alternate; large k: the slower one limits
+
+Workers beyond max_queue_size + 1 are idle. A queue evens out variation: k grows with it. The minima for processes are
+smooth as well, so that the fit has gradients.
 
 The parameters have broad priors and are fitted by least squares (maximum a posteriori), with the Laplace approximation of
 their uncertainty (Bishop, Pattern Recognition and Machine Learning, 4.4). A Gaussian process over batch, workers and queue
@@ -16,7 +27,21 @@ import numpy as np
 from autofit.records.trial import Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.context import SearchContext
-from autofit.search.surrogate.rate_model import NAMES, Rates, log_rates
+
+NAMES = (
+    "step_sample",
+    "step_half",
+    "input_sample",
+    "input_half",
+    "threads",
+    "processes",
+    "pickle",
+    "receive",
+    "overlap",
+    "autotune",
+    "sharpness",
+)
+"""The parameters as natural logarithms: t1, t0/t1, p1, p0/p1, g, G, x, r, k, a, s (seconds/sample, batches, workers)."""
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3 %).
 _STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # errors of the models, apart from the noise of a reading
@@ -33,10 +58,20 @@ _PRIOR_WEIGHT_TRIALS = 3.0  # the usual amplitude of residuals counts as this ma
 _TILE_POWERS = 6  # batches are multiples of up to 2^6 = 64 (assumed: hardware tiles by 64)
 _LOSS_PER_POWER = 0.005  # log rate lost for each power of two that is missing to that (assumed)
 _CROWDING_LOSS = 0.005  # log rate of the input lost for each worker beyond the cores (assumed)
+_QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
 _DIFFERENCE = 1e-5  # step of a parameter's logarithm for a numerical derivative
 _BYTES_PER_SECOND = 0.5e9  # prior, through a pool of processes (measured with large batches: 0.12e9)
 _DRIFT = 0.2  # of a parameter's logarithm since an earlier tune
 _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Natural logarithms of the three rates, one row per set of parameters and one column per config."""
+
+    step: Matrix
+    inputs: Matrix
+    fit: Matrix
 
 
 @dataclass(frozen=True)
@@ -103,7 +138,7 @@ class ThroughputSurrogate:
         self._is_read = np.isfinite(self._observed)
         noise = np.array([m.rate_noise for m in measured])
         self._noise = np.concatenate([np.hypot(error, noise) for error in (_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR)])
-        self._prior, self._scale = warm_start.as_prior() if warm_start else self._priors(context)
+        self._prior, self._scale = warm_start._as_prior() if warm_start else self._priors(context)
         from scipy.optimize import least_squares  # takes a third of a second to load, which a stored result does not need
 
         solution = least_squares(self._misfit, self._prior, jac=self._jacobian, method="lm", xtol=1e-4, ftol=1e-4)
@@ -114,7 +149,7 @@ class ThroughputSurrogate:
         residuals = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0]).fit[0]
         self._residual = Residual((_amplitude(_AMPLITUDE, residuals),), (_points(self._at),), residuals, noise)
 
-    def as_prior(self) -> tuple[Vector, Vector]:
+    def _as_prior(self) -> tuple[Vector, Vector]:
         """Means and standard deviations of the parameters' logarithms, as priors of a later tune."""
         return self._parameters, np.sqrt(np.diag(self._covariance) + _DRIFT**2)
 
@@ -130,11 +165,6 @@ class ThroughputSurrogate:
         from_step = gradients[:, 0] / slopes.step[0] * step_deviation
         variance = from_parameters + np.square(from_step) + np.square(deviation)
         return RatePrediction(rates.fit[0] + mean, np.sqrt(variance))
-
-    def ceilings(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
-        """Natural logarithms of samples per second of the step alone, and of the input alone."""
-        rates = self._log_rates(configs, self._step_off(configs)[0])
-        return rates.step[0], rates.inputs[0]
 
     def _fit_step_residual(self) -> Residual | None:
         """Fit the step's residuals, as some batch sizes suit the hardware better than others; None without a reading."""
@@ -243,3 +273,42 @@ def _points(configs: ConfigArrays) -> Matrix:
     scaled = (np.log2(values) / octaves for values, octaves in zip(knobs, _LENGTH_SCALES_OCTAVES, strict=True))
     automatic = _AUTO_DISTANCE * configs.auto_workers, _AUTO_DISTANCE * configs.auto_queue
     return np.stack([*scaled, _PROCESS_DISTANCE * configs.processes, *automatic], axis=1)
+
+
+def log_rates(
+    parameters: Matrix,
+    configs: ConfigArrays,
+    step_off: Matrix | float = 0.0,
+    input_off: Matrix | float = 0.0,
+    *,
+    takes_turns: bool = False,
+) -> Rates:
+    """Evaluate the three models.
+
+    Args:
+        parameters: (sets, 11) natural logarithms, in the order of `NAMES`.
+        configs: the configs.
+        step_off: known error of the step's model in log rate, for each config; it is added.
+        input_off: the same for the input's model.
+        takes_turns: whether step and input alternate without a queue.
+    """
+    columns = np.exp(parameters).T[:, :, None]
+    t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness = columns
+    step = step_off - np.log(t1 * (1 + half / configs.batch))
+    busy = np.minimum(configs.workers, np.where(configs.queue > 0, configs.queue + 1, configs.workers))
+    alone = p1 * (1 + p_half / configs.batch)
+    shared = -np.logaddexp(-sharpness * np.log(busy), -sharpness * np.log(threads)) / sharpness
+    shared = np.where(configs.queued, shared, 0.0) + np.where(configs.auto_workers, np.log(autotune), 0.0)
+    by_processes = _least(_least(busy, processes) / (alone + pickle), 1 / receive)
+    inputs = input_off + np.where(configs.processes, np.log(by_processes), shared - np.log(alone))
+    k = overlap * (1 + np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES)
+    if takes_turns:
+        k = np.where(configs.queued, k, 1.0)
+    return Rates(step, inputs, -np.logaddexp(-k * step, -k * inputs) / k)
+
+
+def _least(a: Matrix, b: Matrix) -> Matrix:
+    """A smooth minimum of two positive numbers: (a^-8 + b^-8)^(-1/8)."""
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    eighth = np.square(np.square(np.square(low / high)))
+    return np.asarray(low / np.sqrt(np.sqrt(np.sqrt(1 + eighth))))

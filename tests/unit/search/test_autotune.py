@@ -107,12 +107,10 @@ def test_a_host_oom_at_autotune_rules_out_larger_batches_of_autotune_alone():
 
 
 def test_autotune_counts_as_a_thread_a_core_and_as_a_queue_in_host_memory():
-    auto, numbers = ConfigArrays.of([AUTO], CORES), ConfigArrays.of([FitConfig(64, CORES, AUTOTUNE_BATCHES)])
-    for count in (host_memory.held_batches, host_memory.worker_threads, host_memory.worker_processes):
-        assert count(auto) == count(numbers)
     surrogate = MemorySurrogate(SearchContext(DESCRIPTION, Limits(None, 2**33), CORES, False))
     assert surrogate.host(AUTO) == surrogate.host(FitConfig(64, CORES, AUTOTUNE_BATCHES))
     parts = host_memory.host_bytes_by_part(DESCRIPTION, AUTO, 0, CORES)
+    assert parts == host_memory.host_bytes_by_part(DESCRIPTION, FitConfig(64, CORES, AUTOTUNE_BATCHES), 0)
     assert parts["queue"] > AUTOTUNE_BATCHES * 64 * DESCRIPTION.sample_bytes
     assert parts["worker_processes"] == 0
 

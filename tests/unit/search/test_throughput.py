@@ -11,8 +11,7 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.context import SearchContext
-from autofit.search.surrogate.rate_model import NAMES, log_rates
-from autofit.search.surrogate.throughput import ThroughputSurrogate
+from autofit.search.surrogate.throughput import NAMES, ThroughputSurrogate, log_rates
 from tests.fakes import DESCRIPTION
 
 SEEN = [FitConfig(8, 1, 10, False), FitConfig(64, 4, 4, False), FitConfig(256, 2, 10, True), FitConfig(128, 8, 20, False)]
