@@ -21,8 +21,7 @@ from autofit.records.result import TuneRecord
 from autofit.records.units import counted
 from autofit.report import wording
 from autofit.report.console.progress import CellsProgress, Progress
-from autofit.tuning.cells import CellProgress, tune_cells
-from autofit.tuning.executors.executor import CellRequest, Executor, Tell, Tune
+from autofit.tuning.cells import CellProgress, CellRequest, Executor, Tell, Tune, tune_cells
 from autofit.tuning.executors.local import LocalExecutor, slots_of
 from autofit.workload.reference import Reference
 

@@ -40,8 +40,7 @@ from rich.console import Console  # noqa: E402  # the tests are found by the lin
 from autofit.api.result import SweepResult  # noqa: E402
 from autofit.records.sweep import Cell, SweepRecord  # noqa: E402
 from autofit.report.console.tables import sweep_table  # noqa: E402
-from autofit.tuning.cells import CellEnded, tune_cells  # noqa: E402
-from autofit.tuning.executors.executor import CellRequest  # noqa: E402
+from autofit.tuning.cells import CellEnded, CellRequest, tune_cells  # noqa: E402
 from autofit.tuning.executors.local import LocalExecutor  # noqa: E402
 from autofit.tuning.settings import TuneSettings  # noqa: E402
 from autofit.workload.workload import Workload  # noqa: E402

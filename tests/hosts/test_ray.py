@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autofit.errors import ExecutorError, UsageError
-from autofit.tuning.cells import CellEnded, tune_cells
-from autofit.tuning.executors.executor import CellRequest
+from autofit.tuning.cells import CellEnded, CellRequest, tune_cells
 from autofit.tuning.executors.local import LocalExecutor
 from autofit.tuning.executors.ray_task import LOST_TWICE
 from autofit.tuning.settings import TuneSettings

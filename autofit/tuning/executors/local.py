@@ -18,7 +18,7 @@ from functools import partial
 from autofit.errors import CancelledError, UsageError
 from autofit.records.machine import Device
 from autofit.records.sweep import Cell
-from autofit.tuning.executors.executor import CellRequest, Report, Tune, tuned
+from autofit.tuning.cells import CellRequest, Report, Tune, tuned
 from autofit.tuning.settings import TuneSettings
 
 

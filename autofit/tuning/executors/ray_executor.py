@@ -31,8 +31,8 @@ from autofit.errors import AutofitError, ExecutorError, UsageError
 from autofit.records.distribution import install_command
 from autofit.records.sweep import Cell
 from autofit.records.units import counted
+from autofit.tuning.cells import CellRequest, Report, Tell, Tune
 from autofit.tuning.executors import ray_task
-from autofit.tuning.executors.executor import CellRequest, Report, Tell, Tune
 from autofit.tuning.executors.ray_task import LOST_TWICE, HostFault, PickledCell
 from autofit.workload.call_source import call_source_of
 from autofit.workload.workload import explained_pickling_errors

@@ -23,7 +23,7 @@ from autofit.machine.host import usable_core_numbers
 from autofit.records.sweep import Cell
 from autofit.records.units import counted
 from autofit.storage import urls
-from autofit.tuning.executors.executor import HOST_ERRORS, CellRequest, Tell, Tune, tuned
+from autofit.tuning.cells import HOST_ERRORS, CellRequest, Tell, Tune, tuned
 from autofit.tuning.executors.local import Slot, in_slot, slots_of
 from autofit.workload.reference import Reference
 

@@ -11,7 +11,7 @@ import autofit
 from autofit.api.sweep import _Saver
 from autofit.cli import app
 from autofit.errors import UsageError
-from autofit.tuning.executors.executor import tuned
+from autofit.tuning.cells import tuned
 from autofit.tuning.tuner import tune
 from tests.fakes import FakeLauncher, collect, make_request
 

@@ -15,8 +15,7 @@ from autofit.records.result import TuneRecord
 from autofit.report import columns, wording
 from autofit.report.console.tables import sweep_table
 from autofit.storage import result_files, sweep_files
-from autofit.tuning.cells import CellEnded, CellProgress, tune_cells
-from autofit.tuning.executors.executor import CellRequest, tuned
+from autofit.tuning.cells import CellEnded, CellProgress, CellRequest, tune_cells, tuned
 from autofit.tuning.executors.local import LocalExecutor
 from autofit.tuning.settings import TuneSettings
 from autofit.tuning.tuner import tune

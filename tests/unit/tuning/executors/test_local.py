@@ -8,8 +8,7 @@ import pytest
 
 from autofit.errors import StorageError, UsageError
 from autofit.records.machine import Device
-from autofit.tuning.cells import tune_cells
-from autofit.tuning.executors.executor import CellRequest
+from autofit.tuning.cells import CellRequest, tune_cells
 from autofit.tuning.executors.local import LocalExecutor, Slot, in_slot, slots_of
 from autofit.tuning.settings import TuneSettings
 from autofit.tuning.tuner import tune

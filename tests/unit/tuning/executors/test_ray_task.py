@@ -10,8 +10,8 @@ import pytest
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.machine import Device
 from autofit.records.sweep import Cell
+from autofit.tuning.cells import CellRequest
 from autofit.tuning.executors import ray_task
-from autofit.tuning.executors.executor import CellRequest
 from autofit.tuning.executors.ray_task import PickledCell, ProgressActor, ProgressLine
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
