@@ -21,7 +21,6 @@ _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by
 _DEVICE_FILE = Path("/dev/nvidia0")
 _IDLE_BYTES = 1.5 * 2**30  # most in use on a GPU on which nothing trains: driver, display, idle contexts (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-Reading = TypeVar("Reading")
 _THROTTLES = {  # NVML's reasons for a lower clock that a load causes, by bit
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -29,6 +28,8 @@ _THROTTLES = {  # NVML's reasons for a lower clock that a load causes, by bit
     0x40: "temperature",
     0x80: "power supply",
 }
+
+Reading = TypeVar("Reading")
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def _read(index: int, handle: Any, error: pynvml.NVMLError | None, driver: str) 
 
 @contextlib.contextmanager
 def opened() -> Iterator[bool]:
-    """Open NVML for the block, which may be nested; yield False if it is not available.
+    """Open NVML for the block, which may be nested; yield False if it is not available. Readings outside a block are empty.
 
     Without persistence mode the driver initializes a GPU again after its last client has gone, which takes seconds. A block
     around many readings keeps it awake.

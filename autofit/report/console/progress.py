@@ -154,18 +154,14 @@ class Progress:
         return [count, trial_table(self._trials, self._limits, skip=earlier, no_wrap=True)]
 
     def _time_left(self, reserved_seconds: float = 0.0) -> str:
-        """The time left, and the part of it reserved for confirming."""
-        seconds = self._seconds_left()
-        if not seconds:
+        """The time left until max_seconds, or max_trials at the pace so far, and the part of it reserved for confirming."""
+        allowed = None if self._deadline is None else max(1.0, self._deadline - time.monotonic())
+        estimates = [seconds for seconds in (allowed, self._seconds_at_this_pace()) if seconds]
+        if not estimates:
             return ""
+        seconds = min(estimates)
         kept = f", {format_seconds(min(seconds, reserved_seconds))} of it kept for confirming" if reserved_seconds else ""
         return f" (about {format_seconds(seconds)} left{kept})"
-
-    def _seconds_left(self) -> float | None:
-        """Seconds until max_seconds, or until max_trials at the pace so far, whichever is sooner."""
-        allowed = None if self._deadline is None else max(1.0, self._deadline - time.monotonic())
-        estimates = [seconds for seconds in (allowed, self._seconds_at_this_pace()) if seconds is not None]
-        return min(estimates, default=None)
 
     def _seconds_at_this_pace(self) -> float | None:
         searched = [trial.measurement.seconds for trial in self._trials if trial.stage is Stage.SEARCH]
@@ -228,13 +224,11 @@ class CellsProgress:
 
     def doing(self, index: int, label: str, where: str, doing: str) -> None:
         """Show what a cell is doing and where; it begins if `doing` is empty."""
-        begins = not doing or index not in self._rows
-        if begins:
-            self._rows[index] = _Row(label, where, doing or "beginning", time.monotonic())
+        if not doing or index not in self._rows:
+            self._rows[index] = _Row(label, where, doing, time.monotonic())
             if self._live is None:
                 self._progress.show(Notice(f"{label}: begins on {where}"))
-        self._rows[index].where = where
-        self._rows[index].doing = doing or "beginning"
+        self._rows[index].where, self._rows[index].doing = where, doing or "beginning"
 
     def ended(self, index: int, label: str, outcome: str) -> None:
         """Show that a cell has ended."""

@@ -26,9 +26,9 @@ from autofit.report.html import batch_plots, row_plots
 from autofit.report.html.style import Plot
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_MIN_SECONDS = 0.1  # shorter phases are left out
 
 Record = TuneRecord | FailedTune | SweepRecord | Estimate
-_MIN_SECONDS = 0.1  # shorter phases are left out
 
 
 def render(record: Record) -> str:
