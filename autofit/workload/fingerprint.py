@@ -103,7 +103,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         self._arrays_by_form = arrays_by_form
 
     def persistent_id(self, obj: Any) -> Any:
-        """Stand-ins for arrays, for sets, whose order differs between processes, and for the mark of `reducer_override`."""
+        """Replace arrays, sets, whose order differs between processes, and the mark of `reducer_override`."""
         if isinstance(obj, str):
             self.texts.add(obj)
         if is_plain_array(obj):
@@ -113,7 +113,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         return "parts" if obj is _Hasher else None
 
     def reducer_override(self, obj: Any) -> Any:
-        """How everything but the built-in containers and values is pickled."""
+        """Pickle everything but the built-in containers and values."""
         parts: Any
         if isinstance(obj, FunctionType | BuiltinFunctionType | type):
             parts = self._definition(obj)

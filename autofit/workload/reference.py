@@ -34,7 +34,6 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """The function's name."""
         return self.text.rpartition(":")[2]
 
     def validate(self) -> None:

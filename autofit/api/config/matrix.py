@@ -81,7 +81,6 @@ def apply(values: Values, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with(arguments: Mapping[str, Any], keys: Sequence[str], value: Any, axis: str) -> dict[str, Any]:
-    """Return a copy of nested mappings with one value changed."""
     first, *rest = keys
     if not rest:
         return {**arguments, first: value}

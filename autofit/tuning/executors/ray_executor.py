@@ -132,7 +132,6 @@ class RayExecutor:
         return PickledCell(pickled, data, validation, Path.cwd(), self._ship)
 
     def _store(self, part: Any) -> Any:
-        """Put an object into Ray's store once."""
         if id(part) not in self._stored:
             self._stored[id(part)] = self._ray.put(part)
         return self._stored[id(part)]
@@ -215,7 +214,6 @@ class RayExecutor:
             self._check_hosts()
 
     def _problem(self, error: BaseException, host: str) -> str:
-        """Say why a task has no result."""
         errors = self._ray.exceptions
         lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.LocalRayletDiedError, errors.ObjectLostError)
         if isinstance(error, (*lost, errors.OutOfMemoryError)):

@@ -197,7 +197,6 @@ def _float_type() -> np.dtype[Any]:
 
 
 def _is_mapped(array: Any) -> bool:
-    """Whether an array is mapped from a file."""
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, mmap.mmap)

@@ -61,7 +61,6 @@ class IndexedInput(FitInput):
         return sum(int(proxy.batches_made()) for proxy in self._proxies)
 
     def _counted(self, length: int) -> Any:
-        """A proxy whose batches count in `batches_made`."""
         self._proxies.append(self._proxy(length))
         return self._proxies[-1]
 
@@ -143,8 +142,8 @@ class SequenceInput(IndexedInput):
 class DatasetProxy:
     """A dataset with another length, shorter or longer (it starts over), that has full batches only.
 
-    It counts the batches made, and reports errors of `__getitem__`. An epoch that ends by the dataset's length, unlike one
-    that `stop_training` ends, leaves no enqueuer behind.
+    It counts the batches made in all threads and processes, and reports errors of the user's dataset. An epoch that ends by
+    the dataset's length, unlike one that `stop_training` ends, leaves no enqueuer behind.
     """
 
     _dataset: Any
@@ -167,15 +166,12 @@ class DatasetProxy:
         return _restored, (type(self).__bases__[-1], vars(self))
 
     def on_epoch_begin(self) -> None:
-        """Forward the call; report its errors."""
         call_reported(self._report_error, getattr(self._dataset, "on_epoch_begin", lambda: None))
 
     def on_epoch_end(self) -> None:
-        """Forward the call; report its errors."""
         call_reported(self._report_error, self._dataset.on_epoch_end)
 
     def batches_made(self) -> int:
-        """Batches that the user's dataset has made, in all threads and processes."""
         return int(self._made.value)
 
 

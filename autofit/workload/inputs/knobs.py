@@ -142,7 +142,6 @@ def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict
 
 
 def _is_value(knob: str, value: Any, *, autotunes: bool) -> bool:
-    """Whether a knob may have a value."""
     if isinstance(value, bool) or not isinstance(value, int) or knob == "use_multiprocessing":
         return knob == "use_multiprocessing" and isinstance(value, bool)
     return value >= _LOWEST[knob] or (autotunes and knob in AUTOTUNED and value == AUTOTUNE)
