@@ -1,5 +1,7 @@
 """An error in a YAML file names its place and what is allowed."""
 
+from pathlib import Path
+
 import pytest
 
 from autofit import api
@@ -9,6 +11,8 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
 from tests.unit.api.conftest import GOOD
 from tests.unit.report.snapshots import matches_snapshot
+
+CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 def test_a_file_gives_the_arguments_of_tune(write):
@@ -27,6 +31,11 @@ def test_a_file_gives_the_arguments_of_tune(write):
     assert (arguments["host_memory"], arguments["max_seconds"], arguments["max_trials"]) == ("6GiB", 300.0, 12)
     assert arguments["baseline"] == {"batch_size": 16}
     assert arguments["validation"] is None
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in CONFIGS.glob("*.yaml")))
+def test_the_shipped_files_are_valid(file):
+    assert all(arguments["max_trials"] >= 1 for _, arguments in load.load_any(CONFIGS / file))
 
 
 def test_autotune_is_written_as_a_number_or_by_its_name(write):
