@@ -205,7 +205,7 @@ def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
     selection = None if hidden else os.environ.get(_VISIBLE)
     with opened():
         driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
-        devices = tuple(_read(index, handle, error, driver) for index, (handle, error) in enumerate(_handles()))
+        devices = tuple(_read(index, handle, driver) for index, handle in enumerate(_handles()))
     return devices if selection is None else _selected(devices, selection)
 
 
@@ -224,11 +224,11 @@ def _selected(devices: tuple[Device | UnreadDevice, ...], selection: str) -> tup
     return tuple(dict.fromkeys(chosen))
 
 
-def _read(index: int, handle: Any, error: pynvml.NVMLError | None, driver: str) -> Device | UnreadDevice:
+def _read(index: int, handle: Any, driver: str) -> Device | UnreadDevice:
     name, uuid = "an NVIDIA GPU", ""
     try:
-        if error is not None:
-            raise error
+        if isinstance(handle, pynvml.NVMLError):
+            raise handle
         name, uuid = str(pynvml.nvmlDeviceGetName(handle)), str(pynvml.nvmlDeviceGetUUID(handle))
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     except pynvml.NVMLError as problem:
@@ -257,16 +257,15 @@ def opened() -> Iterator[bool]:
             pynvml.nvmlShutdown()
 
 
-def _handles() -> Iterator[tuple[Any, pynvml.NVMLError | None]]:
+def _handles() -> Iterator[Any]:
     """The handle of each device that CUDA can use, or the driver's error; a GPU in MIG slices yields the slices."""
     for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         except pynvml.NVMLError as error:
-            yield None, error
+            yield error
             continue
-        for device in list(_slices(handle)) or [handle]:
-            yield device, None
+        yield from list(_slices(handle)) or [handle]
 
 
 def _slices(handle: Any) -> Iterator[Any]:

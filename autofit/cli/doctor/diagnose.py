@@ -38,22 +38,18 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     yield backend
     yield from software.variables(os.environ, software.version_of)
     yield from gpus.driver(visible, survey(hidden=True), unusable_gpu(), os.environ)
-    yield from _checks_of_the_host(machine)
-    if storage is not None:
-        yield Activity("checking the storage")
-        yield resources.storage_at(storage)
-    if backend.status is not Status.PROBLEM:
-        yield Activity("training a tiny model in its own process")
-        yield from _trials(machine, usable[0] if usable else None)
-
-
-def _checks_of_the_host(machine: Machine) -> Iterator[Finding]:
     yield resources.memory(machine, psutil.virtual_memory().total, resources.largest_processes)
     if sys.platform == "linux":
         yield resources.shared_memory(*host.shared_memory())
     yield resources.cores(host.visible_cores(), host.cpu_quota())
     yield resources.temporary_files(resources.read_temporary_folder())
     yield resources.storage(resources.read_folder(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
+    if storage is not None:
+        yield Activity("checking the storage")
+        yield resources.storage_at(storage)
+    if backend.status is not Status.PROBLEM:
+        yield Activity("training a tiny model in its own process")
+        yield from _trials(machine, usable[0] if usable else None)
 
 
 def _trials(machine: Machine, device: Device | None) -> Iterator[Finding | Activity]:

@@ -29,7 +29,7 @@ _LEAST_STORAGE_BYTES = 100 * 2**20  # hundreds of studies
 
 
 def memory(machine: Machine, total_bytes: int, largest: Callable[[], str]) -> Finding:
-    """Check how much host memory is available to this process; `machine` counts what a cgroup allows, `total_bytes` all.
+    """Check how much host memory is available to this process; `total_bytes` ignores limits of a cgroup.
 
     `largest` names the largest processes; it is called only if less than half of the memory is available.
     """
