@@ -18,12 +18,8 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.tuning.settings import TuneSettings
 
-SEARCH_SECONDS = 1.5
-"""How long a trial of the search is timed at most."""
-
-CONFIRM_SECONDS = 2.5
-"""How long a confirming run is timed."""
-
+SEARCH_SECONDS = 1.5  # how long a trial of the search is timed at most
+CONFIRM_SECONDS = 2.5  # how long a confirming run is timed
 _TRIAL_STEPS = 10  # steps of a trial of the search if steps are slow
 _FURTHER_STEPS = 8  # further steps of a confirming run if steps are slow: its first epoch and validation
 _MARGIN_RATIO = 1.1  # on the expected seconds of a run: runs of one config differ by a tenth
@@ -142,10 +138,6 @@ class Budget:
         again = sum(_MARGIN_RATIO * trial.measurement.seconds for trial in finalists)
         pair = confirming_seconds(baseline, trials) + max(confirming_seconds(t.config, trials) for t in finalists)
         return again + KEPT_PAIRS * pair <= self.seconds_left()
-
-    def allows_pairs(self, config: FitConfig, trials: Sequence[Trial], baseline: FitConfig) -> bool:
-        """Whether there is time for the pairs of runs of a config and the baseline that most gains take."""
-        return self.allows_runs((config, baseline) * KEPT_PAIRS, trials)
 
     def allows_runs(self, configs: Iterable[FitConfig], trials: Sequence[Trial]) -> bool:
         """Whether there is time for a confirming run of each of these configs, given all trials."""

@@ -27,34 +27,31 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     stored = stored_result(request)
     if stored is not None:
         emit(Notice(origin(stored)))
-    if isinstance(stored, FailedTune):
-        raise _nothing_fits(stored)
-    return stored
+    if not isinstance(stored, FailedTune):
+        return stored
+    limit_bytes = stored.limits.device_bytes if stored.memory == "device" else stored.limits.host_bytes
+    error = NothingFitsError(
+        stored.memory or "host", stored.batch_size, stored.needed_bytes or 0, limit_bytes or 0, at_least=stored.at_least
+    )
+    error.tune = stored
+    raise error
 
 
 def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
-    """Read the attributes of the request's study; None if there is no such study.
-
-    Raises:
-        StorageError: the storage cannot be read.
-    """
+    """Read the attributes of the request's study; None if there is no such study."""
     storage, name = request.settings.storage, request.fingerprint()
     if not urls.exists(storage):
         return None
-    attributes_read = attributes.read_quickly(storage, name)
-    if attributes_read is not None:
-        return attributes_read
+    stored = attributes.read_quickly(storage, name)
+    if stored is not None:
+        return stored
     from autofit.storage import past_tunes  # loads Optuna
 
     return past_tunes.attributes_of(storage, name)
 
 
 def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
-    """Read the result of an earlier tune for the same request, if it is valid under the present limits.
-
-    Raises:
-        StorageError: the storage cannot be read.
-    """
+    """Read the result of an earlier tune for the same request, if it is valid under the present limits."""
     stored = None if request.fresh else stored_attributes(request)
     try:
         result = result_files.decode((stored or {}).get(request.result_key()))
@@ -72,13 +69,3 @@ def origin(result: TuneRecord | FailedTune) -> str:
     named = [f"{name} {versions[name]}" for name in _NAMED_VERSIONS if name in versions]
     host = f"{result.machine.host or 'this host'} ({', '.join([result.device, *named])})"
     return f"stored result of the tune of {when} on {host}; --fresh tunes again"
-
-
-def _nothing_fits(failed: FailedTune) -> NothingFitsError:
-    """Make the error that an earlier tune ended with."""
-    limit_bytes = failed.limits.device_bytes if failed.memory == "device" else failed.limits.host_bytes
-    error = NothingFitsError(
-        failed.memory or "host", failed.batch_size, failed.needed_bytes or 0, limit_bytes or 0, at_least=failed.at_least
-    )
-    error.tune = failed
-    return error

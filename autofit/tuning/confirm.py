@@ -20,7 +20,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from autofit.records.events import Activity, Notice, TrialEnded
-from autofit.records.result import DataForm, RateEstimate, Recommendation
+from autofit.records.result import KEPT_PAIRS, DataForm, RateEstimate, Recommendation
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.records.units import counted, format_rate
@@ -36,13 +36,9 @@ _VALIDATION_SHRINK_FACTOR = 4  # divides the batch size of validation that does 
 
 
 class Confirmation:
-    """Chooses among the trials of a search, and runs the choice against the baseline.
+    """Chooses among the trials of a search, and runs the choice against the baseline, which wins only if in the space.
 
-    Args:
-        runner: runs the trials.
-        study: stores the trials of the search, and later runs that fail.
-        proposer: estimates the rates of the trials.
-        prepared: the description, the space and the baseline, which may win if it is in the space.
+    The study holds the trials of the search, and gets later runs that fail.
     """
 
     def __init__(self, runner: TrialRunner, study: TuningStudy, proposer: Proposer, prepared: Prepared) -> None:
@@ -62,11 +58,7 @@ class Confirmation:
         self._no_time: frozenset[FitConfig] = frozenset()
 
     def run(self) -> Recommendation | None:
-        """Choose and confirm; None if no trial is left to choose.
-
-        Raises:
-            UserCodeError: the user's code raised.
-        """
+        """Choose and confirm; None if no trial is left to choose."""
         while finalists := self._finalists():
             chosen = self._rerun_finalists(finalists)
             confirmed = None if chosen is None else self._against_baseline(chosen)
@@ -83,7 +75,7 @@ class Confirmation:
     def _affordable(self, trials: Sequence[Trial]) -> Sequence[Trial]:
         """Leave out configs that cannot be shown to be faster in the time left, if others can."""
         budget, baseline = self._runner.budget, self._baseline
-        slow = {t.config for t in trials if not budget.allows_pairs(t.config, trials, baseline)}
+        slow = {t.config for t in trials if not budget.allows_runs((t.config, baseline) * KEPT_PAIRS, trials)}
         others = selection.eligible([t for t in trials if t.config not in slow | {baseline}], self._limits)
         if not slow or not others:
             return trials
@@ -91,6 +83,7 @@ class Confirmation:
         return [t for t in trials if t.config not in self._no_time or t.measurement.outcome is not Outcome.OK]
 
     def _explained(self, choice: Recommendation) -> Recommendation:
+        """Add what decided against the highest reading, if that is of another config."""
         best = choice.config if choice.challenger is None else choice.challenger.config
         ran = (*self._study.trials(), *self.runs)
         return replace(choice, passed_over=selection.passed_over(best, ran, self._limits, self._no_time))
@@ -180,8 +173,8 @@ class Confirmation:
         return measurement
 
     def _confirm(self, pair: Pair, config: FitConfig, activity: Activity) -> Measurement:
-        measured = [t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second]
-        reference = measured[0] if measured else pair.chosen.measurement
+        measured = (t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second)
+        reference = next(measured, pair.chosen.measurement)
         size = pair.validation_batch_size if config == pair.chosen.config else None
         stage = Stage.CHOSEN if config == pair.chosen.config else Stage.BASELINE
         validates = not pair.runs.get(config)  # once: its memory counts, not its time

@@ -27,9 +27,7 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
     """Estimate device and host memory for each batch size, and the largest batch that is expected to fit.
 
     Raises:
-        UserCodeError: the user's code raised.
         NoTrialFinishedError: the model and the data could not be built, or the train step could not be traced.
-        UsageError: the data does not suit the request.
     """
     sizes = tuple(sorted(set(batch_sizes)))
     described = TrialRunner(request, launcher, emit).describe(request.asked_baseline, batch_sizes=sizes, compile_all=True)

@@ -28,13 +28,8 @@ def no_result_error(
 ) -> NothingFitsError | NoTrialFinishedError:
     """Make the error for a tune without a finished trial.
 
-    Args:
-        runner: the runner of the tune.
-        trials: all trials.
-        earlier: number of those, at the beginning, that an earlier tune ran.
-        compiler: the compiler of the step; empty if there is none.
-        baseline: the config to compare with.
-        smallest_batch: the smallest batch size of the space; None if the batch size is not searched.
+    An earlier tune ran the first `earlier` trials. `compiler` is empty if the step is not compiled, and `smallest_batch` is
+    None if the batch size is not searched.
     """
     if not runner.budget.seconds_left():
         last = f"; the last trial: {trials[-1].measurement.evidence.reason}" if trials else ""
@@ -51,15 +46,16 @@ def no_result_error(
             )
         return nothing_fits_error(runner, smallest)
     if compiler and trials and all(_ended_compiling(trial) for trial in trials):
-        seconds = format_seconds(min(_compiling_seconds(trial) for trial in trials))
+        compiling = (max(t.measurement.phase_seconds.get(phase, 0.0) for phase in _FIRST_STEPS) for t in trials)
+        seconds = format_seconds(min(compiling))
         which = "the only trial" if len(trials) == 1 else f"each of {len(trials)} trials"
         return NoTrialFinishedError(
             f"no trial finished: {compiler} compiled the first step for at least {seconds} in {which}. Raise "
             f"max_trial_seconds, or set jit_compile: false to train without {compiler}"
         )
-    tally = Counter(trial.measurement.outcome for trial in trials)
     if not trials:
         return NoTrialFinishedError("no trial was started")
+    tally = Counter(trial.measurement.outcome for trial in trials)
     counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome])
     kept = f"; {earlier} of them from an earlier tune, which --fresh deletes" if earlier else ""
     problem = "every config that finished in the search failed later" if tally[Outcome.OK] else "no trial finished"
@@ -69,10 +65,6 @@ def no_result_error(
 def _ended_compiling(trial: Trial) -> bool:
     evidence = trial.measurement.evidence
     return trial.measurement.outcome is Outcome.TIMEOUT and not evidence.hung and evidence.phase in _FIRST_STEPS
-
-
-def _compiling_seconds(trial: Trial) -> float:
-    return max(trial.measurement.phase_seconds.get(phase, 0.0) for phase in _FIRST_STEPS)
 
 
 def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:

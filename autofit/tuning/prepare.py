@@ -51,9 +51,7 @@ def describe(runner: TrialRunner) -> Description:
     """Build model and data once, with the baseline's batch size or, if that does not fit, one sample on each device.
 
     Raises:
-        UserCodeError: the user's code raised.
         NothingFitsError: one sample does not fit either.
-        NoTrialFinishedError: the model and the data could not be built.
     """
     baseline, replicas = runner.request.asked_baseline, runner.request.placement.count
     usual = baseline.batch_size or KERAS_DEFAULTS.batch_size or 1
@@ -79,9 +77,11 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
         UsageError: the space or the baseline does not suit the data.
         NothingFitsError: by the estimate, not even the smallest batch can fit.
     """
-    space = _space(request, description)
-    _require_room_for_smallest(request, description, space)
-    few_updates = _few_updates(request, description, space)
+    space, limit_bytes = _space(request, description), request.limits.device_bytes
+    smallest = space.batch_size[0] if space.batch_size else None
+    needed_bytes = least_device_bytes(description, smallest or 1)
+    if limit_bytes is not None and needed_bytes > limit_bytes:
+        raise NothingFitsError("device", smallest, needed_bytes, limit_bytes, at_least=True, estimated=True)
     baseline = request.baseline_in(space, description)
     if description.fixed_batch_size is not None:
         baseline = replace(baseline, batch_size=description.fixed_batch_size)
@@ -91,7 +91,7 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
             f"parameter {accumulation.NAME} to build_model and pass it to the optimizers that the step uses",
             key="effective_batch_size",
         )
-    return Prepared(description, space, baseline, few_updates)
+    return Prepared(description, space, baseline, _few_updates(request, description, space))
 
 
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
@@ -223,11 +223,7 @@ def one_size_notice(description: Description) -> Notice:
 
 
 def _of_one_size(space: SearchSpace, description: Description) -> SearchSpace:
-    """Restrict the space to the only batch size that the workload takes.
-
-    Raises:
-        UsageError: nothing is left to tune.
-    """
+    """Restrict the space to the only batch size that the workload takes; it is an error if nothing is left to tune."""
     sized = replace(space, batch_size=(description.fixed_batch_size or 1,))
     if all(len(values) == 1 for values in sized.knobs().values()):
         raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
@@ -251,12 +247,3 @@ def _few_updates(request: TuneRequest, description: Description, space: SearchSp
         f"batch sizes {above}are not tried: they leave fewer than {counted(fewest, 'update')} in an epoch of "
         f"{counted(count, 'sample')}. min_updates: 1 allows them"
     )
-
-
-def _require_room_for_smallest(request: TuneRequest, description: Description, space: SearchSpace) -> None:
-    """Raise before anything runs if the smallest batch cannot fit."""
-    limit_bytes = request.limits.device_bytes
-    smallest = space.batch_size[0] if space.batch_size else None
-    needed_bytes = least_device_bytes(description, smallest or 1)
-    if limit_bytes is not None and needed_bytes > limit_bytes:
-        raise NothingFitsError("device", smallest, needed_bytes, limit_bytes, at_least=True, estimated=True)

@@ -76,7 +76,7 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
     """Store a record as the result of a request; a tune in which nothing fits has one as well."""
     study.set_attribute(request.result_key(), result_files.encode(result))
     study.set_attribute(attributes.RUNS, [])
-    chosen, rate = ("nothing fits", None)
+    chosen, rate = "nothing fits", None
     if isinstance(result, TuneRecord):
         chosen, rate = str(result.config), result.samples_per_second
     study.set_user_attributes({"chosen": chosen, METRIC: rate})
@@ -120,16 +120,8 @@ def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> Ceil
     return Ceilings(bottleneck, rate, compute if compute_holds else None, inputs if input_holds else None)
 
 
-def decide_bottleneck(end_to_end: float, compute: float | None, inputs: float | None) -> Bottleneck:
-    """Find what limits the rate; contention if the rate reaches neither ceiling.
-
-    Args:
-        end_to_end: samples per second of the real `fit`.
-        compute: samples per second of the step on one cached batch.
-        inputs: samples per second of the input pipeline alone.
-    """
-    if compute is None or inputs is None:
-        return Bottleneck.UNKNOWN
+def decide_bottleneck(end_to_end: float, compute: float, inputs: float) -> Bottleneck:
+    """Find what limits the rate of `fit`, given those of step and input alone; contention if it reaches neither."""
     if end_to_end >= (1 - _WAITING_SHARE) * compute:
         return Bottleneck.COMPUTE
     if end_to_end < _CEILING_SHARE * min(compute, inputs):

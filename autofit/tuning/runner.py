@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,13 +23,7 @@ _PROMISING_RATIO = 0.9  # of the best rate; measuring a config ends early if it 
 
 
 class TrialRunner:
-    """Runs trials of one request, and emits its activity.
-
-    Args:
-        request: the workload, machine, limits and settings.
-        launcher: starts the processes.
-        emit: receives the events.
-    """
+    """Runs trials of one request, and emits its activity."""
 
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self.request, self.budget, self.emit = request, Budget(request.settings), emit
@@ -83,14 +78,9 @@ class TrialRunner:
         *,
         validates: bool,
     ) -> Measurement:
-        """Run a config for longer than in the search.
+        """Run a config for longer than in the search, where it or a similar one was `measured`.
 
-        Args:
-            config: the config.
-            measured: a measurement of this config, or of a similar one, in the search.
-            activity: the activity to emit.
-            validation_batch_size: batch size of the validation; None for the config's own.
-            validates: whether the run begins with a short epoch and its validation.
+        If it `validates`, it begins with a short epoch and its validation, in batches of the config's size by default.
         """
         spec = replace(
             self._spec(Role.CONFIRM, config, CONFIRM_SECONDS),
@@ -182,8 +172,7 @@ class TrialRunner:
 
     def _launched(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
         self.emit(activity)
-        phases = self._launcher.run(spec)
-        try:
+        with contextlib.closing(self._launcher.run(spec)) as phases:
             while True:
                 try:
                     phase = next(phases)
@@ -191,16 +180,10 @@ class TrialRunner:
                     result: Measurement | Description = end.value
                     return result
                 self.emit(replace(activity, phase=phase))
-        finally:
-            phases.close()
 
 
 def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:
-    """Run each config once, like a trial of the search, without a search and without storing anything.
-
-    Raises:
-        UserCodeError: the user's code raised.
-    """
+    """Run each config once, like a trial of the search, without a search and without storing anything."""
     runner, trials = TrialRunner(request, launcher, emit), []
     for number, config in enumerate(configs, 1):
         measurement = runner.measure(config, Activity(f"trial {number} of {len(configs)}", config))
@@ -217,11 +200,7 @@ def user_error(measurement: Measurement) -> UserCodeError:
 
 
 def require_user_code_ran(measurement: Measurement) -> Measurement:
-    """Return a measurement unless the user's code raised in its trial.
-
-    Raises:
-        UserCodeError: it raised.
-    """
+    """Return a measurement; raise `UserCodeError` if the user's code raised in its trial."""
     if measurement.outcome is Outcome.ERROR:
         raise user_error(measurement)
     return measurement

@@ -49,21 +49,7 @@ from autofit.tuning.runner import TrialRunner, require_user_code_ran
 def tune(
     request: TuneRequest, launcher: Launcher, emit: Emit, make_proposer: MakeProposer = frontier_proposer
 ) -> TuneRecord:
-    """Find the fastest config that fits, and confirm it.
-
-    Args:
-        request: the workload, machine, limits and settings.
-        launcher: starts the trials' processes.
-        emit: receives the events.
-        make_proposer: makes the proposer of the trials.
-
-    Raises:
-        UserCodeError: the user's code raised.
-        NothingFitsError: not even the smallest batch fits.
-        NoTrialFinishedError: no trial finished, for other reasons than memory.
-        UsageError: the space or the baseline does not suit the data.
-        StorageError: the trials cannot be stored.
-    """
+    """Find the fastest config that fits, and confirm it."""
     tuning = _Tuning(request, launcher, emit, make_proposer)
     try:
         return tuning.run()

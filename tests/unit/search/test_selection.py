@@ -92,7 +92,6 @@ def test_the_bottleneck_follows_from_the_three_rates():
     assert decide_bottleneck(98, 1000, 100) == "input"
     assert decide_bottleneck(50, 100, 110) == "contention"
     assert decide_bottleneck(90, 100, 95) == "input"
-    assert decide_bottleneck(90, None, None) == "unknown"
 
 
 def test_finalists_are_those_that_noise_leaves_open():
