@@ -1,4 +1,4 @@
-"""The attributes of a study: their keys, and a reader that does not load Optuna."""
+"""The attributes of a study: their keys, and a fast reader that does not load Optuna."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from autofit.storage.urls import SQLITE, file_of, url_of
 
 RECORD, RUNS, WARM_START_KEY, MODEL = (f"autofit:{key}" for key in ("record", "runs", "kin", "model"))
-"""Attribute keys: the prefix of the results (one per budget), the runs after the search, the key that similar tunes share,
-and the fingerprint of the described model."""
+"""Keys of the attributes: the prefix of the results (one per budget), the runs after the search, the key that similar tunes
+share, and the fingerprint of the described model."""
 
 _QUERY = """
     SELECT attribute.key, attribute.value_json FROM studies
@@ -21,9 +21,9 @@ _QUERY = """
 
 
 def read_quickly(storage: str | None, name: str) -> Mapping[str, Any] | None:
-    """Read the system attributes of a study from an SQLite file; None for another storage, a damaged file or no such study.
+    """Read the system attributes of a study from an SQLite file, without the second that Optuna takes to load.
 
-    Optuna takes a second to load and to open the file; a stored result need not wait for it.
+    None if the storage is of another kind or damaged, or has no such study.
     """
     url = url_of(storage)
     file = file_of(url)

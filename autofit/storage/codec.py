@@ -68,7 +68,11 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ..
     An OOM is a complete trial that breaks a constraint, so that samplers learn from it; a timeout or a crash is a pruned
     one and is never tried again; an error of the user's code is a failed one and will be tried again.
     """
-    state = state_of(trial.measurement)
+    outcome = trial.measurement.outcome
+    if outcome is Outcome.OK or outcome.is_oom:
+        state = TrialState.COMPLETE
+    else:
+        state = TrialState.FAIL if outcome is Outcome.ERROR else TrialState.PRUNED
     constraints = constraints_of(trial.measurement, limits)
     frozen = create_trial(
         params={parameter(knob, values): getattr(trial.config, knob) for knob, values in knobs.items()},
@@ -85,11 +89,7 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ..
 
 
 def stored_trial(stored: FrozenTrial) -> tuple[Trial, Limits] | None:
-    """The trial that an Optuna trial stores, and the limits that it ran under; None if another program made it.
-
-    Raises:
-        pydantic.ValidationError: its attributes are damaged.
-    """
+    """The trial that an Optuna trial stores, and the limits that it ran under; None if another program made it."""
     if TRIAL not in stored.user_attrs:
         return None
     (trial,) = decode_trials([stored.user_attrs[TRIAL]])
@@ -130,23 +130,14 @@ def _foreign_measurement(stored: FrozenTrial, limits: Limits) -> Measurement:
     )
 
 
-def state_of(measurement: Measurement) -> TrialState:
-    """An OOM is a complete trial that breaks a constraint, a timeout or a crash a pruned one, an error a failed one."""
-    if measurement.outcome is Outcome.OK or measurement.outcome.is_oom:
-        return TrialState.COMPLETE
-    return TrialState.FAIL if measurement.outcome is Outcome.ERROR else TrialState.PRUNED
-
-
 def constraints_of(measurement: Measurement, limits: Limits) -> dict[str, float]:
     """Use over limit, minus one: feasible at 0 and below, whatever the outcome."""
     device = _excess(measurement.device_peak_bytes, limits.device_bytes)
     host = _excess(measurement.host_peak_bytes, limits.host_bytes)
-    if measurement.outcome is Outcome.DEVICE_OOM:
-        device = max(device, _OOM_VIOLATION)
     if measurement.outcome is Outcome.HOST_OOM:
         host = max(host, _OOM_VIOLATION)
     elif measurement.outcome is Outcome.DEVICE_OOM:
-        host = min(host, 0.0)
+        device, host = max(device, _OOM_VIOLATION), min(host, 0.0)
     return {DEVICE_MEMORY: device, HOST_MEMORY: host}
 
 

@@ -131,11 +131,7 @@ def close(backend: BaseStorage) -> None:
 
 @contextlib.contextmanager
 def opened(storage: str | None) -> Iterator[BaseStorage]:
-    """Open a storage for the duration of a block.
-
-    Raises:
-        StorageError: it cannot be opened, read or written.
-    """
+    """Open a storage for the duration of a block; its errors in the block are of type `StorageError`."""
     backend = open_storage(storage)
     try:
         with _explained(url_of(storage)):

@@ -13,17 +13,16 @@ from pathlib import Path
 from optuna.storages.journal import JournalFileSymlinkLock
 
 PROCESSES = 2
-_TURNS_SECONDS = 1.5  # long enough that no process is kept from running for all of it
+_TURNS_SECONDS = 1.5  # long enough for each process to run
 _SECONDS = 60.0  # for both processes, on a slow drive
 _POLL_SECONDS = 0.01
 _PROGRAM = "import sys; from autofit.storage.journal_lock import take_turns; take_turns(sys.argv[1])"
 
 
 def turns_of(folder: Path) -> tuple[int, int]:
-    """Let processes count in turns, each under the lock of a journal.
+    """Let processes increase a counter in turns, under the lock of a journal; returns their turns and the count.
 
-    Returns:
-        Their turns, and how many of these were counted: fewer where two held the lock at once.
+    The count is lower if two processes held the lock at once.
 
     Raises:
         OSError: the folder cannot be written, or the processes do not finish.
@@ -36,7 +35,7 @@ def turns_of(folder: Path) -> tuple[int, int]:
             running = []
             for _ in range(PROCESSES):
                 running.append(ending.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)))
-                ending.callback(running[-1].kill)  # before its context waits for it
+                ending.callback(running[-1].kill)  # runs before the context waits for the process
             try:
                 errors = [process.communicate(timeout=_SECONDS)[1].strip().splitlines() for process in running]
             except subprocess.TimeoutExpired:
@@ -51,14 +50,14 @@ def take_turns(path: str) -> None:
     """Append a character to a file in each turn, once all processes have started, and save the number of turns."""
     folder, lock, turns = Path(path).parent, JournalFileSymlinkLock(path), 0
     (folder / f"ready-{os.getpid()}").touch()
-    while len(list(folder.glob("ready-*"))) < PROCESSES:  # which the caller gives up waiting for
+    while len(list(folder.glob("ready-*"))) < PROCESSES:  # ended by the timeout of the caller
         time.sleep(_POLL_SECONDS)
     ending = time.monotonic() + _TURNS_SECONDS
     while time.monotonic() < ending:
         lock.acquire()
         try:
             text = Path(path).read_text()
-            time.sleep(0)  # let another process run, if it has the lock, too
+            time.sleep(0)  # let another process run, if it also has the lock
             with open(path, "w") as file:
                 file.write(f"{text}+")
                 file.flush()

@@ -26,11 +26,7 @@ _ATTRIBUTES = {
 
 
 def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
-    """Read the system attributes of a study; None if there is no such study.
-
-    Raises:
-        StorageError: the storage cannot be read.
-    """
+    """Read the system attributes of a study; None if there is no such study."""
     if not urls.exists(storage):
         return None
     with connection.opened(storage) as backend:
@@ -50,7 +46,7 @@ def similar_trials(backend: BaseStorage, name: str, warm_start_key: str) -> tupl
     ]
     for study in sorted(others, key=lambda study: study._study_id, reverse=True):
         trials = []
-        with contextlib.suppress(StorageError), connection.readable(study.study_name):  # else it is of no help
+        with contextlib.suppress(StorageError), connection.readable(study.study_name):  # a damaged study is skipped
             stored = backend.get_all_trials(study._study_id, deepcopy=False, states=codec.FINISHED)
             trials = [read[0] for trial in stored if (read := codec.stored_trial(trial)) is not None]
         finished = tuple(trial for trial in trials if trial.measurement.outcome is Outcome.OK)
@@ -60,11 +56,7 @@ def similar_trials(backend: BaseStorage, name: str, warm_start_key: str) -> tupl
 
 
 def past_tunes(storage: str | None, prefix: str) -> tuple[PastTune, ...]:
-    """List all tunes in a storage whose names begin with `prefix`, latest first.
-
-    Raises:
-        StorageError: the storage cannot be read.
-    """
+    """List all tunes in a storage whose names begin with `prefix`, latest first."""
     if not urls.exists(storage):
         return ()
     with connection.opened(storage) as backend:
@@ -74,11 +66,7 @@ def past_tunes(storage: str | None, prefix: str) -> tuple[PastTune, ...]:
 
 
 def forget(storage: str | None, names: tuple[str, ...]) -> None:
-    """Delete tunes by their names.
-
-    Raises:
-        StorageError: the storage cannot be written.
-    """
+    """Delete tunes by their names."""
     with connection.opened(storage) as backend:
         for name in names:
             forget_study(backend, name)

@@ -27,11 +27,7 @@ def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
 
 
 def decode(raw: Any) -> TuneRecord | FailedTune:
-    """Convert JSON types to a record.
-
-    Raises:
-        pydantic.ValidationError: they are not a record.
-    """
+    """Convert JSON types to a record."""
     if isinstance(raw, dict):
         raw = _with_whole_labels(raw)
         if isinstance(raw.get("call_source"), dict):
@@ -46,11 +42,7 @@ def encode_trials(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 
 def decode_trials(raw: Any) -> tuple[Trial, ...]:
-    """Convert JSON types to trials.
-
-    Raises:
-        pydantic.ValidationError: they are not trials.
-    """
+    """Convert JSON types to trials."""
     return _TRIALS.validate_python(raw)
 
 
@@ -66,11 +58,7 @@ def _with_whole_labels(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:
-    """Write a record as JSON, atomically.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Write a record as JSON, atomically."""
     write(json.dumps(encode(record), indent=2) + "\n", path)
 
 
@@ -109,11 +97,7 @@ def _umask() -> int:
 
 
 def load_answer(path: str | os.PathLike[str]) -> TuneRecord:
-    """Read the record of a tune with a result.
-
-    Raises:
-        UsageError: as `load`, or the tune has no result.
-    """
+    """Read the record of a tune with a result."""
     return answered(load(path), path)
 
 
@@ -132,7 +116,7 @@ def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune:
     """Read a record.
 
     Raises:
-        UsageError: the file cannot be read, is not a result, or has another version.
+        UsageError: the file is not a result, or is damaged.
     """
     raw = read(path)
     if "cells" in raw:
@@ -148,17 +132,17 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the JSON of a result or a sweep.
 
     Raises:
-        UsageError: the file cannot be read, is neither of them, or has another version than this autofit writes.
+        UsageError: the file cannot be read, is not JSON of autofit, or has another version.
     """
     try:
         raw = json.loads(Path(path).read_text())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # the latter for one that is nested a thousand times
+    except (ValueError, RecursionError) as error:  # RecursionError if it is nested a thousand times
         raise UsageError(f"{path}: is not JSON ({error}); give a file that autofit tune or sweep wrote") from None
     version = raw.get("version") if isinstance(raw, dict) else None
     if version is None:
-        raise UsageError(f"{path}: is no result of autofit")
+        raise UsageError(f"{path}: is not a result of autofit")
     if version != RESULT_VERSION:
         raise UsageError(f"{path}: is a result of version {version}; this autofit reads {RESULT_VERSION}")
     assert isinstance(raw, dict), "only a dict has a version"

@@ -24,8 +24,7 @@ class TuningStudy:
         fresh: delete what is stored under this name.
 
     Raises:
-        StorageError: the storage cannot be opened. Every method raises it, too, when the storage fails or the study was
-            deleted.
+        StorageError: the storage fails, or the study was deleted; so does every method.
     """
 
     def __init__(
@@ -70,15 +69,7 @@ class TuningStudy:
 
     @connection.guarded
     def add(self, trial: Trial, knobs: Mapping[str, tuple[int, ...]]) -> Trial:
-        """Store a trial as it ended.
-
-        Args:
-            trial: the trial.
-            knobs: the values of each knob that is searched, ascending.
-
-        Returns:
-            The trial with its number.
-        """
+        """Store a trial; returns it with its number. `knobs` has the ascending values of each knob that is searched."""
         self._require_study()
         frozen = codec.frozen_trial(trial, self._limits, knobs)
         with connection.existing_study():
@@ -103,12 +94,12 @@ class TuningStudy:
                     self._read[trial.number] = read
 
     def restrict(self, is_allowed: Callable[[FitConfig], bool]) -> None:
-        """Let `trials` leave out stored trials of configs that are not allowed, as those of a wider search space."""
+        """Let `trials` leave out configs that are not allowed, such as those of a wider search space."""
         self._is_allowed = is_allowed
 
     @property
     def stale(self) -> int:
-        """The number of stored trials that do not count, since they failed under tighter limits than today's."""
+        """The number of stored trials that do not count, because they failed under tighter limits than today's."""
         return len(self._stale)
 
     @connection.guarded

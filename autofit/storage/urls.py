@@ -1,6 +1,6 @@
 """The URLs of storages; does not load Optuna.
 
-In the URL of an SQLite file, `%3F` is a `?` and `%25` a `%`, as in SQLAlchemy from 2.1 on.
+The URL of an SQLite file encodes `?` as `%3F` and `%` as `%25`, as in SQLAlchemy from 2.1 on.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from urllib.parse import unquote
 import platformdirs
 
 SQLITE, JOURNAL = "sqlite:///", "journal:"
-_SCHEMES = {  # with the drivers of the extras
+_SCHEMES = {  # each with the driver that an extra of autofit installs
     "postgres://": "postgresql+psycopg://",
     "postgresql://": "postgresql+psycopg://",
     "mysql://": "mysql+pymysql://",
 }
-_PASSWORD = re.compile(r"(://[^/?#@:]*:).*@")  # greedy: it may contain any character that was not escaped
+_PASSWORD = re.compile(r"(://[^/?#@:]*:).*@")  # greedy: a password may contain any character unescaped
 
 
 def default_storage() -> str:
-    """The URL of the SQLite file that stores trials unless the user names another storage."""
+    """The URL of the SQLite file that is used if the user names no storage."""
     return f"{SQLITE}{platformdirs.user_data_path('autofit') / 'trials.sqlite3'}"
 
 
 def url_of(storage: str | None) -> str:
-    """Convert what users name as storage to a URL: a URL, the path of an SQLite file, or None for the default."""
+    """The URL of a storage that the user gives as a URL or as the path of an SQLite file; None is the default."""
     url = storage or default_storage()
     for scheme, with_driver in _SCHEMES.items():
         if url.startswith(scheme):
@@ -37,7 +37,7 @@ def url_of(storage: str | None) -> str:
 
 
 def shown(storage: str | None) -> str:
-    """The URL of a storage, for people: without its password."""
+    """The URL of a storage without its password, to show it."""
     url = url_of(storage)
     return _PASSWORD.sub(r"\g<1>***@", url) if "://" in url else url
 

@@ -5,8 +5,6 @@ One rule: an OOM, a timeout, or a search near a limit no longer counts once the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autofit.records.result import FailedTune, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Measurement
@@ -23,14 +21,7 @@ def has_grown(then_bytes: int | None, now_bytes: int | None) -> bool:
 
 
 def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_seconds: float) -> bool:
-    """Whether a trial would end the same way today.
-
-    Args:
-        measurement: the trial's measurement.
-        then: the limits that it ran under.
-        now: the limits of today.
-        max_trial_seconds: the longest time that a trial may take today.
-    """
+    """Whether a trial that ran under the limits `then` would end the same way today."""
     if measurement.outcome is Outcome.TIMEOUT:
         return measurement.evidence.hung or measurement.seconds >= max_trial_seconds
     if not measurement.outcome.is_oom:
@@ -41,18 +32,20 @@ def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_s
 
 
 def result_holds(record: TuneRecord, now: Limits) -> bool:
-    """Whether a result fits the limits of today, and no limit that its search came near has grown."""
-    device_fits = now.device_bytes is None or (record.device_peak_bytes or 0) <= now.device_bytes
-    if not device_fits or (record.host_peak_bytes or 0) > now.host_bytes:
+    """Whether a result fits the limits of today, and no limit has grown that its search came near or exceeded."""
+    if record.device_peak_bytes and now.device_bytes is not None and record.device_peak_bytes > now.device_bytes:
+        return False
+    if record.host_peak_bytes and record.host_peak_bytes > now.host_bytes:
         return False
     then, measurements = record.limits, [trial.measurement for trial in record.trials]
-    if has_grown(then.device_bytes, now.device_bytes) and then.device_bytes is not None:
-        peaks = [m.device_peak_bytes for m in measurements]
-        if _was_held_back(measurements, Outcome.DEVICE_OOM, peaks, then.device_bytes):
+    for oom, peaks, then_bytes, now_bytes in (
+        (Outcome.DEVICE_OOM, [m.device_peak_bytes for m in measurements], then.device_bytes, now.device_bytes),
+        (Outcome.HOST_OOM, [m.host_peak_bytes for m in measurements], then.host_bytes, now.host_bytes),
+    ):
+        came_near = any((peak or 0) > _HELD_BACK_SHARE * (then_bytes or 0) for peak in peaks)
+        if has_grown(then_bytes, now_bytes) and (came_near or any(m.outcome is oom for m in measurements)):
             return False
-    peaks = [m.host_peak_bytes for m in measurements]
-    grown = has_grown(then.host_bytes, now.host_bytes)
-    return not (grown and _was_held_back(measurements, Outcome.HOST_OOM, peaks, then.host_bytes))
+    return True
 
 
 def failure_holds(failed: FailedTune, now: Limits) -> bool:
@@ -62,11 +55,3 @@ def failure_holds(failed: FailedTune, now: Limits) -> bool:
     else:
         then_bytes, now_bytes = failed.limits.host_bytes, now.host_bytes
     return then_bytes is not None and now_bytes is not None and now_bytes <= then_bytes
-
-
-def _was_held_back(
-    measurements: Sequence[Measurement], oom: Outcome, peaks: Sequence[int | None], limit_bytes: int
-) -> bool:
-    """Whether a search came near a limit: a trial ran out of memory, or used a large share of it."""
-    near_bytes = _HELD_BACK_SHARE * limit_bytes
-    return any(m.outcome is oom for m in measurements) or any((peak or 0) > near_bytes for peak in peaks)

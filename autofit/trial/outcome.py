@@ -161,10 +161,7 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
     if end.kernel_oom_kills:
         return Outcome.HOST_OOM, f"{how}; the kernel killed {end.kernel_oom_kills} process(es) for memory; {reading}"
     if end.stopped is StopReason.DEADLINE:
-        return (
-            Outcome.TIMEOUT,
-            f"ended at its deadline after {format_seconds(end.seconds)}, while {doing}",
-        )
+        return Outcome.TIMEOUT, f"ended at its deadline after {format_seconds(end.seconds)}, while {doing}"
     if end.stopped is StopReason.HANG:
         pause = format_seconds(end.pause_seconds)
         return Outcome.TIMEOUT, f"hung: its processes were idle for {pause} while {doing}"

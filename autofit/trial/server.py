@@ -135,14 +135,9 @@ class _Server:
         return process.pid
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self._send(exited=pid, exit_code=os.waitstatus_to_exitcode(status))
+        with contextlib.suppress(ChildProcessError):  # no child is left
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self._send(exited=ended[0], exit_code=os.waitstatus_to_exitcode(ended[1]))
 
     def _send(self, **message: Any) -> None:
         with contextlib.suppress(BrokenPipeError):  # the driver has ended: the loop notices

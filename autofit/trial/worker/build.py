@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -53,9 +52,8 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
     """Open the validation data, if any, in batches of the validation's own size or of the trial's config."""
     size = context.spec.validation_batch_size or loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.config.batch_size
     config = replace(context.config, batch_size=size)
-    share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
-    if share:
-        return _arrays(loaded, config, context.report_error).split(share)[1]
+    if loaded.fit_kwargs.get(VALIDATION_SPLIT):
+        return _split(context, loaded, config)[1]
     if loaded.validation is None:
         return None
     return open_input(resolved(loaded.validation), loaded.validation_kwargs, config, context.report_error)
@@ -64,25 +62,24 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
 def open_training(context: TrialContext, loaded: Workload) -> FitInput:
     """Open the training data with the trial's config, without the samples that are held out for validation."""
     context.enter(Phase.OPENING)
-    share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
-    if share:
-        return _arrays(loaded, context.config, context.report_error).split(share)[0]
+    if loaded.fit_kwargs.get(VALIDATION_SPLIT):
+        return _split(context, loaded, context.config)[0]
     return open_input(resolved(loaded.data), loaded.data_kwargs, context.config, context.report_error)
 
 
-def _arrays(loaded: Workload, config: FitConfig, report_error: Callable[[BaseException], None]) -> Arrays:
-    """Open the data that `validation_split` divides.
+def _split(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[Arrays, Arrays]:
+    """Open the data and divide it by `validation_split`, for training and for validation.
 
     Raises:
         UsageError: it is not arrays.
     """
-    opened = open_input(resolved(loaded.data), loaded.data_kwargs, config, report_error)
+    opened = open_input(resolved(loaded.data), loaded.data_kwargs, config, context.report_error)
     if not isinstance(opened, Arrays):
         raise UsageError(
             f"validation_split divides arrays, but the data is a {opened.kind}; pass the validation data as validation",
             key=f"fit_kwargs.{VALIDATION_SPLIT}",
         )
-    return opened
+    return opened.split(loaded.fit_kwargs[VALIDATION_SPLIT])
 
 
 def resolved(part: Any) -> Any:

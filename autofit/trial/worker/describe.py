@@ -30,7 +30,6 @@ from autofit.trial.worker.build import build_model, open_training, open_validati
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import keras_of
-from autofit.trial.worker.one_size import of_data, of_model
 from autofit.trial.worker.traced_workload import TracedWorkload, first_line
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
@@ -58,13 +57,13 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     knobs = data.knobs(names)
     forks = "use_multiprocessing" in knobs or (data.has_processes and "workers" in knobs)
     fork_problem = _fork_problem(context, data) if forks else None
-    one_size = of_data(context, loaded, data) if "batch_size" in knobs else None
+    one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
     replicas.require_all_devices(model, context.placement)
     held_out, tensors_held_out = _open_validation(context, loaded)
     call = FitCall(loaded, keras_of(model))
     if one_size is None and "batch_size" in knobs:
-        one_size = of_model(model)
+        one_size = batch_shapes.one_size_of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
             data = open_training(context.sized(one_size.samples), loaded)
     replicas.require_even_batches(data, context.placement)
@@ -74,7 +73,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     if one_size is None and "batch_size" in knobs:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
-    notices = [*_problems(context), *_notices(data, shapes)]
+    notices = list(backends.current().problems(context.device, context.spec.limits.device_bytes))
+    notices += _notices(data, shapes)
     notices += replicas.notices_of_model(model, context.placement)
     notices += replicas.notices_of_data(data, held_out, context.placement)
     notices += call.notices()
@@ -101,7 +101,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         validation_required=required_of(validation, validation_knobs.values()),
         fingerprint=_model_fingerprint(model, batch),
         accumulates_by=traced.accumulates_by(),
-        notices=tuple([fork_problem] if fork_problem is not None else []) + tuple(notices),
+        notices=(*([] if fork_problem is None else [fork_problem]), *notices),
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
         fixed_batch_size=None if one_size is None else one_size.samples,
         fixed_batch_size_reason="" if one_size is None else one_size.reason,
@@ -165,10 +165,6 @@ def _begin_peak() -> int:
         return 0
     backend.reset_peak(ON_CPU)
     return backend.peak_bytes(ON_CPU) or 0
-
-
-def _problems(context: TrialContext) -> tuple[str, ...]:
-    return backends.current().problems(context.device, context.spec.limits.device_bytes)
 
 
 def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterator[str]:

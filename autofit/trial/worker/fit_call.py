@@ -53,12 +53,7 @@ class _Enough(Exception):  # noqa: N818  # not an error
 
 
 class FitCall:
-    """Calls `fit` of a model with the user's arguments.
-
-    Args:
-        loaded: the workload.
-        flavour: keras or tf_keras.
-    """
+    """Calls `fit` of a model with the user's arguments; `flavour` is the module of the model, keras or tf_keras."""
 
     def __init__(self, loaded: Workload, flavour: Any) -> None:
         self._flavour = flavour
@@ -89,11 +84,10 @@ class FitCall:
         Args:
             context: the trial.
             model: the model to train.
-            arguments: data and epochs.
+            arguments: arguments of `fit`: the data and the epochs.
             runs: the parts to time, in turn; the first starts with the call.
-            ends_by_itself: whether the data ends with the last clock. Otherwise the run is interrupted, which leaves
-                workers behind.
-            with_callbacks: whether to use the user's callbacks.
+            ends_by_itself: the data ends with the last clock. Otherwise the run is interrupted and leaves workers behind.
+            with_callbacks: use the user's callbacks.
         """
         gc.collect()  # otherwise batches that the previous run held count for this one
         context.enter(runs[0].phase)

@@ -124,19 +124,13 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoc
         validation = bench.held_out.validation_arguments(validation_steps)
     clock_of_epoch = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     short = Run(clock_of_epoch, *_phases(Phase.FIRST_EPOCH, is_traced=is_traced))
-    runs = [
-        Run(
-            clock,
-            *_phases(Phase.TRAINING, is_traced=is_traced or short_epoch),
-            is_abandoned=not bench.data.one_fit,
-        )
-    ]
+    timed = Run(clock, *_phases(Phase.TRAINING, is_traced=is_traced or short_epoch), is_abandoned=not bench.data.one_fit)
     if short_epoch and not bench.data.one_fit:
         steps = _FIRST_EPOCH_STEPS * steps_per_execution(bench.model)
         bench.call.run(bench.context, bench.model, {**bench.data.fit_arguments(steps), **validation}, [short])
-    arguments = bench.data.fit_arguments(_MOST_STEPS)
+    arguments, runs = bench.data.fit_arguments(_MOST_STEPS), [timed]
     if short_epoch and bench.data.one_fit:
-        runs.insert(0, short)
+        runs = [short, timed]
         once = {"validation_freq": [1]} if validation else {}  # after the first epoch only
         arguments = {**arguments, **validation, **once}
     bench.call.run(bench.context, bench.model, arguments, runs, ends_by_itself=False)

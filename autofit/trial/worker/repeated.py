@@ -19,13 +19,13 @@ from autofit.workload.inputs.batch import mapped
 
 
 def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *, of_fixed_size: bool = False) -> Any:
-    """Return data of `length` batches that repeats `batches`, after those of `opening`, as `fit` takes it.
+    """Return data for `fit` of `length` batches: first those of `opening`, then `batches` over and over.
 
     Args:
         batches: nests in the structure that Keras hands to `train_step`.
-        length: batches in all.
-        opening: batches that come first, once.
-        of_fixed_size: whether all batches have the same number of samples, which a step that is traced may rely on.
+        length: number of all batches.
+        opening: the first batches, used once.
+        of_fixed_size: all batches have the same number of samples, which a traced step may rely on.
     """
     if backends.current().uses_tfdata:
         return _tfdata(batches, length, opening, of_fixed_size=of_fixed_size)
@@ -54,10 +54,10 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *,
     Dimensions that differ between the batches are open. The first dimension is also open, as in a dataset that ends in a
     partial batch, unless the data has batches of a fixed size: a step that is traced for data of another form may fail.
     """
-    import tensorflow as tf  # the other backends do without it
+    import tensorflow as tf  # not installed for other backends
 
     def tensor_of(leaf: Any) -> Any:
-        """A sparse matrix of SciPy as the tensor that Keras makes of it; any other leaf as it is."""
+        """Convert a sparse matrix of SciPy as Keras does; return any other leaf unchanged."""
         if not hasattr(leaf, "tocoo"):
             return leaf
         entries = leaf.tocoo()
@@ -76,10 +76,12 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *,
     if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator yields no None
         ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
         options = tf.data.Options()
-        options.experimental_optimization.apply_default_optimizations = False  # they copy the batches into a graph
+        options.experimental_optimization.apply_default_optimizations = (
+            False  # otherwise they copy the batches into a graph
+        )
         return ahead.concatenate(cycle).take(length).with_options(options)
     spec = joined.element_spec
-    del joined, shown  # a dataset would hold all batches on the device, a generator makes tensors of one at a time
+    del joined, shown  # a dataset would hold all batches on the device; a generator makes the tensors of one at a time
     return tf.data.Dataset.from_generator(
         lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])), output_signature=spec
     ).take(length)

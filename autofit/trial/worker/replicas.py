@@ -20,24 +20,23 @@ def require_all_devices(model: Any, placement: Placement) -> None:
         UsageError: it trains on fewer or other devices, or is distributed in another way.
     """
     distribution, wanted = distribution_of(model), backends.current().distribution
-    count = 1 if distribution is None else distribution.count
-    if distribution is None and placement.count > 1:
-        raise UsageError(
+    if distribution is None:
+        if placement.count == 1:
+            return
+        problem = (
             f"devices is {placement.count}, but the model that build_model returned trains on one. Build it under a "
-            f"{wanted}, or set distribution: data_parallel to let autofit do so",
-            key="devices",
+            f"{wanted}, or set distribution: data_parallel to let autofit do so"
         )
-    if distribution is not None and placement.count > 1 and distribution.name != wanted:
-        raise UsageError(
-            f"the model is distributed by {distribution.name}, which autofit does not support; use {wanted}",
-            key="devices",
+    elif placement.count > 1 and distribution.name != wanted:
+        problem = f"the model is distributed by {distribution.name}, which autofit does not support; use {wanted}"
+    elif distribution.count != placement.count:
+        problem = (
+            f"the model is distributed by {distribution.name} over {counted(distribution.count, 'device')}, but this tune "
+            f"uses {placement.count}. Set devices: {distribution.count}, or distribute the model over {placement.count}"
         )
-    if distribution is not None and count != placement.count:
-        raise UsageError(
-            f"the model is distributed by {distribution.name} over {counted(count, 'device')}, but this tune uses "
-            f"{placement.count}. Set devices: {count}, or distribute the model over {placement.count}",
-            key="devices",
-        )
+    else:
+        return
+    raise UsageError(problem, key="devices")
 
 
 def notices_of_model(model: Any, placement: Placement) -> Iterator[str]:

@@ -31,13 +31,13 @@ _BLOCK_SECONDS = 0.15  # much longer than a slice of the scheduler, short enough
 _ENOUGH_BLOCKS = 5  # for a spread that may end a run early
 _FEWEST_BLOCKS = 3  # for any spread
 _FEWEST_STEPS = 3  # steady steps of any rate
-_MOST_DRAINS = 3  # times the steps for which a queue holds batches: where the rates are alike, it is never empty
+_MOST_DRAINS = 3  # times the batches in the queue: if the rates are alike, it is never empty
 _QUIET_SECONDS = 0.3  # a queue is full when no batch is made for this long, or for the time of three batches
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
-_WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # starts its thread with the first step that is waited for
+_WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with the first step to wait for
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequ
     The spread is that of blocks of steps of at least 0.15 s, not of single steps.
 
     Args:
-        step_ends: ascending.
+        step_ends: ascending times.
         batch_samples: samples per step.
-        steps_done: how many steps were over at each of these times; None for one more each time.
+        steps_done: how many steps had ended at each of these times; None for one more each time.
 
     Raises:
         ValueError: there are fewer than two times.
@@ -85,8 +85,8 @@ def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:
         compute_rate: of the step alone, samples per second.
 
     Returns:
-        0 where the pipeline is clearly faster, and the queue stays full in the user's run, too; else `queued` or more, but
-        no more than three times as many: what then remains is used up slowly and hardly shows.
+        0 if the pipeline is clearly faster, so that the queue also stays full in the user's run. Otherwise `queued` or
+        more, but at most three times as many: the rest is used up slowly and hardly shows.
     """
     if not queued or input_rate >= INPUT_BOUND_RATIO * compute_rate:
         return 0
@@ -99,15 +99,15 @@ class StepClock:
 
     Args:
         batch_samples: samples per step.
-        max_seconds: longest steady part; the run ends earlier when the spread is small enough.
-        warm_up: first steps that are not counted; fewer, but at least two, when they take more than a second.
-        warm_up_seconds: for which they last at least: a GPU that was idle takes time to reach its clock.
+        max_seconds: longest steady part; the run ends earlier once the spread is small enough.
+        warm_up: number of first steps that are not counted; fewer, but at least two, if they take more than a second.
+        warm_up_seconds: shortest warm-up: an idle GPU takes time to raise its clock.
         prefilled: steps after the stall that consume the full queue and are not counted.
         steps: number of steps to count, whatever the spread, in a run that then ends by itself.
-        enough_spread: the run may end early at this spread; 0 to use all of its time.
-        to_beat: samples per second; the run also ends early when its rate is below this by more than the spread.
+        enough_spread: spread at which the run may end early; 0 to use all of its time.
+        to_beat: samples per second; the run also ends early once its rate is below this by more than the spread.
         stall: called once after the warm-up; returns when the queue is full.
-        most_ahead: steps that may be under way; None for as many as there are.
+        most_ahead: most steps in flight; None for any number.
     """
 
     def __init__(
@@ -134,18 +134,14 @@ class StepClock:
         self._counts: list[int] = []  # steps done at each end
         self._awaited: list[Future[None]] = []
         self._compared_at = -math.inf
-        self._awaited_at, self._next_awaited = -math.inf, 0  # the first few are further and further apart
+        self._awaited_at, self._next_awaited = -math.inf, 0  # the distance grows over the first few
         self._first_end = 0.0
         self.steps_done = 0
         self._warm_steps: int | None = None
         self.done = False
 
     def step_ended(self, over: Callable[[], None] | None = None) -> None:
-        """Record the end of a step; may stall, and sets `done`.
-
-        Args:
-            over: returns when the step is over; None for one that is.
-        """
+        """Record the end of a step; may stall, and sets `done`. `over` waits until the step has ended; None if it has."""
         self.steps_done += 1
         is_last = self.steps is not None and self.steps_done >= self._warm_up + self.steps
         if self.steps_done == 1:
@@ -161,18 +157,18 @@ class StepClock:
         self.done = self._is_precise() if self.steps is None else is_last
 
     def rate(self) -> SteadyRate | None:
-        """The rate of the steady part, as far as its steps are over; None if the run ended before it began."""
+        """The rate of the steps of the steady part that have ended; None if the run ended before it began."""
         return steady_rate(*self._noted()) if len(self._counts) >= 2 else None
 
     def _noted(self) -> tuple[list[float], int, list[int]]:
-        """The arguments of `steady_rate`, of the ends that are noted: a thread may note another one meanwhile."""
+        """The arguments of `steady_rate` for the ends noted so far; a thread may note another one meanwhile."""
         counts = self._counts[:]
         return self._ends[: len(counts)], self._batch_samples, counts
 
     def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
-        """Note when a step is over, now or as soon as it is; not of each, but at least of one a block.
+        """Note when a step ends, now or later; not each step, but at least one a block.
 
-        Many slow steps may be begun at once: some of the first are noted, too.
+        Many slow steps may be dispatched at once, so some of the first are noted as well.
         """
         if over is None or at_once:
             self._wait_for_noted()
@@ -211,7 +207,7 @@ class StepClock:
             return True
         if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS or end < self._compared_at + _BLOCK_SECONDS:
             return False
-        self._compared_at = end  # once a block: it would slow down quick steps
+        self._compared_at = end  # once a block: more often would slow down quick steps
         rate = steady_rate(*self._noted())
         if rate.samples_per_second * (1 + rate.spread) < self._to_beat:
             return True

@@ -11,11 +11,11 @@ from autofit.backends.protocol import StepEstimator, TrainStep
 from autofit.backends.variables import bytes_of_optimizers
 from autofit.records.description import Footprint
 from autofit.records.states import Phase
+from autofit.trial.worker.batch_shapes import OneSize, one_size_of_step
 from autofit.trial.worker.build import open_training, resolved
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import distribution_of
-from autofit.trial.worker.one_size import OneSize, of_step
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import accumulation, fit_options
 from autofit.workload.inputs.batch import is_ragged, leaves, length_of
@@ -67,9 +67,9 @@ class TracedWorkload:
                 continue
             if len(attempts) > 1:
                 self.problem = None
-                self.one_size = None if any_size else of_step(multiple)
+                self.one_size = None if any_size else one_size_of_step(multiple)
             elif self._fails_for_fewer(call, data):
-                self.one_size = of_step(data.batch_samples)
+                self.one_size = one_size_of_step(data.batch_samples)
             return
         step = Run(StepClock(data.batch_samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
         call.run(context, model, data.fit_arguments(1), [step], ends_by_itself=data.ends_by_itself)

@@ -424,7 +424,7 @@ def test_the_command_writes_beside_the_result_or_where_it_is_told(record, failed
     ("arguments", "message"),
     [
         (["missing.json"], "cannot be read: No such file"),
-        (["other.json"], "is no result of autofit"),
+        (["other.json"], "is not a result of autofit"),
         (["other.json", "-o", "."], "is a folder; name a file in it"),
         (["other.json", "-o", "other.json"], "is the result itself; name another file"),
     ],
