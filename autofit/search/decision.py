@@ -9,9 +9,7 @@ from typing import Protocol
 from autofit.records.states import Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 
-INTERVAL_DEVIATIONS = 2.0
-"""Standard deviations from a predicted rate to the ends of its 95 % interval."""
-
+INTERVAL_DEVIATIONS = 2.0  # standard deviations from a predicted rate to the ends of its 95 % interval
 _CLEAR_GAIN = 0.005  # relative; a config with a smaller predicted gain is tried because its rate is uncertain
 
 

@@ -55,7 +55,7 @@ class FeasibleSet:
 
     def feasibility(self, trials: Sequence[Trial]) -> Feasibility:
         """Work out which configs may be tried after these trials."""
-        expected, upper = self.memory(trials).shares(self.arrays, _BOUND_DEVIATIONS)
+        expected, upper = MemorySurrogate(self._context, trials).shares(self.arrays, _BOUND_DEVIATIONS)
         untried = np.ones(len(self.configs), bool)
         for trial in trials:
             if trial.config in self.index:
@@ -69,10 +69,6 @@ class FeasibleSet:
         candidates = untried & (np.maximum(*upper) <= usable) & self._near(trials)
         likely = np.where(upper[0] >= upper[1], expected[0], expected[1])
         return Feasibility(untried, untried & (np.maximum(*expected) <= usable), candidates, *upper, likely)
-
-    def memory(self, trials: Sequence[Trial]) -> MemorySurrogate:
-        """Fit the memory surrogate to these trials."""
-        return MemorySurrogate(self._context, trials)
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
         """Which configs are not too far beyond the finished trials; after too many OOMs, not beyond them at all."""

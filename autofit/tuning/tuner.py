@@ -214,24 +214,20 @@ class _Tuning:
         return measurement.outcome is Outcome.OK
 
     def _log(self) -> TuneLog:
-        """Everything that has run so far."""
-        request = self._request
+        """Everything that has run so far; the trials that ran after the search have their stage."""
+        request, stored = self._request, self._study.trials() if self._study is not None else ()
+        runs = self._confirmation.runs if self._confirmation is not None else ()
+        later = {run.number: run for run in runs}
         return TuneLog(
             limits=request.limits,
             machine=request.machine,
             device=request.placement.name,
             description=self._description,
-            trials=self._trials(),
-            runs=self._confirmation.runs if self._confirmation is not None else (),
+            trials=tuple(later.get(trial.number, trial) for trial in stored),
+            runs=runs,
             seconds=self._runner.budget.seconds(),
             describing_seconds=self._describing_seconds,
             started_at=self._started_at,
             call_source=request.call_source,
             placement=request.placement,
         )
-
-    def _trials(self) -> tuple[Trial, ...]:
-        """The stored trials; those that ran after the search have their stage."""
-        stored = self._study.trials() if self._study is not None else ()
-        later = {run.number: run for run in (self._confirmation.runs if self._confirmation else ())}
-        return tuple(later.get(trial.number, trial) for trial in stored)

@@ -209,7 +209,7 @@ class ThroughputSurrogate:
         return np.array(means, float), np.array(deviations, float)
 
     def _misfit(self, parameters: Vector) -> Vector:
-        rates = log_rates(parameters[None], self._at, 0.0, self._crowding(self._at), takes_turns=self._takes_turns)
+        rates = self._log_rates(self._at, parameters=parameters[None])
         predicted = np.concatenate([rates.step[0], rates.inputs[0], rates.fit[0]])
         errors = ((predicted - self._observed) / self._noise)[self._is_read]
         return np.concatenate([errors, (parameters - self._prior) / self._scale])
@@ -219,25 +219,18 @@ class ThroughputSurrogate:
         rows = np.concatenate([slopes.step, slopes.inputs, slopes.fit], axis=1) / self._noise
         return np.concatenate([rows[:, self._is_read].T, np.diag(1 / self._scale)])
 
-    def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0) -> Rates:
-        crowding = self._crowding(configs)
-        return log_rates(self._parameters[None], configs, step_off, crowding, takes_turns=self._takes_turns)
-
-    def _crowding(self, configs: ConfigArrays) -> Vector:
-        """Expected change of the input's log rate due to workers beyond the cores."""
-        return -_CROWDING_LOSS * np.maximum(0.0, configs.workers - self._cores)
+    def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0, parameters: Matrix | None = None) -> Rates:
+        """The rates with the fitted parameters, or with one or more other sets."""
+        sets = self._parameters[None] if parameters is None else parameters
+        crowding = -_CROWDING_LOSS * np.maximum(0.0, configs.workers - self._cores)
+        return log_rates(sets, configs, step_off, crowding, takes_turns=self._takes_turns)
 
     def _with_slopes(
         self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
     ) -> tuple[Rates, Rates]:
         """The rates and their derivatives (forward differences), one row per parameter."""
-        rates = log_rates(
-            np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))]),
-            configs,
-            step_off,
-            self._crowding(configs),
-            takes_turns=self._takes_turns,
-        )
+        shifted = np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))])
+        rates = self._log_rates(configs, step_off, shifted)
         slopes = [
             np.broadcast_to((r[1:] - r[:1]) / _DIFFERENCE, (len(parameters), len(configs)))
             for r in (rates.step, rates.inputs, rates.fit)
