@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from autofit.backends import exhaustion, keras_config
+from autofit.backends import exhaustion
+from autofit.backends.keras_config import keras_settings
+from autofit.errors import UsageError
 from autofit.records.description import Footprint
+from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
@@ -37,7 +43,7 @@ class TrainStep:
 
 
 class StepEstimator(Protocol):
-    """A train step whose device memory can be estimated."""
+    """Estimates the device memory of a train step."""
 
     optimizer_bytes: int
     """Bytes of the variables that the step uses beside the model's own."""
@@ -95,11 +101,8 @@ class Backend(ABC):
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         """Return the variables to set before the backend is imported, so that it uses these devices.
 
-        GPUs are selected by UUID, which does not depend on CUDA's order. All logging is on, since logs report OOMs.
-
-        Args:
-            placement: the devices.
-            cache: a folder for what the processes of a tune compile.
+        GPUs are selected by UUID, which does not depend on CUDA's order. All logging is on, since logs report OOMs. The
+        processes of a tune keep what they compile in the folder `cache`.
         """
         return {
             "KERAS_BACKEND": self.name,
@@ -114,7 +117,10 @@ class Backend(ABC):
         Raises:
             UsageError: Keras is configured for another backend.
         """
-        keras_config.import_keras(self.name)
+        import keras  # heavy: must stay out of the parent
+
+        if keras.backend.backend() != self.name:
+            raise UsageError(f"Keras is configured for {keras.backend.backend()}; set KERAS_BACKEND={self.name}")
 
     @abstractmethod
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
@@ -190,8 +196,13 @@ class Backend(ABC):
 
     def settings(self) -> dict[str, str]:
         """Return the versions and switches that affect a step's speed and memory, without loading the backend."""
-        in_force = {**self.switches_in(os.environ), "KERAS_BACKEND": self.name}
-        return keras_config.settings_in_force(self.distributions(), in_force, os.environ)
+        return {
+            **{name: version(name) for name in self.distributions()},
+            **self.switches_in(os.environ),
+            "KERAS_BACKEND": self.name,
+            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+            "keras.json": json.dumps(keras_settings(os.environ), sort_keys=True),
+        }
 
     def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the variables of an environment that affect a step's speed and memory."""
@@ -204,3 +215,12 @@ class Backend(ABC):
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded modules report them."""
         return {name: str(import_module(name).__version__) for name in (self.name, "keras", "numpy")}
+
+
+def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
+    """Return the error for a backend that does not see the GPUs; `extra` installs it with its CUDA libraries."""
+    which = "the GPU" if placement.count == 1 else f"all {placement.count} GPUs"
+    return UsageError(
+        f"{backend} does not see {which} that the driver reports ({placement.name}): install it with its CUDA libraries "
+        f"({install_command(extra)}), or set device: cpu"
+    )

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from autofit.backends.torch.backend import Torch
+from autofit.records.machine import Device, Placement
 from tests.installed import needs
 
 STEPS_UNDER_WAY = """
@@ -50,6 +52,16 @@ def test_jax_begins_up_to_32_steps_before_the_first_is_over():
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     output = subprocess.check_output([sys.executable, "-c", STEPS_UNDER_WAY], env=environment, text=True, timeout=100)
     assert 30 <= json.loads(output.splitlines()[-1]) <= 36
+
+
+def test_keras_on_torch_is_imported_without_a_call_that_keeps_forked_processes_from_the_gpu(tmp_path):
+    needs("torch")
+    code = "import torch\ncalls = []\ntorch.cuda.is_available = lambda: bool(calls.append(1))\nimport keras\nprint(calls)\n"
+    gpu = Placement.on(Device(0, "some GPU", "GPU-1", 80 * 2**30, 78 * 2**30))
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_TORCH_DEVICE"}
+    environment |= Torch().environment(gpu, tmp_path)
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, timeout=100)
+    assert output.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("name", ["jax", "torch"])

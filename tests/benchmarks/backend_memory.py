@@ -30,6 +30,7 @@ def measure(backend, name):
     """The row of a model, in a process that has trained nothing yet."""
     import zoo
 
+    from autofit.backends.protocol import TrainStep
     from autofit.search.surrogate.device_memory import estimated_bytes
 
     first = zoo.MODELS[zoo.BY_NAME[name]].first_probe
@@ -38,7 +39,7 @@ def measure(backend, name):
         from autofit.backends.jax.step_footprint import StepFootprint
     else:
         from autofit.backends.torch.step_footprint import StepFootprint
-    step = StepFootprint(model, zoo.Batches(name, first)[0], on_cpu=True)
+    step = StepFootprint(TrainStep(model, zoo.Batches(name, first)[0], device=None, limit_bytes=None))
     estimates = list(step.estimates((first, 4 * first), compile_all=False))
     row = {"backend": backend, "model": name, "batch": size, "estimated": round(estimated_bytes(estimates, size))}
     held = sum(size for part, size in estimates[0].device_bytes_by_part.items() if part in ("weights", "optimizer"))

@@ -158,17 +158,18 @@ def test_a_model_for_one_batch_size_is_estimated_for_that_size_alone_and_it_is_s
 
 ON_A_GPU = """
 import json, types
+from autofit.backends.protocol import TrainStep
 from autofit.backends.tensorflow.memory.step_footprint import StepFootprint
 from autofit.trial.worker import describe
 from tests import workloads as w
 import numpy as np
 
 batch = np.zeros((8, w.PIXELS, w.PIXELS, 3), "float32"), np.zeros((8, 1), "float32")
-given = dict(on_cpu=False, onednn=False, workers=1, limit_bytes=2**30)
 sizes = []
 for data in ([], [200 * 2**20]):
-    step = StepFootprint(w.build_model(), batch, data_tensors=data, **given)
-    sizes.append(next(iter(step.estimates([8], compile_all=False))).device_bytes)
+    step = TrainStep(w.build_model(), batch, "a GPU", 2**30, data_tensors=data)
+    footprint = StepFootprint(step, onednn=False, workers=1)
+    sizes.append(next(iter(footprint.estimates([8], compile_all=False))).device_bytes)
 limits = types.SimpleNamespace(device_bytes=2**30)
 context = types.SimpleNamespace(device="a GPU", spec=types.SimpleNamespace(limits=limits))
 notices = [list(describe._notices_of_copies(context, [size * 2**20])) for size in (50, 200)]

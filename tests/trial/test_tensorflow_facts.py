@@ -15,9 +15,9 @@ PROGRAM = """
 import json, sys
 import keras, numpy as np, tensorflow as tf
 from autofit.backends.tensorflow.backend import TensorFlow, uses_onednn
-from autofit.backends.tensorflow.memory import loops, xla
-from autofit.backends.tensorflow.memory.shapes import Scale
-from autofit.backends.tensorflow.memory.step_footprint import StepFootprint
+from autofit.backends.protocol import TrainStep
+from autofit.backends.tensorflow.memory import sizes
+from autofit.backends.tensorflow.memory.step_footprint import StepFootprint, compiled_bytes
 from autofit.backends.tensorflow.memory.liveness import peak
 
 had_started = TensorFlow().has_started()
@@ -49,14 +49,14 @@ def onednn():
     assert uses_onednn() is False, uses_onednn()
 
 def loop():
-    (loop,) = (op[kind] for kind in loops.LOOPS if kind in op)
-    body = loops.body_of(loop)
+    (loop,) = (op[kind] for kind in sizes.LOOPS if kind in op)
+    body = sizes.body_of(loop)
     assert len(body.inputs) == len(loop.inputs) and len(body.outputs) == len(loop.outputs)
     assert any(inner.type == "Mul" for inner in body.get_operations())
 
 def branches():
     (choice,) = (op[kind] for kind in ("If", "StatelessIf") if kind in op)
-    kinds = [{inner.type for inner in branch.get_operations()} for branch in loops.branches_of(choice)]
+    kinds = [{inner.type for inner in branch.get_operations()} for branch in sizes.branches_of(choice)]
     assert ["Neg" in kind for kind in kinds] == [False, True], kinds
 
 def call():
@@ -65,7 +65,7 @@ def call():
     assert len(body.inputs) == len(call.inputs) and len(body.outputs) == len(call.outputs)
 
 def operations_of_step():
-    program = StepFootprint(model, batch, on_cpu=True, onednn=False).program(8)
+    program = StepFootprint(TrainStep(model, batch, None, None), onednn=False).program(8)
     return program, program.operations
 
 def gradients():
@@ -86,7 +86,7 @@ def parts():
     assert min(found["weights"], found["optimizer"], found["input_batch"]) > 0, found
 
 def report():
-    total = xla.step_bytes(model, batch, 8)
+    total = compiled_bytes(model, batch, 8)
     assert total is not None, "no report, or no total in it"
     assert total >= variables, (total, variables)
 
@@ -106,7 +106,7 @@ def reserve():
 
     graph = recurrent.get_concrete_function(tf.TensorSpec((7, 5, 3))).graph
     (layer,) = (op for op in graph.get_operations() if op.type == "CudnnRNNV3")
-    size = Scale(traced=5, batch_size=10).tensor_bytes(layer.outputs[3])
+    size = sizes.Scale(traced=5, batch_size=10).tensor_bytes(layer.outputs[3])
     assert size == 6 * 7 * 10 * 11 * 4, size
 
 problems = {}
@@ -121,14 +121,14 @@ print(json.dumps(problems))
 FACTS = {
     "started": ("Context._context_handle is not set by the first operation, or before", "backends/tensorflow/backend.py"),
     "onednn": ("_pywrap_util_port.IsMklEnabled() does not follow TF_ENABLE_ONEDNN_OPTS", "backends/tensorflow/backend.py"),
-    "loop": ("while_v2._get_graph does not return the body of a loop", MEMORY + "loops.py"),
-    "branches": ("cond_v2.get_func_graphs does not return the branches of an If", MEMORY + "loops.py"),
+    "loop": ("while_v2._get_graph does not return the body of a loop", MEMORY + "sizes.py"),
+    "branches": ("cond_v2.get_func_graphs does not return the branches of an If", MEMORY + "sizes.py"),
     "call": ("Graph._get_function does not return the body of a call", MEMORY + "graph_reader.py"),
     "gradients": ("operations of the backward pass are not named gradient_tape/…", MEMORY + "graph_reader.py"),
     "optimizer": ("operations of an update are not named after the optimizer", MEMORY + "graph_reader.py"),
     "parts": ("a traced step has no weights, optimizer variables or batch", MEMORY + "step_footprint.py"),
-    "report": ("XLA's memory-usage report is missing, or its total is not where it was", MEMORY + "xla.py"),
-    "reserve": ("a recurrent layer of cuDNN does not keep its reserve space as its fourth output", MEMORY + "shapes.py"),
+    "report": ("XLA's memory-usage report is missing, or its total is not where it was", MEMORY + "step_footprint.py"),
+    "reserve": ("a recurrent layer of cuDNN does not keep its reserve space as its fourth output", MEMORY + "sizes.py"),
 }
 
 

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import Backend, StepEstimator, TrainStep
-from autofit.errors import UsageError
-from autofit.records.distribution import install_command
+from autofit.backends.protocol import Backend, StepEstimator, TrainStep, unseen_gpus
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
@@ -62,28 +60,21 @@ class Jax(Backend):
 
     def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Leave out the cache, which changes neither speed nor memory."""
-        found = super().switches_in(environment)
-        return {name: value for name, value in found.items() if name not in (_CACHE, *_CACHE_ALL)}
+        switches = super().switches_in(environment)
+        return {name: value for name, value in switches.items() if name not in (_CACHE, *_CACHE_ALL)}
 
     def preload(self) -> None:
         """Import Keras and JAX.
 
         On a GPU, TensorFlow is imported if it is installed: unless `set_limit` hides the GPU from it, a `tf.data.Dataset`
         of the user's would take the GPU's memory.
-
-        Raises:
-            UsageError: Keras is configured for another backend.
         """
         super().preload()
         if os.environ.get("CUDA_VISIBLE_DEVICES") != "-1" and importlib.util.find_spec("tensorflow") is not None:
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Set the share of each GPU that JAX's allocator may take, which JAX reads at its first operation.
-
-        Raises:
-            UsageError: JAX does not see the GPUs.
-        """
+        """Set the share of each GPU that JAX's allocator may take, which JAX reads at its first operation."""
         if not placement.gpus:
             return
         tensorflow = sys.modules.get("tensorflow")
@@ -93,11 +84,7 @@ class Jax(Backend):
             os.environ.pop(_OLD_FRACTION, None)
             os.environ[_FRACTION] = f"{limit_bytes / max(gpu.total_bytes for gpu in placement.gpus):.6f}"
         if _jax().default_backend() == "cpu" or _jax().local_device_count() < placement.count:
-            which = "the GPU" if placement.count == 1 else f"all {placement.count} GPUs"
-            raise UsageError(
-                f"JAX does not see {which} that the driver reports ({placement.name}): install it with its CUDA libraries "
-                f"({install_command('jax-gpu')}), or set device: cpu"
-            )
+            raise unseen_gpus("JAX", placement, extra="jax-gpu")
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         """Set Keras's global distribution, which stays set."""
@@ -149,7 +136,6 @@ class Jax(Backend):
         return None if None in counts else max(int(memory["peak_bytes_in_use"]) for memory in counts)
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
-        """Return a function that waits for the logs."""
         return functools.partial(_jax().block_until_ready, logs)
 
     def process_problem(self, device: Device | None) -> str | None:
@@ -165,7 +151,7 @@ class Jax(Backend):
         """Return an estimator that compiles the step and reads XLA's buffer assignment."""
         from autofit.backends.jax.step_footprint import StepFootprint  # loads Keras and JAX: must stay out of the parent
 
-        return StepFootprint(step.model, step.batch, on_cpu=step.device is None, multiple_of=step.multiple_of)
+        return StepFootprint(step)
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
         """Judge errors of JAX's runtime, and those of a `tf.data` pipeline, whose memory is the host's."""

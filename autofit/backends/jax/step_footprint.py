@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from autofit.backends import variables
+from autofit.backends.protocol import TrainStep
 from autofit.records.description import Footprint
 
 XLA = "XLA buffer assignment"
@@ -26,28 +27,18 @@ _TRACED_MULTIPLE = 2  # a batch of one may be a special case
 class StepFootprint:
     """Device memory of a train step: arguments, temporaries, and results that do not replace an argument.
 
-    Args:
-        model: compiled; it is built if it is not yet.
-        batch: arrays in the structure that Keras passes to `train_step`.
-        on_cpu: whether the step runs on the CPU.
-        multiple_of: see `Backend.estimator`.
-
-    Raises:
-        Exception: the model's code fails when it is traced for such a batch.
+    The model is built if it is not yet.
     """
 
-    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, multiple_of: int | None = 1) -> None:
-        self._model, self._batch, self._on_cpu = model, batch, on_cpu
-        self._own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)), default=1)
-        self._multiple_of = multiple_of
-        model._symbolic_build(data_batch=batch)
-        size = self._own_size if multiple_of is None else multiple_of * _TRACED_MULTIPLE
-        self._lowered(size)
-        self.optimizer_bytes = variables.bytes_of_optimizers(model)
+    def __init__(self, step: TrainStep) -> None:
+        self._step, self._model, self._multiple_of = step, step.model, step.multiple_of
+        self._own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)), default=1)
+        self._model._symbolic_build(data_batch=step.batch)
+        self._lowered(self._own_size if self._multiple_of is None else self._multiple_of * _TRACED_MULTIPLE)
+        self.optimizer_bytes = variables.bytes_of_optimizers(self._model)
         self.uses_model_optimizer = True  # Keras passes the state of no other one to the step
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """Yield XLA's figure for each size, or for the first two; see `StepEstimator`."""
         if self._multiple_of is None:
             sizes = [self._own_size]
         else:
@@ -71,12 +62,12 @@ class StepFootprint:
             "temporaries": max(0, total - memory.argument_size_in_bytes),
             "input_batch": max(0, memory.argument_size_in_bytes - state),
         }
-        return Footprint(size, parts, XLA, _ERROR if self._on_cpu else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES)
+        return Footprint(size, parts, XLA, _ERROR if self._step.device is None else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES)
 
     def _lowered(self, size: int) -> Any:
         """Trace the step for a batch size."""
         step = jax.jit(self._model.train_step, donate_argnums=0)
-        return step.lower(self._state(), jax.tree.map(lambda leaf: _resized(leaf, size), self._batch))
+        return step.lower(self._state(), jax.tree.map(lambda leaf: _resized(leaf, size), self._step.batch))
 
     def _state(self) -> Any:
         """Return the shapes of the step's arguments beside the batch."""

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion, keras_config
-from autofit.backends.protocol import Backend, StepEstimator, TrainStep
+from autofit.backends.protocol import Backend, StepEstimator, TrainStep, unseen_gpus
 from autofit.backends.tensorflow import gpu
 from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
-from autofit.errors import UsageError
-from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
@@ -66,11 +64,7 @@ class TensorFlow(Backend):
         return {**variables, **gpu.cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
     def preload(self) -> None:
-        """Import TensorFlow and Keras, in this order.
-
-        Raises:
-            UsageError: Keras is configured for another backend.
-        """
+        """Import TensorFlow and Keras, in this order."""
         import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
         super().preload()
@@ -81,9 +75,6 @@ class TensorFlow(Backend):
         On a CPU, a limit selects the BFC allocator, which counts and can be capped with and without oneDNN (measured: see
         tests/trial/test_keras_facts.py). Without a limit the allocator stays TensorFlow's default, which is slightly faster
         or slower. Builds for GPUs other than NVIDIA's, which no variable hides, are kept from using them.
-
-        Raises:
-            UsageError: TensorFlow does not see the GPUs.
         """
         tf = _tensorflow()
         if not placement.gpus:
@@ -101,29 +92,22 @@ class TensorFlow(Backend):
             return
         seen = tf.config.list_physical_devices("GPU")
         if len(seen) < placement.count:
-            which = "the GPU" if placement.count == 1 else f"all {placement.count} GPUs"
-            raise UsageError(
-                f"TensorFlow does not see {which} that the driver reports ({placement.name}): "
-                f"install it with its CUDA libraries ({install_command('gpu')}), or set device: cpu"
-            )
+            raise unseen_gpus("TensorFlow", placement, extra="gpu")
         for device in seen[: placement.count]:
             gpu.hold(_context().context(), device, limit_bytes)
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         """Return the scope of a strategy that takes all visible GPUs, or else all logical devices of the CPU."""
-        strategy = _tensorflow().distribute.MirroredStrategy()
-        scope: AbstractContextManager[Any] = strategy.scope()
+        scope: AbstractContextManager[Any] = _tensorflow().distribute.MirroredStrategy().scope()
         return scope
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Report an allocator that ignores the limit, and a limit above TensorFlow's default pool."""
         if device is None:
             return ()
         problems = gpu.allocator_problem(os.environ), gpu.pool_problem(device, limit_bytes)
         return tuple(problem for problem in problems if problem is not None)
 
     def pool_bytes(self, device: Device | None) -> int | None:
-        """Return the default pool of a GPU."""
         return None if device is None else gpu.default_pool_bytes(device)
 
     def has_started(self) -> bool:
@@ -139,7 +123,6 @@ class TensorFlow(Backend):
             return None
 
     def reset_peak(self, placement: Placement) -> None:
-        """Reset the allocators' peaks to the memory in use."""
         for name in _with_allocators(placement):
             _tensorflow().config.experimental.reset_memory_stats(name)
 
@@ -153,19 +136,13 @@ class TensorFlow(Backend):
         if on_cpu and onednn is None:
             raise RuntimeError("this TensorFlow does not report whether it uses oneDNN's kernels")
         return StepFootprint(
-            step.model,
-            step.batch,
-            on_cpu=on_cpu,
+            step,
             onednn=bool(onednn),
             workers=_tensorflow().config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1,
-            limit_bytes=step.limit_bytes,
-            multiple_of=step.multiple_of,
             least_bytes=ONEDNN_LEAST_BYTES if on_cpu and onednn and not _uses_bfc() else 1,
-            data_tensors=step.data_tensors,
         )
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Judge errors of TensorFlow."""
         return exhausted(error, _tensorflow().errors)
 
     def distributions(self) -> tuple[str, ...]:
@@ -179,12 +156,7 @@ class TensorFlow(Backend):
 
 
 def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
-    """Return the memory that an exception, or one that it came from, reports as exhausted; None if it reports none.
-
-    Args:
-        error: the exception.
-        errors: the module `tf.errors`.
-    """
+    """Return the memory that an exception, or one that it came from, reports as exhausted; `errors` is `tf.errors`."""
     for link in exhaustion.chain(error):
         message = str(link)
         if isinstance(link, errors.OpError):

@@ -31,12 +31,9 @@ _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 
 
 def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> dict[str, str]:
-    """Return the variables that turn the caches on, without those that the user has set.
+    """Return the variables that turn the caches on, without those `present` in the environment of the user's program.
 
-    Args:
-        present: the environment of the user's program.
-        folder: where XLA's caches are kept.
-        version: TensorFlow's.
+    XLA keeps its caches in `folder`; `version` is TensorFlow's.
     """
     variables = {"CUDA_CACHE_MAXSIZE": present.get("CUDA_CACHE_MAXSIZE", str(_CUDA_CACHE_BYTES))}
     major, minor = (int(part) if part.isdigit() else 0 for part in (*version.split("."), "0")[:2])
@@ -88,12 +85,9 @@ def pool_problem(device: Device, limit_bytes: int | None) -> str | None:
 
 
 def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
-    """Set a GPU's limit and keep the user's code from changing it; called before that code is loaded.
+    """Set a GPU's limit, in whole MiB, and keep the user's code from changing it; called before that code is loaded.
 
-    Args:
-        context: TensorFlow's context, `tensorflow.python.eager.context.context()`.
-        gpu: a `PhysicalDevice`.
-        limit_bytes: rounded down to whole MiB, as TensorFlow counts.
+    `context` is TensorFlow's, `tensorflow.python.eager.context.context()`, and `gpu` a `PhysicalDevice`.
     """
     from tensorflow.config import LogicalDeviceConfiguration  # heavy: must stay out of the parent
 

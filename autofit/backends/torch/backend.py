@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import Backend, StepEstimator, TrainStep
-from autofit.errors import UsageError
-from autofit.records.distribution import install_command
+from autofit.backends.protocol import Backend, StepEstimator, TrainStep, unseen_gpus
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
@@ -50,10 +48,12 @@ class Torch(Backend):
     switch_prefixes = ("TORCH_", "TORCHINDUCTOR_")
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Select the GPU or the CPU, and share what torch compiles."""
+        """Select the GPU or the CPU, and share what torch compiles.
+
+        Without its variable, Keras asks torch whether CUDA is available, after which forked processes cannot use the GPU.
+        """
         variables = super().environment(placement, cache)
-        if placement.device is None:
-            variables["KERAS_TORCH_DEVICE"] = "cpu"
+        variables["KERAS_TORCH_DEVICE"] = "cpu" if placement.device is None else "cuda"
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
 
     def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
@@ -61,19 +61,12 @@ class Torch(Backend):
         return {name: value for name, value in super().switches_in(environment).items() if name != _CACHE}
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Set the share of a GPU that torch's caching allocator may take.
-
-        Raises:
-            UsageError: torch does not see the GPU.
-        """
+        """Set the share of a GPU that torch's caching allocator may take."""
         if placement.device is None:
             return
         torch = _torch()
         if not torch.cuda.is_available():
-            raise UsageError(
-                f"torch does not see the GPU that the driver reports ({placement.name}): install it with its CUDA "
-                f"libraries ({install_command('torch-gpu')}), or set device: cpu"
-            )
+            raise unseen_gpus("torch", placement, extra="torch-gpu")
         if limit_bytes is not None:
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / placement.device.total_bytes))
 
@@ -98,11 +91,9 @@ class Torch(Backend):
         return None if placement.device is None else int(_torch().cuda.max_memory_allocated())
 
     def reset_peak(self, placement: Placement) -> None:
-        """Reset the peak to the memory in use."""
         _torch().cuda.reset_peak_memory_stats()
 
     def retries(self, placement: Placement) -> int:
-        """Return the allocator's own count."""
         return 0 if placement.device is None else int(_torch().cuda.memory_stats().get("num_alloc_retries", 0))
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
@@ -123,7 +114,7 @@ class Torch(Backend):
         """Return an estimator that runs two small steps and counts their tensors."""
         from autofit.backends.torch.step_footprint import StepFootprint  # heavy: must stay out of the parent
 
-        return StepFootprint(step.model, step.batch, on_cpu=step.device is None, multiple_of=step.multiple_of)
+        return StepFootprint(step)
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
         """Judge errors of torch, and those of a `tf.data` pipeline, whose memory is the host's."""

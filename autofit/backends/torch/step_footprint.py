@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from autofit.backends import variables
+from autofit.backends.protocol import TrainStep
 from autofit.records.description import Footprint
 
 COUNTED = "tensors of two small steps"
@@ -63,24 +64,16 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
 class StepFootprint:
     """Memory of a train step: its variables, and the tensors of the step extrapolated along a line.
 
-    The steps train the model, which is thrown away afterwards.
-
-    Args:
-        model: compiled; it is built if it is not yet.
-        batch: arrays in the structure that Keras passes to `train_step`.
-        on_cpu: whether the step runs on the CPU.
-        multiple_of: see `Backend.estimator`.
-
-    Raises:
-        Exception: the model's code fails for such a batch.
+    The steps build and train the model.
     """
 
-    def __init__(self, model: Any, batch: Any, *, on_cpu: bool, multiple_of: int | None = 1) -> None:
-        self._model, self._on_cpu = model, on_cpu
-        own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)), default=1)
-        model._symbolic_build(data_batch=batch)
+    def __init__(self, step: TrainStep) -> None:
+        model, self._on_cpu = step.model, step.device is None
+        self._model = model
+        own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)), default=1)
+        model._symbolic_build(data_batch=step.batch)
         updates = int(model.optimizer.iterations)
-        self._runs = [(size, self.step_bytes(batch, size)) for size in _sizes(own_size, multiple_of)]
+        self._runs = [(size, self.step_bytes(step.batch, size)) for size in _sizes(own_size, step.multiple_of)]
         self.optimizer_bytes = variables.bytes_of_optimizers(model)
         self.uses_model_optimizer = int(model.optimizer.iterations) > updates
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autofit import backends
-from autofit.backends import keras_config
 from autofit.backends.jax.backend import Jax
+from autofit.backends.keras_config import keras_settings
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
@@ -36,6 +36,7 @@ def test_jax_and_torch_stay_on_the_cpu():
     assert Jax().environment(ON_CPU, CACHE)["JAX_PLATFORMS"] == "cpu"
     assert "JAX_PLATFORMS" not in Jax().environment(Placement.on(GPU), CACHE)
     assert Torch().environment(ON_CPU, CACHE)["KERAS_TORCH_DEVICE"] == "cpu"
+    assert Torch().environment(Placement.on(GPU), CACHE)["KERAS_TORCH_DEVICE"] == "cuda"
 
 
 def test_what_is_compiled_is_shared_unless_the_user_has_a_cache(monkeypatch):
@@ -92,7 +93,8 @@ def test_a_backend_is_selected_by_name_by_the_environment_or_by_the_file(monkeyp
     assert backends.current().name == "tensorflow"
     (tmp_path / "keras.json").write_text('{"backend": "torch", "floatx": "float16"}')
     assert backends.current().name == "torch"
-    assert '"floatx": "float16"' in keras_config.settings_in_force((), {}, {"KERAS_HOME": str(tmp_path)})["keras.json"]
+    settings = keras_settings({"KERAS_HOME": str(tmp_path)})
+    assert (settings["floatx"], settings["image_data_format"]) == ("float16", "channels_last")
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     assert backends.current().name == "jax"
     assert backends.named("tensorflow").name == "tensorflow"

@@ -8,21 +8,12 @@ needed or 128 MiB larger; adjacent free chunks are merged; a new region is at le
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
 
 _ALIGNMENT_BYTES = 256
 FIRST_REGION_BYTES = 2 * 2**20
 ONEDNN_LEAST_BYTES = 256 * 2**10
 """The smallest buffer that oneDNN's CPU allocator requests from BFC and counts (mkl_cpu_allocator.h)."""
 _MOST_WASTE_BYTES = 128 * 2**20
-
-
-@dataclass
-class _Chunk:
-    size: int
-    before: int | None
-    behind: int | None
-    in_use: bool = False
 
 
 class BestFitAllocator:
@@ -33,76 +24,65 @@ class BestFitAllocator:
     """
 
     def __init__(self, region_bytes: int = FIRST_REGION_BYTES) -> None:
-        self._chunks: dict[int, _Chunk] = {}
-        self._free: list[tuple[int, int]] = []
+        self._used: dict[int, int] = {}  # sizes of the chunks in use, by address
+        self._free: dict[int, int] = {}  # likewise of the free ones
+        self._free_by_end: dict[int, int] = {}  # addresses of the free chunks, by the address behind them
+        self._free_by_size: list[tuple[int, int]] = []  # sizes and addresses of the free chunks, sorted
         self._end = 0
         self._next_region = region_bytes
         self.in_use_bytes = 0
 
     def allocate(self, size_bytes: int) -> int:
         """Return the address of a new chunk of at least `size_bytes`."""
-        size = rounded(max(1, size_bytes))
-        index = bisect.bisect_left(self._free, (size, -1))
-        if index == len(self._free):
-            self._extend(size)
-            index = bisect.bisect_left(self._free, (size, -1))
-        _, address = self._free.pop(index)
-        chunk = self._chunks[address]
-        if chunk.size >= 2 * size or chunk.size - size >= _MOST_WASTE_BYTES:
-            self._split(address, size)
-        chunk.in_use = True
-        self.in_use_bytes += chunk.size
+        needed = rounded(max(1, size_bytes))
+        index = bisect.bisect_left(self._free_by_size, (needed, -1))
+        if index == len(self._free_by_size):
+            self._extend(needed)
+        size, address = self._free_by_size[index]
+        self._remove_free(address)
+        if size >= 2 * needed or size - needed >= _MOST_WASTE_BYTES:
+            self._add_free(address + needed, size - needed)
+            size = needed
+        self._used[address] = size
+        self.in_use_bytes += size
         return address
 
     def release(self, address: int) -> None:
-        """Free a chunk."""
-        chunk = self._chunks[address]
-        chunk.in_use = False
-        self.in_use_bytes -= chunk.size
-        if chunk.behind is not None and not self._chunks[chunk.behind].in_use:
-            self._unlist(chunk.behind)
-            self._join(address, chunk.behind)
-        if chunk.before is not None and not self._chunks[chunk.before].in_use:
-            self._unlist(chunk.before)
-            self._join(chunk.before, address)
-            address = chunk.before
-        bisect.insort(self._free, (self._chunks[address].size, address))
+        """Free a chunk and merge it with its free neighbours."""
+        size = self._used.pop(address)
+        self.in_use_bytes -= size
+        if address + size in self._free:
+            size += self._remove_free(address + size)
+        if address in self._free_by_end:
+            address = self._free_by_end[address]
+            size += self._remove_free(address)
+        self._add_free(address, size)
 
     def size_of(self, address: int) -> int:
-        """Return the size of the chunk at an address, bytes."""
-        return self._chunks[address].size
+        """Return the size of the chunk in use at an address, bytes."""
+        return self._used[address]
 
     def _extend(self, size: int) -> None:
-        grown = False
+        """Add a region that is large enough."""
+        fits = size <= self._next_region
         while size > self._next_region:
             self._next_region *= 2
-            grown = True
         region = self._next_region
-        if not grown:
+        if fits:
             self._next_region *= 2
-        self._end += region  # the gap between regions keeps their chunks from being merged
-        self._chunks[self._end] = _Chunk(region, None, None)
-        bisect.insort(self._free, (region, self._end))
-        self._end += region
+        self._add_free(self._end + _ALIGNMENT_BYTES, region)  # the gap between regions keeps their chunks from being merged
+        self._end += _ALIGNMENT_BYTES + region
 
-    def _split(self, address: int, size: int) -> None:
-        chunk = self._chunks[address]
-        rest = address + size
-        self._chunks[rest] = _Chunk(chunk.size - size, address, chunk.behind)
-        if chunk.behind is not None:
-            self._chunks[chunk.behind].before = rest
-        chunk.size, chunk.behind = size, rest
-        bisect.insort(self._free, (self._chunks[rest].size, rest))
+    def _add_free(self, address: int, size: int) -> None:
+        self._free[address], self._free_by_end[address + size] = size, address
+        bisect.insort(self._free_by_size, (size, address))
 
-    def _join(self, address: int, second: int) -> None:
-        gone = self._chunks.pop(second)
-        chunk = self._chunks[address]
-        chunk.size, chunk.behind = chunk.size + gone.size, gone.behind
-        if gone.behind is not None:
-            self._chunks[gone.behind].before = address
-
-    def _unlist(self, address: int) -> None:
-        del self._free[bisect.bisect_left(self._free, (self._chunks[address].size, address))]
+    def _remove_free(self, address: int) -> int:
+        """Take a chunk off the free ones; returns its size."""
+        size = self._free.pop(address)
+        del self._free_by_end[address + size]
+        del self._free_by_size[bisect.bisect_left(self._free_by_size, (size, address))]
+        return size
 
 
 def rounded(size_bytes: int) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
 import tensorflow as tf
 
-from autofit.backends.tensorflow.memory import loops
+from autofit.backends.tensorflow.memory import sizes
 from autofit.backends.tensorflow.memory.kernels import (
     OF_SHAPES,
     OVERWRITES,
@@ -22,7 +22,6 @@ from autofit.backends.tensorflow.memory.kernels import (
     workspace_bytes,
 )
 from autofit.backends.tensorflow.memory.liveness import OUTSIDE, Operation, Program, Value, peak
-from autofit.backends.tensorflow.memory.shapes import Scale
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -38,7 +37,7 @@ class ReaderSettings:
     """How the step runs. Operations of an eager step do not overwrite their inputs, which the caller holds."""
 
     optimizer_names: tuple[str, ...]
-    scale: Scale
+    scale: sizes.Scale
     on_cpu: bool
     onednn: bool
     is_eager: bool
@@ -49,28 +48,27 @@ class GraphReader:
 
     def __init__(self, settings: ReaderSettings) -> None:
         self._settings, self._scale = settings, settings.scale
-        self.values: list[Value] = []
-        self.operations: list[Operation] = []
-        self.constants: list[int] = []
+        self.constants: list[int] = []  # bytes of those that operations read
+        self._values: list[Value] = []
+        self._operations: list[Operation] = []
         self._index: dict[int, int] = {}  # the value of a tensor, by the tensor's id
         self._folded: dict[int, int] = {}  # by the id of a constant tensor: its bytes, 0 once it is held
         self._variable: dict[int, int] = {}  # the value of a variable, by the id of a tensor that is its handle
         self._number: dict[int, tuple[int, ...]] = {}  # the operations that represent a graph's operation, by its id
         self._keep: list[Any] = []  # keeps the objects alive whose ids are keys
 
-    def inside(self, tensors: Sequence[Any]) -> tuple[int, ...]:
-        """Return the values of the tensors that the step holds."""
+    def program(self, results: Sequence[Any], held_bytes: Mapping[str, Sequence[int]]) -> Program:
+        """Return the operations read so far as a program that returns the tensors `results`."""
+        return Program(self._values, self._operations, frozenset(self._inside(results)), held_bytes)
+
+    def _inside(self, tensors: Sequence[Any]) -> tuple[int, ...]:
         return tuple(v for v in (self._index[id(t)] for t in tensors) if v != OUTSIDE)
 
     def hold(self, size_bytes: int, part: str, handle: Any) -> None:
         """Add a variable; `handle` is the tensor that represents it in the graph, None if the graph does not use it."""
-        self.values.append(Value(size_bytes, part, is_variable=True))
+        variable = self._add(Value(size_bytes, part, is_variable=True))
         if handle is not None:
-            self._variable[id(handle)] = len(self.values) - 1
-
-    def value_of(self, tensor: Any) -> int:
-        """Return the value of a tensor that was read."""
-        return self._index[id(tensor)]
+            self._variable[id(handle)] = variable
 
     def read(self, graph: Any, prefix: str = "", given: Sequence[int] = ()) -> None:
         """Append the graph's operations; `given` are the values of its inputs, if they are known."""
@@ -95,12 +93,12 @@ class GraphReader:
                     self._index[id(tensor)] = self._value(op, tensor, prefix)
             if op.type in ("Placeholder", "NoOp") and not op.control_inputs:
                 continue
-            self._number[id(op)] = (len(self.operations),)
-            self.operations.append(
+            self._number[id(op)] = (len(self._operations),)
+            self._operations.append(
                 Operation(
                     name=prefix + op.name,
-                    inputs=self.inside(op.inputs),
-                    outputs=self.inside(op.outputs),
+                    inputs=self._inside(op.inputs),
+                    outputs=self._inside(op.outputs),
                     after=after,
                     workspace_bytes=self._workspace(op),
                     may_overwrite=self._may_overwrite(op),
@@ -115,11 +113,11 @@ class GraphReader:
         body = op.graph._get_function(op.get_attr("f").name).graph
         for inner, outer in zip(body.inputs, op.inputs, strict=True):
             self._stand_for(inner, outer)
-        first = len(self.operations)
+        first = len(self._operations)
         self.read(body, f"{prefix}{op.name}/")
         for outer, inner in zip(op.outputs, body.outputs, strict=True):
             self._stand_for(outer, inner)
-        return tuple(range(first, len(self.operations)))
+        return tuple(range(first, len(self._operations)))
 
     def _stand_for(self, tensor: Any, other: Any) -> None:
         """Give a tensor all that is recorded of another one."""
@@ -143,20 +141,19 @@ class GraphReader:
         return (
             bool(op.inputs)
             and not op.op_def.is_stateful
-            and op.type not in (*loops.LOOPS, *_BRANCHES)
+            and op.type not in (*sizes.LOOPS, *_BRANCHES)
             and (op.type in OF_SHAPES or all(id(t) in self._folded for t in op.inputs))
             and all(self._scale.is_fixed(t) for t in (*op.inputs, *op.outputs))
             and all(self._scale.tensor_bytes(t) <= _MOST_FOLDED_BYTES for t in op.outputs)
-            and not any(reader.type in loops.LOOPS for t in op.outputs for reader in t.consumers())
+            and not any(reader.type in sizes.LOOPS for t in op.outputs for reader in t.consumers())
         )
 
     def _value(self, op: Any, tensor: Any, prefix: str) -> int:
         """Return a new value for a tensor, or `OUTSIDE` if the step does not hold it."""
         alias, size = None, self._scale.tensor_bytes(tensor)
         if op.type == "ReadVariableOp" and id(op.inputs[0]) in self._variable:
-            self.values.append(Value(size, "weights", self._variable[id(op.inputs[0])]))
-            return len(self.values) - 1
-        if op.type in ("Placeholder", *loops.BORROWED) or (op.type in VIEWS and not op.inputs):
+            return self._add(Value(size, "weights", self._variable[id(op.inputs[0])]))
+        if op.type in ("Placeholder", *sizes.BORROWED) or (op.type in VIEWS and not op.inputs):
             return OUTSIDE
         if op.type in VIEWS:
             index = tensor.value_index if len(op.inputs) == len(op.outputs) else 0
@@ -164,9 +161,12 @@ class GraphReader:
             if alias == OUTSIDE:
                 return OUTSIDE
         elif tensor.dtype == tf.variant:
-            size = loops.list_bytes(tensor, self._scale)
-        self.values.append(Value(size, self._part(prefix + op.name), alias))
-        return len(self.values) - 1
+            size = self._scale.list_bytes(tensor)
+        return self._add(Value(size, self._part(prefix + op.name), alias))
+
+    def _add(self, value: Value) -> int:
+        self._values.append(value)
+        return len(self._values) - 1
 
     def _part(self, name: str) -> str:
         if any(f"{optimizer}/" in name for optimizer in self._settings.optimizer_names):
@@ -174,19 +174,17 @@ class GraphReader:
         return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
 
     def _workspace(self, op: Any) -> tuple[int, ...]:
-        if op.type in loops.LOOPS:
-            return (self._body_bytes(loops.body_of(op), min(loops.iterations(op), _ITERATIONS_AHEAD)),)
+        if op.type in sizes.LOOPS:
+            return (self._body_bytes(sizes.body_of(op), min(sizes.iterations(op), _ITERATIONS_AHEAD)),)
         if op.type in _BRANCHES:
-            return (max(self._body_bytes(branch) for branch in loops.branches_of(op)),)
-        inputs, outputs = ([self._scale.shape(t) for t in side] for side in (op.inputs, op.outputs))
-        shapes = [shape for shape in (*inputs, *outputs) if shape is not None]
-        if not self._settings.on_cpu or not outputs or len(shapes) < len(inputs) + len(outputs):
+            return (max(self._body_bytes(branch) for branch in sizes.branches_of(op)),)
+        shapes = [shape for t in (*op.inputs, *op.outputs) if (shape := self._scale.shape(t)) is not None]
+        if not self._settings.on_cpu or not op.outputs or len(shapes) < len(op.inputs) + len(op.outputs):
             return ()
-        dtype = op.outputs[0].dtype
+        dtype, count = op.outputs[0].dtype, len(op.inputs)
         onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._settings.onednn)
-        sides = shapes[: len(inputs)], shapes[len(inputs) :]
         equation = op.get_attr("equation").decode() if op.type == "Einsum" else ""
-        return workspace_bytes(op.type, *sides, dtype.size, onednn=onednn, equation=equation)
+        return workspace_bytes(op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn, equation=equation)
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
         """Return the peak of consecutive iterations, which overlap if one does not need the other's results."""
@@ -194,14 +192,9 @@ class GraphReader:
         carried = [OUTSIDE for _ in body.inputs]
         for _ in range(iterations):
             reader.read(body, given=carried)
-            carried = [reader.value_of(t) for t in body.outputs]
-        results = frozenset(value for value in carried if value != OUTSIDE)
-        return peak(
-            Program(tuple(reader.values), tuple(reader.operations), results),
-            least_bytes=self._scale.least_bytes,
-            runs=1,
-            steps=1,
-        ).total_bytes
+            carried = [reader._index[id(t)] for t in body.outputs]
+        program = reader.program(body.outputs, held_bytes={})
+        return peak(program, least_bytes=self._scale.least_bytes, runs=1, steps=1).total_bytes
 
     def _may_overwrite(self, op: Any) -> tuple[int, ...]:
         if self._settings.is_eager or not (op.type in OVERWRITES or op.type in OVERWRITING_OUTPUTS) or not op.outputs:
@@ -209,7 +202,7 @@ class GraphReader:
         output = op.outputs[OVERWRITING_OUTPUTS.get(op.type, 0)]
         size = self._scale.tensor_bytes(output)
         same = [t for t in op.inputs if t.dtype.size == output.dtype.size and self._scale.tensor_bytes(t) == size]
-        return self.inside(same)
+        return self._inside(same)
 
     def _seconds(self, op: Any) -> float:
         """Return a rough duration on two cores."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
@@ -70,8 +71,8 @@ def onednn_takes(dtype: str, flags: Collection[str], *, onednn: bool) -> bool:
 @functools.cache
 def processor_flags() -> frozenset[str]:
     """Return the features of this processor, as /proc/cpuinfo names them; empty if it names none."""
-    lines = (line.partition(":") for line in _cpuinfo().splitlines())
-    return next((frozenset(value.split()) for key, _, value in lines if key.strip() == "flags"), frozenset())
+    listed = re.search(r"^flags\s*:(.*)", _cpuinfo(), re.MULTILINE)
+    return frozenset(listed[1].split()) if listed else frozenset()
 
 
 def _cpuinfo() -> str:
@@ -100,38 +101,39 @@ def workspace_bytes(
         onednn: whether the kernel is oneDNN's.
         equation: of an Einsum.
     """
-    if kind == "Einsum":
-        return _transposed(equation, inputs, outputs, item_bytes)
-    rule = None if onednn else _RULES.get(kind)
-    return rule(inputs, outputs, item_bytes) if rule else ()
+    sizes: tuple[int, ...] = ()
+    match kind:
+        case "Einsum":
+            sizes = _transposed(equation, inputs, outputs, item_bytes)
+        case _ if onednn:
+            pass
+        case "Conv2DBackpropFilter":
+            sizes = (_patch_bytes(inputs[2], outputs[0], item_bytes, _CACHE_BYTES),)
+        case "Conv2DBackpropInput":
+            sizes = (_patch_bytes(inputs[2], inputs[1], item_bytes, _CACHE_BYTES),)
+        case "Conv3DBackpropFilterV2":
+            sizes = _worthwhile((inputs[0], outputs[0], inputs[2]), outputs[0], item_bytes)
+        case "Conv3DBackpropInputV2":
+            sizes = _worthwhile((outputs[0], inputs[1], inputs[2]), inputs[1], item_bytes)
+        case "DepthwiseConv2dNativeBackpropFilter":
+            sizes = (inputs[2][0] * math.prod(outputs[0]) * item_bytes,)
+        case "MaxPoolGrad":
+            sizes = (math.prod(inputs[1]) * item_bytes, math.prod(inputs[1]) * _INDEX_BYTES)
+        case "MatMul" | "BatchMatMulV2" if item_bytes < _SINGLE_BYTES:  # single-precision copies of factors and product
+            sizes = tuple(_SINGLE_BYTES * math.prod(shape) for shape in (*inputs[:2], outputs[0]))
+    return sizes
 
 
-def _gathered_images(image: int, kernel: Shape, item_bytes: int, cache_bytes: int) -> int:
+def _patch_bytes(gradient: Shape, kernel: Shape, item_bytes: int, cache_bytes: int) -> int:
     """Return the size of the matrix of patches (im2col) of as many images as fill the cache, bytes."""
-    taps, depth = math.prod(kernel[:-1]), kernel[-1]
+    image, taps, depth = math.prod(gradient[1:-1]), math.prod(kernel[:-1]), kernel[-1]
     one = image * taps + image * depth + taps * depth
     return -(-(cache_bytes // item_bytes) // one) * image * taps * item_bytes
 
 
-def _filter_gradient(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    return (_gathered_images(math.prod(inputs[2][1:-1]), outputs[0], item_bytes, _CACHE_BYTES),)
-
-
-def _input_gradient(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    return (_gathered_images(math.prod(inputs[2][1:-1]), inputs[1], item_bytes, _CACHE_BYTES),)
-
-
-def _filter_gradient_3d(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    return _worthwhile((inputs[0], outputs[0], inputs[2]), outputs[0], item_bytes)
-
-
-def _input_gradient_3d(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    return _worthwhile((outputs[0], inputs[1], inputs[2]), inputs[1], item_bytes)
-
-
 def _worthwhile(tensors: tuple[Shape, Shape, Shape], kernel: Shape, item_bytes: int) -> tuple[int, ...]:
     """Return the size of the gathered volumes, or nothing if it would far exceed the operation's tensors."""
-    gathered = _gathered_images(math.prod(tensors[2][1:-1]), kernel, item_bytes, _third_cache_bytes())
+    gathered = _patch_bytes(tensors[2], kernel, item_bytes, _third_cache_bytes())
     return (gathered,) if gathered <= _MOST_OVERHEAD * item_bytes * sum(math.prod(t) for t in tensors) else ()
 
 
@@ -146,15 +148,6 @@ def _third_cache_bytes() -> int:
         return size * (_COMPLEXES if "EPYC" in _cpuinfo() else 1)
     except (OSError, ValidationError):
         return _CACHE_BYTES
-
-
-def _pool_gradient(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    pooled = math.prod(inputs[1])
-    return (pooled * item_bytes, pooled * _INDEX_BYTES)
-
-
-def _filter_gradient_of_depthwise(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    return (inputs[2][0] * math.prod(outputs[0]) * item_bytes,)
 
 
 def _transposed(equation: str, inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
@@ -184,20 +177,3 @@ def _transposed(equation: str, inputs: Sequence[Shape], outputs: Sequence[Shape]
     if [*shared, *(label for label in free if label in result)] != list(result):
         copied.append(math.prod(outputs[0]) * item_bytes)
     return tuple(copied)
-
-
-def _product(inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    """Return the single-precision copies of both factors and the product that a half-precision product holds."""
-    return tuple(_SINGLE_BYTES * math.prod(s) for s in (*inputs[:2], outputs[0])) if item_bytes < _SINGLE_BYTES else ()
-
-
-_RULES: Mapping[str, Callable[[Sequence[Shape], Sequence[Shape], int], tuple[int, ...]]] = {
-    "BatchMatMulV2": _product,
-    "Conv2DBackpropFilter": _filter_gradient,
-    "Conv2DBackpropInput": _input_gradient,
-    "Conv3DBackpropFilterV2": _filter_gradient_3d,
-    "Conv3DBackpropInputV2": _input_gradient_3d,
-    "DepthwiseConv2dNativeBackpropFilter": _filter_gradient_of_depthwise,
-    "MatMul": _product,
-    "MaxPoolGrad": _pool_gradient,
-}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES, BestFitAllocator
@@ -65,10 +65,10 @@ class Operation:
 class Program:
     """A traced step for one batch size; `held_bytes` are the sizes of the buffers that outlive it, by part."""
 
-    values: tuple[Value, ...]
-    operations: tuple[Operation, ...]
+    values: Sequence[Value]
+    operations: Sequence[Operation]
     results: frozenset[int]
-    held_bytes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    held_bytes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,6 @@ def peak(
     """Return the largest peak of several walks through a program.
 
     Args:
-        program: the traced step.
         workers: operations that may run at the same time.
         region_bytes: the allocator's first region.
         least_bytes: the smallest buffer that the allocator counts.

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import os
+import re
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from autofit.backends.tensorflow.memory import liveness, xla
+from autofit.backends.protocol import TrainStep
+from autofit.backends.tensorflow.memory import liveness
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
 from autofit.backends.tensorflow.memory.graph_reader import GraphReader, ReaderSettings
 from autofit.backends.tensorflow.memory.liveness import Operation, Program
-from autofit.backends.tensorflow.memory.shapes import Scale, batch_bytes, batch_specs
+from autofit.backends.tensorflow.memory.sizes import Scale
 from autofit.backends.variables import bytes_of, optimizers_of
 from autofit.records.description import DATA_PART, Footprint
 
@@ -27,6 +35,8 @@ _EAGER_ERROR = 0.8  # Python's references decide what an eager step holds (measu
 _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assumed)
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
+_REPORT = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
+_FLAGS = "XLA_FLAGS"
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
@@ -37,41 +47,20 @@ class StepFootprint:
     no dimension of a sample or a weight, so that every dimension which it divides counts samples.
 
     Args:
-        model: compiled; it is built if it is not yet.
-        batch: arrays in the structure that Keras passes to `train_step`.
-        on_cpu: whether the step runs on the CPU.
-        onednn: whether TensorFlow uses oneDNN's kernels there.
+        step: the model is built if it is not yet.
+        onednn: whether TensorFlow uses oneDNN's kernels on the CPU.
         workers: operations that TensorFlow runs at the same time.
-        limit_bytes: the device's limit, which a GPU's allocator reserves at once.
-        multiple_of: the traced batch size is a multiple of this; None to trace for the batch's own size.
         least_bytes: the smallest buffer that the allocator counts.
-        data_tensors: bytes of each tensor of the data, which the allocator holds beside the step.
-
-    Raises:
-        Exception: the model's code fails when it is traced.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        batch: Any,
-        *,
-        on_cpu: bool,
-        onednn: bool,
-        workers: int = 2,
-        limit_bytes: int | None = None,
-        multiple_of: int | None = 1,
-        least_bytes: int = 1,
-        data_tensors: Sequence[int] = (),
-    ) -> None:
-        self._model, self._batch, self._on_cpu, self._workers = (model, batch, on_cpu, 1 if model.run_eagerly else workers)
-        self._onednn, self._least_bytes = on_cpu and onednn, least_bytes
-        self._region_bytes = FIRST_REGION_BYTES if on_cpu or not limit_bytes else limit_bytes
-        self._data = {DATA_PART: tuple(data_tensors)}
-        self._samples, self._graph = self._trace(multiple_of)
-        if multiple_of is not None and self._samples != multiple_of * self._prime():  # building added dimensions
-            self._samples, self._graph = self._trace(multiple_of)
-        of_model = {id(_tensorflow_variable(v)): v for v in model.variables}
+    def __init__(self, step: TrainStep, *, onednn: bool, workers: int = 2, least_bytes: int = 1) -> None:
+        self._step, self._model, self._batch, self._on_cpu = step, step.model, step.batch, step.device is None
+        self._onednn, self._least_bytes = self._on_cpu and onednn, least_bytes
+        self._workers = 1 if self._model.run_eagerly else workers
+        self._samples, self._graph = self._trace()
+        if step.multiple_of is not None and self._samples != step.multiple_of * self._prime():  # building added dimensions
+            self._samples, self._graph = self._trace()
+        of_model = {id(_tensorflow_variable(v)): v for v in self._model.variables}
         used = {id(v): v for v in self._graph.variables}
         # the model's variables count even if the step does not use them
         self._variables = {
@@ -79,7 +68,7 @@ class StepFootprint:
             "optimizer": [variable for key, variable in used.items() if key not in of_model],
         }
         self.optimizer_bytes = bytes_of(self._variables["optimizer"])
-        optimizer = getattr(model, "optimizer", None)
+        optimizer = getattr(self._model, "optimizer", None)
         of_optimizer = {id(_tensorflow_variable(v)) for v in (optimizer.variables if optimizer is not None else ())}
         self.uses_model_optimizer = bool(of_optimizer & set(used))
 
@@ -109,15 +98,14 @@ class StepFootprint:
             for variable in variables:
                 reader.hold(bytes_of([variable]), part, handles.get(id(_tensorflow_variable(variable).handle)))
         reader.read(self._graph)
-        held = {"input_batch": self._input_bytes(batch_size), "temporaries": tuple(reader.constants)}
-        results = frozenset(reader.inside(self._graph.outputs))
-        return Program(tuple(reader.values), tuple(reader.operations), results, held)
+        held = {"input_batch": self._input_bytes(batch_size), "temporaries": reader.constants}
+        return reader.program(self._graph.outputs, held)
 
-    def _trace(self, multiple_of: int | None) -> tuple[int, Any]:
+    def _trace(self) -> tuple[int, Any]:
         """Trace the step; returns the traced batch size and the graph."""
         arrays = [leaf for leaf in keras.tree.flatten(self._batch) if leaf is not None and len(leaf.shape) > 0]
-        samples = None if multiple_of is None else multiple_of * self._prime()
-        graph = tf.function(self._model.train_step).get_concrete_function(batch_specs(self._batch, samples)).graph
+        samples = None if self._step.multiple_of is None else self._step.multiple_of * self._prime()
+        graph = tf.function(self._model.train_step).get_concrete_function(_batch_specs(self._batch, samples)).graph
         return samples or int(arrays[0].shape[0]), graph
 
     def _prime(self) -> int:
@@ -125,14 +113,16 @@ class StepFootprint:
         dimensions = {int(d) for shape in (*shapes, *(v.shape for v in self._model.variables)) for d in shape if d}
         return next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
 
-    def _input_bytes(self, batch_size: int) -> tuple[int, ...]:
-        return batch_bytes(self._batch, batch_size) * (_BATCHES_ON_CPU if self._on_cpu else 1)
+    def _input_bytes(self, batch_size: int) -> list[int]:
+        return _batch_bytes(self._batch, batch_size) * (_BATCHES_ON_CPU if self._on_cpu else 1)
 
     def _footprint(self, batch_size: int, program: Program, method: str) -> Footprint:
+        held = {DATA_PART: self._step.data_tensors, **program.held_bytes}
+        region_bytes = FIRST_REGION_BYTES if self._on_cpu or not self._step.limit_bytes else self._step.limit_bytes
         peak = liveness.peak(
-            replace(program, held_bytes={**self._data, **program.held_bytes}),
+            replace(program, held_bytes=held),
             workers=self._workers,
-            region_bytes=self._region_bytes,
+            region_bytes=region_bytes,
             least_bytes=self._least_bytes,
         )
         return Footprint(batch_size, peak.bytes_by_part, method, self._relative_error(method), _ABSOLUTE_ERROR_BYTES)
@@ -146,11 +136,11 @@ class StepFootprint:
 
     def _compiled(self, batch_size: int) -> Program | None:
         """Return the compiled step as one operation whose workspace is all but the variables and one batch."""
-        total = xla.step_bytes(self._model, self._batch, batch_size)
+        total = compiled_bytes(self._model, self._batch, batch_size)
         if total is None:
             return None
-        held = {part: tuple(bytes_of([v]) for v in listed) for part, listed in self._variables.items()}
-        once = sum(sum(sizes) for sizes in held.values()) + sum(batch_bytes(self._batch, batch_size))
+        held = {part: [bytes_of([v]) for v in variables] for part, variables in self._variables.items()}
+        once = sum(sum(sizes) for sizes in held.values()) + sum(_batch_bytes(self._batch, batch_size))
         temporaries = max(0, total - once)
         held["input_batch"] = self._input_bytes(batch_size)
         return Program((), (Operation("step", (), (), workspace_bytes=(temporaries,)),), frozenset(), held)
@@ -159,3 +149,56 @@ class StepFootprint:
 def _tensorflow_variable(variable: Any) -> Any:
     """Return TensorFlow's variable behind one of Keras."""
     return getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
+
+
+def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
+    """Return the bytes of all buffers of the train step as XLA compiles it, including the variables.
+
+    XLA writes a memory-usage report of each compilation if its flags request one. It reads the flags once per process.
+
+    Returns:
+        None if XLA cannot compile the step, or compiled something before the flags were set and so writes no report.
+    """
+    reports, specs = _reports(), _batch_specs(batch, batch_size)
+
+    def step(*leaves: Any) -> Any:
+        return model.train_step(keras.tree.pack_sequence_as(specs, leaves))
+
+    try:
+        compiled = tf.function(step, jit_compile=True)
+        compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))("optimized_hlo")
+    except (tf.errors.OpError, ValueError, NotImplementedError):
+        return None
+    texts = [file.read_text() for file in reports.glob("*memory-usage-report.txt")]
+    shutil.rmtree(reports, ignore_errors=True)  # XLA creates it again
+    return max((int(match[1]) for text in texts for match in _REPORT.finditer(text)), default=None)
+
+
+@functools.cache
+def _reports() -> Path:
+    """Create the folder for XLA's reports and request them."""
+    folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
+    os.environ[_FLAGS] = f"{os.environ.get(_FLAGS, '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
+    return folder
+
+
+def _batch_bytes(batch: Any, batch_size: int) -> list[int]:
+    """Return the bytes of each array of a batch."""
+    specs = [leaf for leaf in keras.tree.flatten(_batch_specs(batch, batch_size)) if isinstance(leaf, tf.TensorSpec)]
+    return [math.prod(leaf.shape.as_list()) * int(leaf.dtype.size) for leaf in specs]
+
+
+def _batch_specs(batch: Any, batch_size: int | None) -> Any:
+    """Return the TensorSpecs of a batch; a batch size of None keeps the arrays' first axes."""
+    return keras.tree.map_structure(lambda leaf: _spec(leaf, batch_size), batch)
+
+
+def _spec(leaf: Any, batch_size: int | None) -> Any:
+    if leaf is None:
+        return None
+    if hasattr(leaf, "nested_row_splits") or hasattr(leaf, "dense_shape"):
+        return tf.type_spec_from_value(leaf)
+    if hasattr(leaf, "tocoo"):
+        return tf.SparseTensorSpec(leaf.shape, leaf.dtype)
+    first = leaf.shape[:1] if batch_size is None or not leaf.shape else (batch_size,)
+    return tf.TensorSpec((*first, *leaf.shape[1:]), leaf.dtype)

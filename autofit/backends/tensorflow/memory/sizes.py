@@ -1,0 +1,140 @@
+"""The sizes of traced tensors, and of the tensor lists that loops fill, for any number of samples (loads TensorFlow)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tensorflow.python.framework import tensor_util
+from tensorflow.python.ops import cond_v2, while_v2
+
+LOOPS = ("While", "StatelessWhile")
+BORROWED = ("ReadVariableOp", "TensorListGetItem", "TensorListPopBack")
+"""Operations whose output is a buffer of a variable or list, not a new one."""
+
+_CUDNN_RNNS, _RESERVE_INDEX = ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"), 3
+_RESERVED_OUTPUTS = {b"lstm": 6, b"gru": 5}  # times the layer's output: its gates and states (assumed, not measured)
+_UNSIZED = ("resource", "variant", "string")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Replaces the `traced` number of samples by `batch_size`, in every dimension that `traced` divides.
+
+    `least_bytes` is the smallest buffer that the allocator counts.
+    """
+
+    traced: int
+    batch_size: int
+    least_bytes: int = 1
+
+    def shape(self, tensor: Any) -> tuple[int, ...] | None:
+        """Return the shape of a tensor; None if it is not known before the step runs."""
+        if not tensor.shape.is_fully_defined():
+            return None
+        return tuple(d // self.traced * self.batch_size if self._counts_samples(d) else d for d in tensor.shape.as_list())
+
+    def is_fixed(self, tensor: Any) -> bool:
+        """Return whether the shape of a tensor is known and does not depend on the number of samples."""
+        if tensor.dtype.name in _UNSIZED or not tensor.shape.is_fully_defined():
+            return False
+        return not any(map(self._counts_samples, tensor.shape.as_list()))
+
+    def _counts_samples(self, dimension: int) -> bool:
+        return dimension > 0 and dimension % self.traced == 0
+
+    def tensor_bytes(self, tensor: Any) -> int:
+        """Return the bytes of a tensor; 0 for handles, lists, and shapes that are not known before the step runs."""
+        shape = self.shape(tensor)
+        if shape is None:
+            return self._reserved_bytes(tensor)
+        return 0 if tensor.dtype.name in _UNSIZED else math.prod(shape) * int(tensor.dtype.size)
+
+    def _reserved_bytes(self, tensor: Any) -> int:
+        """Return the bytes that cuDNN's recurrent layers keep for their gradient; 0 for other tensors of unknown shape."""
+        op = tensor.op
+        if op.type not in _CUDNN_RNNS or tensor.value_index != _RESERVE_INDEX:
+            return 0
+        return _RESERVED_OUTPUTS.get(op.get_attr("rnn_mode"), 1) * self.tensor_bytes(op.outputs[0])
+
+    def list_bytes(self, listed: Any) -> int:
+        """Return the bytes that a list of tensors holds after the operation that produces it; 0 for an empty list."""
+        op = listed.op
+        if op.type in LOOPS:
+            return self._filled_bytes(listed, shared=False)
+        if op.type == "TensorListFromTensor":
+            return self._counted_bytes(op.inputs[0], op.inputs[0].shape[0] or 1)
+        return self._whole_bytes(op.inputs[0]) if op.type == "ZerosLike" else 0
+
+    def _counted_bytes(self, tensor: Any, entries: int = 1) -> int:
+        """Return the bytes that the allocator counts of a tensor, or of a list of `entries` slices of it."""
+        size = self.tensor_bytes(tensor)
+        return size if size >= entries * self.least_bytes else 0
+
+    def _whole_bytes(self, listed: Any) -> int:
+        """Return the bytes of a list's entries, including those that it shares with another list."""
+        source = _behind(listed)
+        if source.op.type not in LOOPS:
+            return self.list_bytes(source)
+        body, index = body_of(source.op), source.value_index
+        if _behind(body.outputs[index]) is body.inputs[index]:
+            return self._whole_bytes(source.op.inputs[index])
+        return self._filled_bytes(source, shared=True)
+
+    def _filled_bytes(self, listed: Any, *, shared: bool) -> int:
+        """Return the bytes that the iterations of a loop add to one of its outputs, a list of tensors.
+
+        A tensor that several lists hold, or that the previous iteration has put into a list, counts once. With `shared`,
+        every list counts in full.
+        """
+        body = body_of(listed.op)
+        inputs = {id(t): index for index, t in enumerate(body.inputs)}
+        counted: set[int] = set()
+        size = 0
+        for output in body.outputs[: listed.value_index + 1]:
+            op, size = _behind(output).op, 0
+            while op.type in ("TensorListPushBack", "TensorListSetItem"):
+                element = _behind(op.inputs[1 if op.type == "TensorListPushBack" else 2])
+                carried = inputs.get(id(element))
+                if carried is not None:
+                    element = _behind(body.outputs[carried])
+                held_elsewhere = element.op.type in ("Placeholder", *BORROWED)
+                if not held_elsewhere and (shared or id(element) not in counted):
+                    counted.add(id(element))
+                    size += self._counted_bytes(element)
+                op = _behind(op.inputs[0]).op
+        return size * iterations(listed.op)
+
+
+def body_of(loop: Any) -> Any:
+    """Return the graph of one iteration."""
+    return while_v2._get_graph(loop, "body", "_body_graph")
+
+
+def branches_of(choice: Any) -> list[Any]:
+    """Return the graphs of the branches of an If or a Case."""
+    return list(cond_v2.get_func_graphs(choice))
+
+
+def iterations(loop: Any) -> int:
+    """Return how often a loop runs: the length of its longest list of tensors, or of the loop whose gradient it is.
+
+    Returns 1 if neither is known before the step runs.
+    """
+    count = 1
+    for tensor in loop.inputs:
+        source = _behind(tensor)
+        if source.op.type in LOOPS:
+            count = max(count, iterations(source.op))
+        elif source.op.type == "TensorListReserve":
+            count = max(count, int(tensor_util.constant_value(source.op.inputs[1]) or 1))
+        elif source.op.type == "TensorListFromTensor":
+            count = max(count, source.op.inputs[0].shape[0] or 1)
+    return count
+
+
+def _behind(tensor: Any) -> Any:
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
