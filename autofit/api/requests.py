@@ -104,7 +104,7 @@ def _check_placement(settings: TuneSettings, placement: Placement, backend: Back
         )
     if placement.count > 1 and settings.effective_batch_size is not None and backend.name == TENSORFLOW:
         raise UsageError(
-            f"Keras's optimizer fails to accumulate gradients under a {backend.distribution}; leave it out, or use jax",
+            f"Keras cannot accumulate gradients under a {backend.distribution}; leave this argument out, or use jax",
             key="effective_batch_size",
         )
     present = settings.baseline.batch_size

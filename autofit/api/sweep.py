@@ -131,7 +131,7 @@ def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: 
     arguments = dict(arguments)
     labels = arguments.pop(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
-        raise UsageError(f"{labels!r} is not allowed; map labels to values, as {{'region': 'eu'}}", key=load.HOST_LABELS)
+        raise UsageError(f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}", key=load.HOST_LABELS)
     return CellRequest(values, *parse(arguments), fresh=fresh, host_labels=labels)
 
 

@@ -51,7 +51,7 @@ def remedy_for_missing(name: str, selector: str = "KERAS_BACKEND") -> str:
 
 
 def _made(name: str, key: str | None) -> Backend:
-    """Make a backend; `key` is the argument that names it, None if Keras's configuration does."""
+    """Make a backend; `key` is the argument that names it, None if Keras's configuration names it."""
     if name not in _BACKENDS:
         how = "" if key else "; set KERAS_BACKEND to one of them"
         raise UsageError(f"{name!r} is not a backend that autofit supports: {', '.join(_BACKENDS)}{how}", key=key)

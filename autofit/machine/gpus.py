@@ -123,7 +123,7 @@ def unusable_gpu() -> str | None:
 
 
 def require_free(device: Device) -> None:
-    """Raise DeviceBusyError if the calling process holds memory of the GPU, which its trials could not use."""
+    """Raise DeviceBusyError if the calling process holds memory of the GPU: trials could not use that memory."""
     with opened() as available:
         if not available:
             return

@@ -42,7 +42,7 @@ class Footprint:
         return self.device_bytes - self.device_bytes_by_part.get(DATA_PART, 0)
 
     def error_bytes(self, estimated_bytes: float) -> float:
-        """The error bound of such an estimate of `estimated_bytes`."""
+        """The error bound, in bytes, of an estimate of `estimated_bytes` by this method."""
         return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
 
 

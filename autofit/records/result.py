@@ -61,7 +61,7 @@ class Speedup:
 
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None) or (self.ratio is None and self.low is not None):
-            raise ValueError("ratio, low and high do not belong together")
+            raise ValueError("ratio, low and high contradict each other: low and high need each other and a ratio")
 
     @property
     def is_shown(self) -> bool:

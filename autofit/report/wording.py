@@ -28,7 +28,7 @@ PART_NAMES = {
 }
 """Labels of the parts of an estimate."""
 
-_PEAK_NOTE = "Parts are what the process holds at its peak; memory that was freed before is not included."
+_PEAK_NOTE = "The parts show what the process holds at its peak; memory freed before the peak is not included."
 _XLA_NOTE = "XLA keeps gradients and activations in one buffer, listed under temporaries."
 
 

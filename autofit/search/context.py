@@ -63,7 +63,7 @@ class Observations:
 
     @cached_property
     def largest_batch(self) -> int | None:
-        """The largest batch that finished, samples."""
+        """The largest batch size that finished, in samples; None if no trial finished."""
         return max((trial.config.batch_size or 1 for trial in self.finished), default=None)
 
     def bounded(self, model: LinearModel, features: Matrix, batch: Vector, deviations: float) -> tuple[Vector, Vector]:

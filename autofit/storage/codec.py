@@ -131,7 +131,10 @@ def _foreign_measurement(stored: FrozenTrial, limits: Limits) -> Measurement:
 
 
 def constraints_of(measurement: Measurement, limits: Limits) -> dict[str, float]:
-    """Use over limit, minus one: feasible at 0 and below, whatever the outcome."""
+    """Return the constraint of each memory: its peak divided by its limit, minus one; met at 0 or below.
+
+    A memory that ran out breaks its constraint, even if no reading was above the limit.
+    """
     device = _excess(measurement.device_peak_bytes, limits.device_bytes)
     host = _excess(measurement.host_peak_bytes, limits.host_bytes)
     if measurement.outcome is Outcome.HOST_OOM:

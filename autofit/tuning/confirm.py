@@ -129,7 +129,7 @@ class Confirmation:
         choice = pair.recommendation(self._tolerance, self._limits, baseline_may_win=self._baseline_may_win)
         if choice.challenger is not None:
             pairs = counted(choice.challenger.speedup.pairs, "pair")
-            self._runner.emit(Notice(f"{pairs} of runs show no gain: the baseline is kept"))
+            self._runner.emit(Notice(f"{pairs} of runs showed no gain: the baseline is kept"))
         return choice
 
     def _next_round(self, pair: Pair) -> tuple[FitConfig, ...]:

@@ -231,7 +231,7 @@ def _of_one_size(space: SearchSpace, description: Description) -> SearchSpace:
 
 
 def _sample_count(request: TuneRequest, description: Description) -> int | None:
-    """Return the samples in an epoch: those of the data, or else the user's `sample_count`."""
+    """Return the number of samples in an epoch, read from the data or else from the user's `sample_count`."""
     return request.settings.sample_count if description.sample_count is None else description.sample_count
 
 

@@ -138,7 +138,7 @@ class TrialRunner:
         self._has_warned = True
 
     def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
-        """Measure a config with more room beside its limit; None if it still fails."""
+        """Measure a config under a lower device limit, which leaves the GPU's libraries room; None if that fails too."""
         if spec.limits.device_bytes is None or spec.limits.device_bytes <= 2 * _LIBRARY_BYTES:
             return None
         lower = replace(spec.limits, device_bytes=spec.limits.device_bytes - _LIBRARY_BYTES)

@@ -187,7 +187,7 @@ class _Tuning:
                 if not reserved:
                     return budget.out_of_time()
                 seconds = format_seconds(deadline_seconds)
-                self._emit(Notice(f"{config}: not finished after {seconds}, all that max_seconds leaves for a trial"))
+                self._emit(Notice(f"{config}: not finished after {seconds}: max_seconds left no more time for this trial"))
                 continue
             if measurement.outcome is Outcome.ERROR and self._runs_with_baseline_batch(config, study, prepared):
                 return of_one_size(prepared, Trial(config, measurement, why))

@@ -46,7 +46,7 @@ def explain(error: ValidationError, fields: Mapping[str, Any]) -> UsageError:
 
 
 def no_such(name: str, allowed: Collection[str]) -> str:
-    """Say that an argument does not exist, with the nearest that does."""
+    """Say that an argument does not exist; suggest the most similar one and list all that are allowed."""
     knobs = [knob for knob, aliases in NAMES.items() if name in aliases]  # the names of knobs in tf.data factories
     hint = did_you_mean(next((knob for knob in knobs if knob in allowed), name), allowed)
     return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"

@@ -190,7 +190,7 @@ def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tuned,
             text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # no thread runs here
         )
-        assert waiting.stdout.readline().startswith("waiting until the CPU is free")
+        assert f"pid {os.getpid()}" in waiting.stdout.readline()
     assert waiting.stdout.readline().startswith("waited ")
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=20)

@@ -88,7 +88,7 @@ def _document(name: str, text: str) -> Document:
     loader.name = name
     root = loader.get_single_node()
     if root is None:
-        raise ConfigError(name, 1, 1, None, "is empty; it must begin with build_model: and data:")
+        raise ConfigError(name, 1, 1, None, "is empty; it needs at least the keys build_model and data")
     if _count(root, {}) > _MOST_VALUES:
         raise ConfigError(name, 1, 1, None, f"its aliases expand to more than {_MOST_VALUES:,} values")
     return Document(name, loader.construct_document(root), root)

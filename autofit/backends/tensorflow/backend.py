@@ -175,7 +175,7 @@ def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
 
 
 def _uses_bfc() -> bool:
-    """Return whether the CPU's memory comes from the BFC allocator alone; oneDNN's uses it for large buffers only."""
+    """Return whether the BFC allocator provides all CPU memory; oneDNN's allocator uses it for large buffers only."""
     return os.environ.get(_BFC_SWITCH, "").lower() in ("1", "true")
 
 

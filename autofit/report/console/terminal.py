@@ -40,7 +40,7 @@ class NotebookView:
         self._handle = display(HTML(""), display_id=True)
 
     def draw(self, drawing: RenderableType, *, at_once: bool) -> None:
-        """Replace the output; unless `at_once`, only if the last drawing is old enough."""
+        """Replace the output if `at_once` is true or the last drawing is old enough; otherwise do nothing."""
         now = time.monotonic()
         if at_once or now - self._drawn >= _MIN_SECONDS:
             self._drawn = now

@@ -73,7 +73,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Peak:
-    """The most memory in use at once, bytes, and its split by part, which sums up to the total."""
+    """The most memory that is in use at once, in total and by part, in bytes; the parts add up to the total."""
 
     total_bytes: int
     bytes_by_part: Mapping[str, int]
