@@ -1,5 +1,6 @@
 """The commands, run as a user runs them: real trials, exit codes, files and messages."""
 
+import contextlib
 import json
 import os
 import re
@@ -173,7 +174,7 @@ def test_a_tune_that_is_ended_leaves_no_process_and_keeps_its_trials(tmp_path, s
 
 def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tuned, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\n" + SMALL)
-    with DeviceLock(ON_CPU, "their_model with their_data") as theirs:
+    with contextlib.ExitStack() as stopped, DeviceLock(ON_CPU, "their_model with their_data") as theirs:
         assert theirs.acquire()
         refused = autofit("tune", "tune.yaml", "--no-wait")
         assert refused.returncode == 1
@@ -190,10 +191,13 @@ def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tuned,
             text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # no thread runs here
         )
+        stopped.callback(waiting.communicate)
+        stopped.callback(waiting.kill)
         assert f"pid {os.getpid()}" in waiting.stdout.readline()
-    assert waiting.stdout.readline().startswith("waited ")
-    waiting.send_signal(signal.SIGINT)
-    waiting.communicate(timeout=20)
+        theirs.release()
+        assert waiting.stdout.readline().startswith("waited ")
+        waiting.send_signal(signal.SIGINT)
+        waiting.communicate(timeout=20)
 
 
 SCRIPT = """
