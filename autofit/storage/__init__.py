@@ -1,1 +1,1 @@
-"""Trials and results: in any Optuna storage, and as files."""
+"""Store trials and results in any Optuna storage, and results as files."""

@@ -11,19 +11,19 @@ from typing import Any
 from autofit.storage.urls import SQLITE, file_of, url_of
 
 RECORD, RUNS, WARM_START_KEY, MODEL = (f"autofit:{key}" for key in ("record", "runs", "kin", "model"))
-"""Keys of the attributes: the prefix of the results (one per budget), the runs after the search, the key that similar tunes
-share, and the fingerprint of the described model."""
+"""Keys of the attributes, in this order: the prefix of the results (one per budget), the runs after the search, the key
+that similar tunes share, and the fingerprint of the described model."""
 
 _QUERY = """
     SELECT attribute.key, attribute.value_json FROM studies
     LEFT JOIN study_system_attributes AS attribute ON attribute.study_id = studies.study_id WHERE studies.study_name = ?
-"""  # against Optuna's schema, unchanged since version 1.0
+"""  # relies on Optuna's schema, unchanged since version 1.0
 
 
 def read_quickly(storage: str | None, name: str) -> Mapping[str, Any] | None:
     """Read the system attributes of a study from an SQLite file, without the second that Optuna takes to load.
 
-    None if the storage is of another kind or damaged, or has no such study.
+    Return None if the storage is of another kind or damaged, or has no such study.
     """
     url = url_of(storage)
     file = file_of(url)

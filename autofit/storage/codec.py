@@ -16,13 +16,13 @@ from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence
 from autofit.storage.result_files import decode_trials, encode_trials
 
 METRIC = "samples per second"
-"""The metric of a study, and the user attribute with the rate of its result."""
+"""The name of a study's metric, and of the user attribute that holds the rate of its result."""
 
 TRIAL, LIMITS = "trial", "limits"
-"""User attributes of an Optuna trial: the `Trial` that it stores, and the limits that it ran under."""
+"""Names of the user attributes of an Optuna trial: the `Trial` that it stores, and the limits under which it ran."""
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
-"""States of the Optuna trials that are not run again."""
+"""The states of Optuna trials that are not run again."""
 
 _LIMITS = TypeAdapter(Limits)
 _CONFIGS = TypeAdapter(FitConfig)
@@ -32,27 +32,27 @@ _UNLIMITED_VIOLATION = -1.0
 
 
 def user_attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
-    """The user attributes that store a trial and the limits that it ran under."""
+    """Return the user attributes that store a trial and the limits under which it ran."""
     return {TRIAL: encode_trials((trial,))[0], LIMITS: asdict(limits)}
 
 
 def parameter(knob: str, values: tuple[int, ...]) -> str:
-    """The Optuna parameter of a knob.
+    """Return the name of a knob's Optuna parameter.
 
-    A knob that may be AUTOTUNE has the name of `tf.data`: its distribution is not logarithmic, and Optuna refuses two such
-    distributions of one parameter in a study, which may be older than AUTOTUNE here.
+    A knob that may be AUTOTUNE gets the name that it has in `tf.data`, because its distribution is not logarithmic: a study
+    may already contain the logarithmic one, and Optuna refuses both under one name.
     """
     return _AUTOTUNED[knob] if AUTOTUNE in values else knob
 
 
 def config_of(params: Mapping[str, Any]) -> FitConfig:
-    """The config that Optuna parameters stand for."""
+    """Return the config that Optuna parameters represent."""
     knobs = {name: knob for knob, name in _AUTOTUNED.items()}
     return FitConfig.of({knobs.get(name, name): value for name, value in params.items()})
 
 
 def distributions(knobs: Mapping[str, tuple[int, ...]]) -> dict[str, BaseDistribution]:
-    """Optuna's distributions of knobs by parameter, from their values in ascending order."""
+    """Return Optuna's distribution of each knob by parameter name; `knobs` has the values in ascending order."""
     return {parameter(knob, values): _distribution(values) for knob, values in knobs.items()}
 
 
@@ -63,10 +63,10 @@ def _distribution(values: tuple[int, ...]) -> BaseDistribution:
 
 
 def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ...]]) -> FrozenTrial:
-    """The Optuna trial that stores a trial.
+    """Return the Optuna trial that stores a trial.
 
-    An OOM is a complete trial that breaks a constraint, so that samplers learn from it; a timeout or a crash is a pruned
-    one and is never tried again; an error of the user's code is a failed one and will be tried again.
+    An OOM is stored as a complete trial that breaks a constraint, so that samplers learn from it. A timeout or a crash is
+    stored as a pruned trial and never run again. An error of the user's code is stored as a failed trial and run again.
     """
     outcome = trial.measurement.outcome
     if outcome is Outcome.OK or outcome.is_oom:
@@ -80,7 +80,7 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ..
         state=state,
         value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
         user_attrs=user_attributes(trial, limits),
-        system_attrs={"constraints": list(constraints.values())},  # where optuna-dashboard (0.21) looks for them
+        system_attrs={"constraints": list(constraints.values())},  # optuna-dashboard (0.21) looks for them there
     )
     for name, value in constraints.items():
         frozen.set_constraint(name, value)
@@ -89,7 +89,7 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ..
 
 
 def stored_trial(stored: FrozenTrial) -> tuple[Trial, Limits] | None:
-    """The trial that an Optuna trial stores, and the limits that it ran under; None if another program made it."""
+    """Return the trial that an Optuna trial stores, and the limits under which it ran; None if another program made it."""
     if TRIAL not in stored.user_attrs:
         return None
     (trial,) = decode_trials([stored.user_attrs[TRIAL]])
@@ -97,11 +97,11 @@ def stored_trial(stored: FrozenTrial) -> tuple[Trial, Limits] | None:
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
-    """Read an Optuna trial: the trial that it stores, or one of another objective.
+    """Convert an Optuna trial that autofit or another objective made.
 
-    The latter has the samples per second as its value, its use of the limits as constraints (without a value, the memory
-    that it ran out of), and optionally the two ceilings as user attributes `compute_samples_per_second` and
-    `input_samples_per_second`.
+    A trial of another objective has samples per second as its value, and its use of each limit as a constraint. If it has
+    no value, a broken constraint shows which memory ran out. Its user attributes `compute_samples_per_second` and
+    `input_samples_per_second` may hold the two ceilings of the rate.
     """
     own = stored_trial(stored)
     if own is not None:

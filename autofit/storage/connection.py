@@ -23,16 +23,16 @@ from autofit.records.distribution import install_command
 from autofit.storage.urls import JOURNAL, SQLITE, file_of, shown, url_of
 
 _ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
-_REMEDIES = {  # by what the cause says
-    "locked": "another program writes to it: end that, or give another storage",
+_REMEDIES = {  # by a phrase in the cause of the error
+    "locked": "another program writes to it: end that program, or give another storage",
     "full": "free some space there, or give another storage",
     "No space left": "free some space there, or give another storage",
     "not a database": "it is another kind of file: give another storage",
     "does not exist": "create it, or correct the URL",
     "authentication": "correct the user and the password in the URL",
-    "connection": "start its server, or correct the URL; what was stored is kept there",
+    "connection": "start its server, or correct the URL; stored trials are kept",
 }
-_UNREADABLE = (  # raised while decoding damaged content; RecursionError by values that are nested thousands of times
+_UNREADABLE = (  # raised while decoding damaged content; RecursionError for values nested thousands of times
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError,
 )  # fmt: skip  # one item a line would be longer, not clearer
 _PACKAGE = str(Path(__file__).parents[1])
@@ -40,7 +40,10 @@ _OPENING_ERRORS = (*_ERRORS, *_UNREADABLE, ImportError, RuntimeError)
 _BUSY_SECONDS = 60  # longest wait for another process that writes to the same SQLite file
 _RACE_MESSAGES = ("already exists", "unique constraint", "duplicate key")  # another process is making the same tables
 _OPEN_TRIES, _RETRY_SECONDS = 10, 0.2  # while another process creates the tables
-_RESTART_SECONDS, _ASK_AGAIN_SECONDS = 30.0, 1.0  # in which a database server is expected to be back
+_RESTART_SECONDS, _ASK_AGAIN_SECONDS = (
+    30.0,
+    1.0,
+)  # longest wait for a server's restart, and the time between two attempts
 _EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
 
 
@@ -49,7 +52,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class _DisconnectedError(StorageError):
-    """A database server does not answer."""
+    """Raised if a database server does not answer."""
 
 
 def open_storage(storage: str | None) -> BaseStorage:
@@ -57,10 +60,10 @@ def open_storage(storage: str | None) -> BaseStorage:
 
     Args:
         storage: `sqlite:///FILE`, `postgresql://…` or another URL that Optuna takes, `journal:FILE` (on a
-            network drive only where locks hold), or the path of an SQLite file.
+            network drive, only if locks work there), or the path of an SQLite file.
 
     Raises:
-        StorageError: it cannot be opened.
+        StorageError: the storage cannot be opened.
     """
     url = url_of(storage)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -77,20 +80,20 @@ def open_storage(storage: str | None) -> BaseStorage:
 
 
 def _mend_journal(file: Path) -> None:
-    """Remove an incomplete last line, left by a killed process or a full disk; all lines before it stay readable."""
+    """Remove an incomplete last line, which a killed process or a full disk left behind; keep all lines before it."""
     if not _is_torn_journal(file):
         return
     lock = JournalFileSymlinkLock(str(file))
     lock.acquire()
     try:
-        if _is_torn_journal(file):  # still: another process may have been writing
+        if _is_torn_journal(file):  # check again: another process may have completed the line
             os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
     finally:
         lock.release()
 
 
 def _is_torn_journal(file: Path) -> bool:
-    """Whether a file is a journal, judged by its first line, with an incomplete last line."""
+    """Return whether a file is a journal, judged by its first line, and its last line is incomplete."""
     if not file.exists() or not file.stat().st_size:
         return False
     with file.open("rb") as journal:
@@ -112,7 +115,7 @@ def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
 
 
 def _for_optuna(url: str) -> str:
-    """The URL as Optuna takes it, with doubled braces; SQLAlchemy before 2.1 does not decode the name of a file."""
+    """Return the URL as Optuna takes it, with doubled braces; SQLAlchemy before 2.1 does not decode the name of a file."""
     file = file_of(url)
     if file is not None:
         name, query = quote(str(file)), url.partition("?")[2]
@@ -131,7 +134,7 @@ def close(backend: BaseStorage) -> None:
 
 @contextlib.contextmanager
 def opened(storage: str | None) -> Iterator[BaseStorage]:
-    """Open a storage for the duration of a block; its errors in the block are of type `StorageError`."""
+    """Open a storage for the duration of a block; turn its errors in the block into `StorageError`."""
     backend = open_storage(storage)
     try:
         with _explained(url_of(storage)):
@@ -141,9 +144,9 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
 
 
 def guarded(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Turn the errors of a storage in a method into `StorageError`; any other error passes.
+    """Turn the storage errors of a method into `StorageError`; let all other errors pass.
 
-    If a server does not answer, try again for a while: it may be restarting.
+    If a database server does not answer, try again for a while: it may be restarting.
     """
 
     @functools.wraps(method)
@@ -166,7 +169,7 @@ def _answer(call: Callable[[], Returned], until: float) -> Returned:
 
 @contextlib.contextmanager
 def _explained(url: str = "") -> Iterator[None]:
-    """Turn errors of a storage into `StorageError`, including those that damaged content raises in Optuna."""
+    """Turn storage errors into `StorageError`, including errors that damaged content causes in Optuna."""
     try:
         yield
     except _ERRORS as error:
@@ -178,7 +181,7 @@ def _explained(url: str = "") -> Iterator[None]:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether an error was raised in this package, and not in a library."""
+    """Return whether an error was raised in this package, not in a library."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -187,10 +190,10 @@ def _is_ours(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def existing_study() -> Iterator[None]:
-    """Turn the `KeyError` of one storage call into the error for a study that was deleted.
+    """Turn the `KeyError` of one storage call into the error for a deleted study.
 
     Raises:
-        StorageError: the study does not exist any more.
+        StorageError: the study no longer exists.
     """
     try:
         yield
@@ -200,7 +203,7 @@ def existing_study() -> Iterator[None]:
 
 @contextlib.contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Turn errors of a block that decodes the stored trials of a study into one that names the study.
+    """Turn an error in a block that decodes the stored trials of a study into an error that names the study.
 
     Raises:
         StorageError: the trials are damaged.
@@ -216,7 +219,7 @@ def readable(name: str) -> Iterator[None]:
 
 
 def study_is_gone() -> StorageError:
-    """The error for a study that was deleted while it was in use."""
+    """Return the error for a study that was deleted while it was in use."""
     return StorageError(
         "the stored trials of this tune are gone: another process deleted them (autofit history --prune, or the same tune "
         "with --fresh). Start the tune again"
@@ -233,7 +236,7 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
             "postgresql://USER@HOST/DATABASE or journal:FILE"
         )
     kind = _DisconnectedError if _is_disconnected(error) else StorageError
-    while isinstance(error.__cause__, Exception):  # libraries say what they tried to do, the cause what is wrong
+    while isinstance(error.__cause__, Exception):  # the cause says what is wrong; the errors around it, what was tried
         error = error.__cause__
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     reason = next(iter(text.strip().splitlines()), type(error).__name__)
@@ -241,14 +244,14 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
         reason += f": {error.filename}"
     if url:
         reason = reason.replace(url, shown(url))
-    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in reason), "give a writable place as storage")
+    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in reason), "give a storage that is writable")
     if isinstance(error, _UNREADABLE) and (not url or file_of(url)):  # otherwise the URL is wrong
         remedy = "it is damaged, or autofit did not write it: give another storage"
     return kind(f"the trials cannot be stored: {reason}; {remedy}")
 
 
 def _is_disconnected(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, is that of a database server which does not answer."""
+    """Return whether an error or its cause comes from a database server that does not answer."""
     if isinstance(error, OperationalError | InterfaceError):
         return not isinstance(error.orig, sqlite3.Error)
     return error is not None and _is_disconnected(error.__cause__)

@@ -1,4 +1,4 @@
-"""Test whether journal locks work in a folder: on some network drives two processes acquire the lock at once."""
+"""Test whether journal locks work in a folder: on some network drives, two processes can hold the lock at once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from optuna.storages.journal import JournalFileSymlinkLock
 
 PROCESSES = 2
 _TURNS_SECONDS = 1.5  # long enough for each process to run
-_SECONDS = 60.0  # for both processes, on a slow drive
+_SECONDS = 60.0  # longest time for both processes, on a slow drive
 _POLL_SECONDS = 0.01
 _PROGRAM = "import sys; from autofit.storage.journal_lock import take_turns; take_turns(sys.argv[1])"
 
 
 def turns_of(folder: Path) -> tuple[int, int]:
-    """Let processes increase a counter in turns, under the lock of a journal; returns their turns and the count.
+    """Let processes increase a counter in turns, under the lock of a journal; return the number of turns and the count.
 
     The count is lower if two processes held the lock at once.
 
     Raises:
-        OSError: the folder cannot be written, or the processes do not finish.
+        OSError: the folder is not writable, or the processes do not finish.
     """
     with tempfile.TemporaryDirectory(prefix="autofit-lock-", dir=folder) as temporary:
         counter = Path(temporary) / "counter"
@@ -39,7 +39,7 @@ def turns_of(folder: Path) -> tuple[int, int]:
             try:
                 errors = [process.communicate(timeout=_SECONDS)[1].strip().splitlines() for process in running]
             except subprocess.TimeoutExpired:
-                raise OSError(f"two processes that take turns did not finish in {_SECONDS:.0f} s") from None
+                raise OSError(f"two processes that took turns did not finish in {_SECONDS:.0f} s") from None
         for process, lines in zip(running, errors, strict=True):
             if process.returncode:
                 raise OSError(lines[-1] if lines else f"a process ended with status {process.returncode}")
@@ -50,14 +50,14 @@ def take_turns(path: str) -> None:
     """Append a character to a file in each turn, once all processes have started, and save the number of turns."""
     folder, lock, turns = Path(path).parent, JournalFileSymlinkLock(path), 0
     (folder / f"ready-{os.getpid()}").touch()
-    while len(list(folder.glob("ready-*"))) < PROCESSES:  # ended by the timeout of the caller
+    while len(list(folder.glob("ready-*"))) < PROCESSES:  # the caller's timeout ends a loop that waits forever
         time.sleep(_POLL_SECONDS)
     ending = time.monotonic() + _TURNS_SECONDS
     while time.monotonic() < ending:
         lock.acquire()
         try:
             text = Path(path).read_text()
-            time.sleep(0)  # let another process run, if it also has the lock
+            time.sleep(0)  # let another process run, if it also holds the lock
             with open(path, "w") as file:
                 file.write(f"{text}+")
                 file.flush()

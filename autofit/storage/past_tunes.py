@@ -1,4 +1,4 @@
-"""Past tunes in a storage: look up, list and delete them, and find those similar to a new one."""
+"""Look up, list and delete the past tunes in a storage, and find those that are similar to a new tune."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ATTRIBUTES = {
     "config": "chosen",
     "samples_per_second": codec.METRIC,
 }
-"""The user attribute of a study that holds a field."""
+"""The user attribute of a study that holds each field of a `PastTune`."""
 
 
 def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
-    """Read the system attributes of a study; None if there is no such study."""
+    """Read the system attributes of a study; return None if there is no such study."""
     if not urls.exists(storage):
         return None
     with connection.opened(storage) as backend:
@@ -37,7 +37,7 @@ def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
 
 
 def similar_trials(backend: BaseStorage, name: str, warm_start_key: str) -> tuple[Trial, ...]:
-    """The finished trials of the latest other tune with this key, which tunes of one workload and hardware share."""
+    """Return the finished trials of the latest other tune with this key; tunes of one workload and hardware share a key."""
     others = [
         study
         for study in backend.get_all_studies()

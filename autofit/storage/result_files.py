@@ -17,7 +17,7 @@ from autofit.records.trial import Trial
 
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _TRIALS = TypeAdapter(tuple[Trial, ...])
-_ALL_MAY_WRITE, _PERMISSIONS = 0o666, 0o777  # of a new file, before the umask; the bits of a file's mode
+_ALL_MAY_WRITE, _PERMISSIONS = 0o666, 0o777  # permissions of a new file before the umask; all permission bits
 
 
 def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def decode_trials(raw: Any) -> tuple[Trial, ...]:
 
 
 def _with_whole_labels(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields whose `fit_kwargs` have integers as the keys of `class_weight`: in JSON, all keys are strings."""
+    """Return the fields, with integers as the keys of `class_weight` in `fit_kwargs`: in JSON, all keys are strings."""
     fit_kwargs = fields.get("fit_kwargs")
     if not isinstance(fit_kwargs, dict):
         return {**fields}
@@ -63,12 +63,12 @@ def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a file atomically: in a temporary file that replaces it, with the permissions that it had.
+    """Write a file atomically: write a temporary file, which replaces the file and takes over its permissions.
 
-    What a link points to is replaced, not the link; a device or a pipe is written to, not replaced.
+    If the path is a link, replace its target and keep the link. If it is a device or a pipe, write to it.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file is not writable.
     """
     target = Path(os.path.realpath(path))
     written: Path | None = None
@@ -90,19 +90,19 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
 
 
 def _umask() -> int:
-    """The permissions that this process does not give to new files."""
+    """Return the permissions that this process withholds from new files."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def load_answer(path: str | os.PathLike[str]) -> TuneRecord:
-    """Read the record of a tune with a result."""
+    """Read the record of a tune that has a result."""
     return answered(load(path), path)
 
 
 def answered(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> TuneRecord:
-    """Return a record that was read from a file, if the tune has a result.
+    """Return a record that was read from a file, after checking that the tune has a result.
 
     Raises:
         UsageError: the tune has no result.
@@ -116,11 +116,11 @@ def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune:
     """Read a record.
 
     Raises:
-        UsageError: the file is not a result, or is damaged.
+        UsageError: the file is not a result or is damaged.
     """
     raw = read(path)
     if "cells" in raw:
-        raise UsageError(f"{path}: is a sweep, not a result; show it with: autofit show {path}")
+        raise UsageError(f"{path}: this is a sweep, not a result; show it with: autofit show {path}")
     try:
         return decode(raw)
     except ValidationError as error:
@@ -137,13 +137,13 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         raw = json.loads(Path(path).read_text())
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # RecursionError if it is nested a thousand times
-        raise UsageError(f"{path}: is not JSON ({error}); give a file that autofit tune or sweep wrote") from None
+        raise UsageError(f"{path}: the file cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # RecursionError for values nested a thousand times
+        raise UsageError(f"{path}: the file is not JSON ({error}); give a file that autofit tune or sweep wrote") from None
     version = raw.get("version") if isinstance(raw, dict) else None
     if version is None:
-        raise UsageError(f"{path}: is not a result of autofit")
+        raise UsageError(f"{path}: the file is not a result of autofit")
     if version != RESULT_VERSION:
-        raise UsageError(f"{path}: is a result of version {version}; this autofit reads {RESULT_VERSION}")
+        raise UsageError(f"{path}: the file has version {version}; this autofit reads only version {RESULT_VERSION}")
     assert isinstance(raw, dict), "only a dict has a version"
     return raw

@@ -19,12 +19,12 @@ class TuningStudy:
     Args:
         storage: an Optuna storage URL, `journal:FILE`, or the path of an SQLite file.
         name: the study's name: the fingerprint of the request.
-        limits: the limits that the constraints are measured in.
-        max_trial_seconds: how long a trial may take; stored timeouts that had less time do not count.
-        fresh: delete what is stored under this name.
+        limits: today's limits, to which the constraints refer.
+        max_trial_seconds: how long a trial may take; stored timeouts of trials that had less time do not count.
+        fresh: delete the study if it exists, and start a new one.
 
     Raises:
-        StorageError: the storage fails, or the study was deleted; so does every method.
+        StorageError: the storage fails, or the study was deleted. Every method may raise it.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TuningStudy:
 
     @connection.guarded
     def add(self, trial: Trial, knobs: Mapping[str, tuple[int, ...]]) -> Trial:
-        """Store a trial; returns it with its number. `knobs` has the ascending values of each knob that is searched."""
+        """Store a trial and return it with its number; `knobs` has the ascending values of each searched knob."""
         self._require_study()
         frozen = codec.frozen_trial(trial, self._limits, knobs)
         with connection.existing_study():
@@ -78,14 +78,14 @@ class TuningStudy:
 
     @connection.guarded
     def trials(self) -> tuple[Trial, ...]:
-        """The finished trials, oldest first, without those that are stale or not allowed."""
+        """Return the finished trials, oldest first, without those that are stale or not allowed."""
         self._require_study()
         self._read_trials()
         valid = (trial for number, (trial, _) in sorted(self._read.items()) if number not in self._stale)
         return tuple(trial for trial in valid if self._is_allowed(trial.config))
 
     def _read_trials(self) -> None:
-        """Read the trials that were stored since the last call; those of other programs are left out."""
+        """Read the trials that were stored since the last call; skip trials of other programs."""
         with connection.existing_study():
             stored = self._study.get_trials(deepcopy=False, states=codec.FINISHED)
         with connection.readable(self._name):
@@ -94,7 +94,7 @@ class TuningStudy:
                     self._read[trial.number] = read
 
     def restrict(self, is_allowed: Callable[[FitConfig], bool]) -> None:
-        """Let `trials` leave out configs that are not allowed, such as those of a wider search space."""
+        """Make `trials` omit configs that are not allowed, such as those of a wider search space."""
         self._is_allowed = is_allowed
 
     @property
@@ -104,7 +104,7 @@ class TuningStudy:
 
     @connection.guarded
     def similar_trials(self, warm_start_key: str) -> tuple[Trial, ...]:
-        """The trials of the latest similar tune in the same storage."""
+        """Return the finished trials of the latest similar tune in the same storage."""
         return past_tunes.similar_trials(self._backend, self._name, warm_start_key)
 
     @connection.guarded
@@ -122,15 +122,15 @@ class TuningStudy:
 
     @connection.guarded
     def attribute(self, key: str) -> Any:
-        """A value stored with the study, or None."""
+        """Return a value stored with the study, or None if there is none."""
         with connection.existing_study():
             return self._backend.get_study_system_attrs(self._study_id).get(key)
 
     def _require_study(self) -> None:
-        """Check that the study still exists: SQLite gives the id of a deleted study to the next one.
+        """Check that the study still exists: SQLite gives the id of a deleted study to the next new one.
 
         Raises:
-            StorageError: it was deleted.
+            StorageError: the study was deleted.
         """
         with connection.existing_study():
             name = self._backend.get_study_name_from_id(self._study_id)

@@ -20,7 +20,7 @@ _CELLS = TypeAdapter(Cell)
 
 
 def save(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
-    """Write a sweep as JSON to `path`, and its `table` as CSV beside it, each atomically."""
+    """Write a sweep as JSON to `path`, and its `table` as CSV next to it, each atomically."""
     fields = _SWEEPS.dump_python(record, mode="json", fallback=repr, exclude={"cells": {"__all__": {"tune"}}})
     fields["cells"] = [
         {**raw_cell, "outcome": cell.outcome, "tune": None if cell.tune is None else result_files.encode(cell.tune)}
@@ -32,10 +32,10 @@ def save(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
 
 
 def csv_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a sweep's CSV file, beside the JSON file."""
+    """Return the path of a sweep's CSV file, next to the JSON file."""
     table = Path(path).with_suffix(".csv")
     if table == Path(path):
-        raise UsageError(f"{path} is the CSV file; name the JSON file: {table.with_suffix('.json')}")
+        raise UsageError(f"{path} is the name of the CSV file; give the JSON file: {table.with_suffix('.json')}")
     return table
 
 

@@ -21,12 +21,12 @@ _PASSWORD = re.compile(r"(://[^/?#@:]*:).*@")  # greedy: a password may contain 
 
 
 def default_storage() -> str:
-    """The URL of the SQLite file that is used if the user names no storage."""
+    """Return the URL of the SQLite file that is used if the user names no storage."""
     return f"{SQLITE}{platformdirs.user_data_path('autofit') / 'trials.sqlite3'}"
 
 
 def url_of(storage: str | None) -> str:
-    """The URL of a storage that the user gives as a URL or as the path of an SQLite file; None is the default."""
+    """Return the URL of a storage that is given as a URL or as the path of an SQLite file; None means the default."""
     url = storage or default_storage()
     for scheme, with_driver in _SCHEMES.items():
         if url.startswith(scheme):
@@ -37,19 +37,19 @@ def url_of(storage: str | None) -> str:
 
 
 def shown(storage: str | None) -> str:
-    """The URL of a storage without its password, to show it."""
+    """Return the URL of a storage without its password, for display."""
     url = url_of(storage)
     return _PASSWORD.sub(r"\g<1>***@", url) if "://" in url else url
 
 
 def exists(storage: str | None) -> bool:
-    """Whether a storage may contain something: False for a file that does not exist."""
+    """Return whether a storage may contain something: False only for a file that does not exist."""
     file = file_of(url_of(storage))
     return file is None or file.exists()
 
 
 def file_of(url: str) -> Path | None:
-    """The file of an SQLite or journal storage; None for a server."""
+    """Return the file of an SQLite or journal storage; None for a server."""
     if url.startswith(JOURNAL):
         return Path(url.removeprefix(JOURNAL)).expanduser()
     if url.startswith(SQLITE):

@@ -1,6 +1,6 @@
-"""Whether a stored trial or result is still valid under the limits of today.
+"""Decide whether a stored trial or result is still valid under today's limits.
 
-One rule: an OOM, a timeout, or a search near a limit no longer counts once the limit that caused it has grown.
+There is one rule: an OOM, a timeout, or a search near a limit no longer counts once the limit that caused it has grown.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Measurement
 
 LIMIT_SLACK_RATIO = 1.05
-"""A limit has grown when it exceeds this ratio: the free memory of a device varies by less from hour to hour."""
+"""A limit has grown if it exceeds the earlier one by this ratio: a device's free memory varies less from hour to hour."""
 
 _HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit
 
 
 def has_grown(then_bytes: int | None, now_bytes: int | None) -> bool:
-    """Whether a limit has grown; None means no limit."""
+    """Return whether a limit has grown; None means no limit."""
     return then_bytes is not None and (now_bytes is None or now_bytes > LIMIT_SLACK_RATIO * then_bytes)
 
 
 def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_seconds: float) -> bool:
-    """Whether a trial that ran under the limits `then` would end the same way today."""
+    """Return whether a trial that ran under the limits `then` would end the same way under the limits `now`."""
     if measurement.outcome is Outcome.TIMEOUT:
         return measurement.evidence.hung or measurement.seconds >= max_trial_seconds
     if not measurement.outcome.is_oom:
@@ -32,7 +32,7 @@ def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_s
 
 
 def result_holds(record: TuneRecord, now: Limits) -> bool:
-    """Whether a result fits the limits of today, and no limit has grown that its search came near or exceeded."""
+    """Return whether a result fits today's limits, and no limit that its search came near or exceeded has grown."""
     if record.device_peak_bytes and now.device_bytes is not None and record.device_peak_bytes > now.device_bytes:
         return False
     if record.host_peak_bytes and record.host_peak_bytes > now.host_bytes:
@@ -49,7 +49,7 @@ def result_holds(record: TuneRecord, now: Limits) -> bool:
 
 
 def failure_holds(failed: FailedTune, now: Limits) -> bool:
-    """Whether a workload that did not fit still does not: its limit has not grown at all."""
+    """Return whether a workload that did not fit still does not fit: its limit has not grown at all."""
     if failed.memory == "device":
         then_bytes, now_bytes = failed.limits.device_bytes, now.device_bytes
     else:

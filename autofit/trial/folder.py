@@ -1,8 +1,8 @@
 """The private folder of a launcher: the pickled workload, its arrays, logs, and all temporary files of its trials.
 
-The launcher removes it on close, the trial server or its guard if the driver was killed, and the next launcher otherwise.
-A lock tells the folders in use from those left behind: the kernel releases it when its holder ends, and systemd-tmpfiles
-does not touch a locked folder.
+The launcher removes the folder on close. If the driver was killed, the trial server or its guard removes it; if these were
+also killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its holder
+ends, and systemd-tmpfiles does not touch a locked folder.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PREFIX = "autofit-tune-"
 
 
 class TuneFolder:
-    """A new folder; also removes the folders that earlier launchers left behind.
+    """Creates a new folder, and removes the folders that earlier launchers left behind.
 
-    `temporary` is for temporary files of the user, and for those that TensorFlow and XLA leave behind; `compiled` is for
-    compiled programs, which all processes of the tune share.
+    `temporary` holds the temporary files of the user's code, and those that TensorFlow and XLA leave behind. `compiled`
+    holds compiled programs, which all processes of the tune share.
     """
 
     def __init__(self) -> None:
@@ -37,29 +37,29 @@ class TuneFolder:
             self.compiled.mkdir()
 
     def clear(self, *kept: str) -> None:
-        """Remove the files, except those with these names; the folders stay."""
+        """Remove all files except those named in `kept`; keep the subfolders."""
         for path in self.path.iterdir():
             if path.is_file() and path.name not in kept:
                 path.unlink()
 
     def remove(self) -> None:
-        """Remove the folder and its content."""
+        """Remove the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
 
     @contextlib.contextmanager
     def explained_errors(self) -> Iterator[None]:
-        """Turn file system errors of a block that writes to the folder into an error with a remedy.
+        """Turn a file system error in a block that writes to the folder into an error with a remedy.
 
         Raises:
-            TrialProcessError: the folder is full, or gone.
+            TrialProcessError: the folder is full or not writable, or was removed.
         """
         try:
             yield
         except OSError as error:
             if self.path.is_dir():
-                problem = f"cannot be written: {error.strerror or error}"
+                problem = f"is not writable: {error.strerror or error}"
             else:
                 problem = "was removed while it was in use"
             raise TrialProcessError(
@@ -69,11 +69,11 @@ class TuneFolder:
 
 
 def _locked_folder() -> tuple[Path, int]:
-    """Make and lock a folder; try again if another launcher removed it before it was locked."""
+    """Create and lock a folder; try again if another launcher removed it before it was locked."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        with contextlib.suppress(OSError):  # a file system without locks: no launcher removes folders there
+        with contextlib.suppress(OSError):  # on a file system without locks, no launcher removes folders
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if folder.is_dir():
             return folder, descriptor
@@ -81,13 +81,13 @@ def _locked_folder() -> tuple[Path, int]:
 
 
 def _remove_left(parent: Path) -> None:
-    """Remove folders of this user that no launcher has locked."""
+    """Remove this user's folders that no launcher has locked."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 if os.fstat(descriptor).st_uid == os.geteuid():
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails for one in use
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails for a folder in use
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)

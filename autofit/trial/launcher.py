@@ -33,20 +33,20 @@ from autofit.workload.environment import hiding
 from autofit.workload.workload import Workload
 
 LAUNCH_MODES = ("auto", "fork", "plain")
-_SERVER_SECONDS = 5.0  # for the server to report that a killed trial has ended
-_ESTIMATE_SECONDS = 60.0  # for a tune's memory estimate, after the description: XLA may compile for minutes
-_GPU_SLACK_BYTES = 256 * 2**20  # by which a GPU's free memory may fall: displays, other contexts
-_GPU_SECONDS = 60.0  # longest wait for memory that other processes hold, or that a trial has not yet returned
+_SERVER_SECONDS = 5.0  # longest wait until the server reports that a killed trial has ended
+_ESTIMATE_SECONDS = 60.0  # limit for the memory estimate after the description: XLA may compile for minutes
+_GPU_SLACK_BYTES = 256 * 2**20  # a GPU's free memory may fall by this much: displays, other contexts
+_GPU_SECONDS = 60.0  # longest wait for memory that other processes hold, or that a trial has not yet released
 _GPU_POLL_SECONDS = 0.1
 
 
 class Launcher(Protocol):
-    """Runs trials; in tests, a formula replaces the processes."""
+    """Runs trials; tests use an implementation that computes measurements from formulas."""
 
     def run(self, spec: TrialSpec) -> Generator[Phase, None, Measurement | Description]:
-        """Run one trial; yields its phases.
+        """Run one trial and yield its phases.
 
-        Returns a description if the role is to describe and that succeeds, otherwise a measurement.
+        Return a description if the trial's role is to describe and it succeeds, otherwise a measurement.
 
         Raises:
             UsageError: the user's functions return something that autofit does not support.
@@ -55,22 +55,22 @@ class Launcher(Protocol):
         """
 
     def close(self) -> None:
-        """End every process."""
+        """End all processes."""
 
 
 class ProcessLauncher:
     """Runs each trial in its own process.
 
     Args:
-        workload: the user's model and data; saved in the launcher's folder when the first process is needed.
-        placement: the devices; None for the CPU as one.
-        launch: "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": fork on Linux, plain where
-            forking is unsafe.
-        cancelled: ends the trial that runs when it is set.
-        backend: the backend of Keras, if it is known already.
+        workload: the user's model and data; saved in the launcher's folder before the first trial starts.
+        placement: the devices; None for the CPU as a single device.
+        launch: "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": "fork" on Linux, and "plain" on
+            other systems, where forking is unsafe.
+        cancelled: when it is set, the running trial ends.
+        backend: the backend of Keras; None to look it up for the workload.
 
     Raises:
-        UsageError: `launch` has another value.
+        UsageError: `launch` is none of these values.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class ProcessLauncher:
         self._cancelled = cancelled or threading.Event()
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()
-        if self._placement.gpus:  # keeps the driver awake, so that no trial waits for it
+        if self._placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
             self._driver.enter_context(gpus.opened())
         self._server: ServerConnection | None = None
         self._trial_count, self._patience = 0, Patience()
 
     def __enter__(self) -> ProcessLauncher:
-        """Start the server, which loads the backend while the caller goes on."""
+        """Start the server; it loads the backend in the background."""
         try:
             self._server = self._new_server()
         except TrialProcessError:
@@ -114,7 +114,7 @@ class ProcessLauncher:
             workload.save(self._folder.path)
 
     def warm(self) -> None:
-        """Start the server if needed and wait until it is ready; `run` does so by itself."""
+        """Start the server if needed and wait until it is ready; `run` also does this."""
         self._connected()
 
     def _connected(self) -> ServerConnection:
@@ -190,7 +190,7 @@ class ProcessLauncher:
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
     def _start(self, task: Task, log_path: Path) -> tuple[ServerConnection, TrialPipe]:
-        """Start a trial, with a new server if the old one was lost since the last trial."""
+        """Start a trial; if the server was lost since the last trial, start a new server first."""
         server = self._connected()
         try:
             return server, server.start(task, f"{log_path.stem}.json", log_path)
@@ -202,16 +202,16 @@ class ProcessLauncher:
         return server, server.start(task, f"{log_path.stem}.json", log_path)
 
     def _unreported_failure(self, exit_code: int | None, stopped: StopReason | None) -> Failure | None:
-        """The user error saved by a trial that hung afterwards or could not report it."""
+        """Return the user error saved by a trial that then hung or could not report it; None if there is none."""
         is_lost = stopped in (StopReason.DEADLINE, StopReason.HANG) or exit_code == UNCONNECTED
         return saved_user_error(self._folder.path) if is_lost else None
 
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
     ) -> Generator[Phase, None, tuple[int | None, StopReason | None]]:
-        """Follow a trial until it ends, yielding its phases; returns its exit code and why the watcher ended it.
+        """Follow a trial until it ends and yield its phases; return its exit code and why the watcher stopped it.
 
-        After the description, the estimate gets a shorter deadline, unless the trial is for the estimate (`estimates_all`).
+        After the description, the deadline is shortened, unless the estimate is the trial's purpose (`estimates_all`).
         """
         stopped: StopReason | None = None
         stopped_at = math.inf
@@ -238,14 +238,14 @@ class ProcessLauncher:
             if not pipe.is_open and stopped_at == math.inf and has_ended(pipe.pid):
                 stopped_at = time.monotonic()
             if time.monotonic() - stopped_at > _SERVER_SECONDS:
-                server.lost = True  # it does not report that the trial has ended
+                server.lost = True  # the server does not report that the trial has ended
             if pipe.messages.phase is not None and pipe.messages.phase != phase:
                 watcher.enter(pipe.messages.phase)
                 yield pipe.messages.phase
         return None, stopped
 
     def close(self) -> None:
-        """End the server and every trial below it, and remove the folder."""
+        """End the server and all its trials, and remove the folder."""
         self._stop_server()
         self._driver.close()
         self._folder.remove()
@@ -257,10 +257,10 @@ class ProcessLauncher:
 
 
 def _beside_pool(placement: Placement, limits: Limits, driver_peak_bytes: int | None) -> int:
-    """Device memory outside the allocator's pool when several GPUs train; the pool is as large as the limit.
+    """Return the device memory outside the allocator's pool, in bytes; 0 unless several GPUs train.
 
-    NCCL's buffers of hundreds of MiB and more are outside (NVIDIA/nccl issues 864 and 986): the allocator neither counts
-    nor limits them. Not measured on several GPUs yet.
+    The pool is as large as the limit. NCCL's buffers of hundreds of MiB and more lie outside it (NVIDIA/nccl issues 864 and
+    986): the allocator neither counts nor limits them. This is not yet measured on several GPUs.
     """
     if placement.count == 1 or driver_peak_bytes is None or limits.device_bytes is None:
         return 0
@@ -270,12 +270,12 @@ def _beside_pool(placement: Placement, limits: Limits, driver_peak_bytes: int | 
 def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) -> Iterator[Phase]:
     """Wait while other processes hold GPU memory that was free when the limit was set.
 
-    An OOM beside them would be no evidence of what a config needs. Yields a phase if it has to wait.
+    An OOM that other processes cause would say nothing about a config. Yield a phase if there is a wait.
 
     Args:
         device: the GPU as it was when the limit was set.
-        limit_bytes: the trial's device limit.
-        cancelled: ends the wait when it is set.
+        limit_bytes: the trial's device limit, in bytes.
+        cancelled: when it is set, the wait ends.
 
     Raises:
         TrialProcessError: the memory did not become free in time.
@@ -290,9 +290,9 @@ def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) 
             return
         if time.monotonic() - began > _GPU_SECONDS:
             raise TrialProcessError(
-                f"other processes have taken memory of {device.name} during the tune: {format_bytes(free_bytes)} are free, "
-                f"{format_bytes(wanted_bytes)} are needed ({gpus.holders(device) or 'the driver does not name them'}). "
-                "End the other processes, and run this again; finished trials are kept"
+                f"other processes took memory of {device.name} during the tune: {format_bytes(free_bytes)} is free, "
+                f"{format_bytes(wanted_bytes)} is needed ({gpus.holders(device) or 'the driver does not name them'}). "
+                "End those processes and run this again; finished trials are kept"
             )
         if not is_announced:
             yield Phase.WAITING_FOR_GPU

@@ -22,36 +22,36 @@ from autofit.records.units import format_bytes, format_seconds, how_it_ended, si
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure
 
-_LOG_HEAD_BYTES, _LOG_TAIL_BYTES = 2**18, 2**21  # of a log that are read
-_MOST_LOG_BYTES = 2**26  # of a log on disk
-_TAIL_LINES, _LINE_CHARACTERS = 40, 300  # of the log in the evidence
-_NOISE = re.compile(  # the allocator's inventory
+_LOG_HEAD_BYTES, _LOG_TAIL_BYTES = 2**18, 2**21  # the parts of a log that are read
+_MOST_LOG_BYTES = 2**26  # largest log on disk
+_TAIL_LINES, _LINE_CHARACTERS = 40, 300  # what the evidence keeps of a log
+_NOISE = re.compile(  # lines of the allocator's inventory
     r"Chunk at|InUse at|Free  at|Bin \(|Next region of size|Stats: *$|Chunks of size \d+ totalling|\] [*_x]{20}"
 )
 _HOST_OOM_LINES = re.compile(
     r"std::bad_alloc|MemoryError|Cannot allocate memory|No space left on device.*(/dev/shm|torch_)"
     r"|[Ff]ailed to allocate pinned host memory"
 )
-_FULL_BYTES = 2**20  # /dev/shm with less free space than this is full
+_FULL_BYTES = 2**20  # /dev/shm with less free space than this counts as full
 _SHARED_MEMORY_FULL = "with /dev/shm full; give the container more (docker run --shm-size), or use fewer worker processes"
-_BUS_ERROR = "Bus error"  # as torch reports a page of /dev/shm that there is no room for
+_BUS_ERROR = "Bus error"  # in torch's message about a page for which /dev/shm has no room
 _NO_SPACE = os.strerror(errno.ENOSPC)
-_NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree above it that is killed from outside counts as out of memory
+_NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree that used more and was killed from outside ran out of memory
 _REPORTED_OUTCOMES = {FailureKind.DEVICE_OOM: Outcome.DEVICE_OOM, FailureKind.HOST_OOM: Outcome.HOST_OOM}
 
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """The evidence of how a trial ended."""
+    """Everything that shows how a trial ended."""
 
     exit_code: int | None
     """The exit status; -N for signal N; None if the trial server was lost."""
     phase: Phase | None
     measured: Measurement | None
-    """The measurement of its process, if it finished."""
+    """The measurement that the trial's process sent; None if it did not finish."""
     failure: Failure | None
     stopped: StopReason | None
-    """Why the watcher ended the trial, if it did."""
+    """Why the watcher stopped the trial; None if it did not."""
     last_host_bytes: int
     peak_host_bytes: int
     kernel_oom_kills: int
@@ -60,18 +60,18 @@ class TrialEnd:
     host_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
     driver_peak_bytes: int | None = None
     beside_pool_bytes: int = 0
-    """Device memory that counts for the trial and lies outside the allocator's pool."""
+    """Device memory outside the allocator's pool that counts for the trial."""
     started_at: float | None = None
     phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
     conditions: Conditions | None = None
     pause_seconds: float = 0.0
-    """How long its processes had been idle when it ended."""
+    """How long all processes of the trial had been idle when it ended."""
     least_shared_memory_bytes: int | None = None
-    """The least free space read in /dev/shm; None if there is none."""
+    """The smallest free space read in /dev/shm; None on a machine without /dev/shm."""
 
 
 def read_log(path: Path) -> str:
-    """Read the captured output of a process: the beginning and the end if it is long, "" if there is none."""
+    """Read the captured output of a process: only its beginning and end if it is long, "" if there is none."""
     try:
         with path.open("rb") as log:
             head = log.read(_LOG_HEAD_BYTES)
@@ -82,16 +82,16 @@ def read_log(path: Path) -> str:
 
 
 def cap_log(path: Path) -> None:
-    """Truncate a large log to its beginning; the process goes on writing at its end."""
+    """Truncate a large log to its beginning; the process continues to append to it."""
     with contextlib.suppress(OSError):
         if path.stat().st_size > _MOST_LOG_BYTES:
             os.truncate(path, _LOG_HEAD_BYTES)
 
 
 def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
-    """Decide the outcome of a trial from all the evidence, with the reason.
+    """Decide the outcome of a trial and its reason from all the evidence.
 
-    On a CPU without a device limit the backend's allocator uses host memory: its OOM is a host OOM.
+    On a CPU without a device limit, the backend's allocator uses host memory, so an OOM of the allocator is a host OOM.
     """
     oom_line = _last_match(backend.oom_lines, end.log)
     outcome, reason = _decide(end, limits, oom_line, _last_match(_HOST_OOM_LINES, end.log))
@@ -116,7 +116,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     measured = end.measured if end.measured is not None and outcome is Outcome.OK else Measurement(outcome, evidence)
     reported = end.measured or end.failure
     host_peak_bytes = end.peak_host_bytes
-    if outcome is Outcome.HOST_OOM:  # the reading that ended a process tree counts in any phase
+    if outcome is Outcome.HOST_OOM:  # the reading that made the watcher stop the trial counts in any phase
         host_peak_bytes = max(host_peak_bytes, end.last_host_bytes)
     return replace(
         measured,
@@ -134,7 +134,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     )
 
 
-def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds decides
+def _decide(  # noqa: PLR0911  # the rules in order: the first that matches decides
     end: TrialEnd, limits: Limits, oom_line: str | None, host_line: str | None
 ) -> tuple[Outcome, str]:
     last, limit, doing = end.last_host_bytes, limits.host_bytes, _activity(end)
@@ -159,7 +159,7 @@ def _decide(  # noqa: PLR0911  # the rules in their order: the first that holds 
     if oom_line is not None:
         return Outcome.DEVICE_OOM, f"{how} after the allocator wrote: {oom_line}"
     if end.kernel_oom_kills:
-        return Outcome.HOST_OOM, f"{how}; the kernel killed {end.kernel_oom_kills} process(es) for memory; {reading}"
+        return Outcome.HOST_OOM, f"{how}; processes killed by the kernel's OOM killer: {end.kernel_oom_kills}; {reading}"
     if end.stopped is StopReason.DEADLINE:
         return Outcome.TIMEOUT, f"ended at its deadline after {format_seconds(end.seconds)}, while {doing}"
     if end.stopped is StopReason.HANG:
@@ -179,7 +179,7 @@ def _activity(end: TrialEnd) -> str:
 
 
 def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, reading: str) -> tuple[Outcome, str]:
-    """The outcome of a trial whose process reported a failure."""
+    """Return the outcome and the reason of a trial whose process reported a failure."""
     if failure.kind is FailureKind.WORKER_DIED and _BUS_ERROR in failure.reason:
         return Outcome.HOST_OOM, f"{failure.reason} {_SHARED_MEMORY_FULL}"
     if failure.kind is FailureKind.WORKER_DIED:
@@ -201,13 +201,13 @@ def _is_shared_memory_full(end: TrialEnd) -> bool:
 
 
 def _is_outside_pool(end: TrialEnd, backend: Backend) -> bool:
-    """Whether the log or the error reports an allocation that failed outside the pool."""
+    """Return whether the log or the error reports an allocation that failed outside the pool."""
     texts = [end.log] if end.failure is None else [end.log, end.failure.traceback or end.failure.reason]
     return any(backend.outside_pool.search(text) for text in texts)
 
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:
-    """The last line that matches, without the logger's prefix."""
+    """Return the last line that matches, without the logger's prefix; None if no line matches."""
     matches = [match for line in log.splitlines() if (match := pattern.search(line))]
     start = matches[-1].start("report" if "report" in pattern.groupindex else 0) if matches else 0
     return matches[-1].string[start:].strip()[:_LINE_CHARACTERS] if matches else None

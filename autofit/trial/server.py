@@ -1,7 +1,7 @@
-"""The trial server, a child of the driver: imports the backend once, runs no operation of it, and forks a child per trial.
+"""The trial server, a child of the driver: it imports the backend once, runs no operation, and forks for each trial.
 
-In plain mode it imports nothing and starts a new interpreter per trial. In both modes it reaps its children. When the
-driver ends, it kills all its descendants and, if the driver died, removes the driver's folder.
+In plain mode, the server imports nothing and starts a new interpreter for each trial. In both modes, it reaps its children.
+When the driver ends, the server kills all its own descendants. If the driver died, it also removes the driver's folder.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from autofit.errors import AutofitError
 from autofit.trial.worker import main
 from autofit.trial.worker.job import user_traceback
 
-_REQUEST_BYTES = 64 * 1024  # more than any request: the name of a file
+_REQUEST_BYTES = 64 * 1024  # more than any request, which contains the name of a file
 _REQUEST_DESCRIPTORS = 2  # the trial's pipe and its log
-_WAKE_BYTES = 4096  # more signals than arrive between two reads
+_WAKE_BYTES = 4096  # one byte per signal: more than arrive between two reads
 _ORPHAN_CHECK_SECONDS = 0.5  # how long the server may outlive a driver whose socket another process holds open
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -131,7 +131,7 @@ class _Server:
             pass_fds=[channel],
             start_new_session=True,
         )
-        process.returncode = 0  # `_reap` waits for it by pid: Popen must not
+        process.returncode = 0  # `_reap` waits for it by pid, so Popen must not
         return process.pid
 
     def _reap(self) -> None:
@@ -140,5 +140,5 @@ class _Server:
                 self._send(exited=ended[0], exit_code=os.waitstatus_to_exitcode(ended[1]))
 
     def _send(self, **message: Any) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the driver has ended: the loop notices
+        with contextlib.suppress(BrokenPipeError):  # the driver has ended, which the loop notices
             self._driver.sendall(json.dumps(message).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The driver's connection to the trial server: start the server, ask it for processes, and end it."""
+"""The driver's connection to the trial server: start the server, request processes from it, and stop it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from autofit.trial.watcher import Pauses, end_tree
 from autofit.trial.wire import READ_BYTES, TASKS, Task, TrialPipe
 
 SERVER_LOG = "server.log"
-_START_SECONDS = 120.0  # to import the backend, which takes half a minute from a cold disk
-_STILL_SECONDS = 30.0  # a starting server that is idle for this long is stopped, or waits forever
-_STOP_SECONDS = 5.0  # for the server to end its processes; after that, it is killed with them
+_START_SECONDS = 120.0  # longest import of the backend: from a cold disk, it takes half a minute
+_STILL_SECONDS = 30.0  # a starting server that is idle for this long is suspended or waits forever
+_STOP_SECONDS = 5.0  # longest wait for the server to end its processes; then it is killed with them
 _ROOT = str(Path(__file__).parents[2])
-_ANSWER_SECONDS = 30.0  # to start a process: a fork of a large server on a busy machine takes a second
-# Without the working directory: its files may shadow modules of the standard library.
+_ANSWER_SECONDS = 30.0  # longest start of a process: a fork of a large server on a busy machine takes a second
+# The path omits the working directory, whose files may shadow modules of the standard library.
 _PROGRAM = (
     f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
     "from autofit.trial.server import serve; serve(*sys.argv[1:])"
 )
-# When the driver dies, the guard's input ends. The guard then kills a server that cannot end by itself, because it imports
-# or is stopped. A process with the same pid whose command does not name the folder is another program.
+# When the driver dies, the guard's input ends. The guard then kills a server that cannot end by itself because it is
+# importing or suspended. If the command of this pid does not name the folder, the pid belongs to another program.
 _GUARD = """
 read -r line
 sleep 1
@@ -45,7 +45,7 @@ rm -rf "$2"
 
 
 class ServerConnection:
-    """Starts a trial server, and exchanges messages with it.
+    """Starts a trial server and exchanges messages with it.
 
     Args:
         mode: "fork" or "plain".
@@ -87,7 +87,7 @@ class ServerConnection:
             raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
 
     def _first_message(self) -> dict[str, Any]:
-        """The first message of the server; empty if the server ends or becomes idle before it sends one."""
+        """Return the server's first message; an empty one if the server ends or stays idle before it sends any."""
         pauses, server = Pauses(), psutil.Process(self.pid)
         deadline = time.monotonic() + _START_SECONDS
         while not self.lost and (now := time.monotonic()) < deadline and pauses.read([server], now) < _STILL_SECONDS:
@@ -96,7 +96,7 @@ class ServerConnection:
         return {}
 
     def _silence(self) -> str:
-        """The reason why no message arrived."""
+        """Return why no message arrived."""
         if not self.lost:
             return "its process did not answer"
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -105,14 +105,14 @@ class ServerConnection:
 
     @property
     def pid(self) -> int:
-        """The server's process."""
+        """The pid of the server."""
         return self._process.pid
 
     def start(self, task: Task, name: str, log_path: Path) -> TrialPipe:
-        """Request a process for a task, which is saved in a file of this `name` in the folder.
+        """Request a process for a task; the task is saved in the folder, in the file `name`.
 
         Raises:
-            TrialProcessError: the server is `lost` or does not answer, or the folder cannot be written.
+            TrialProcessError: the server is `lost` or does not answer, or the folder is not writable.
         """
         with self._folder.explained_errors():
             (self._folder.path / name).write_bytes(TASKS.dump_json(task))
@@ -144,7 +144,7 @@ class ServerConnection:
         return self._socket.fileno()
 
     def receive(self, wait_seconds: float) -> Generator[dict[str, Any], None, None]:
-        """Yield the messages that have arrived; sets `lost` if the server is gone."""
+        """Yield the messages that have arrived; set `lost` if the server is gone."""
         if select.select([self._socket], [], [], wait_seconds)[0]:
             try:
                 data = self._socket.recv(READ_BYTES)
@@ -157,11 +157,11 @@ class ServerConnection:
             yield self._inbox.pop(0)
 
     def stop(self) -> None:
-        """End the server and all its descendants; the folder stays."""
+        """End the server and all its descendants; keep the folder."""
         if self._guard is not None:
             self._guard.kill()
             self._guard.communicate()
-        with contextlib.suppress(OSError):  # it is gone
+        with contextlib.suppress(OSError):  # the server is gone
             self._socket.send(json.dumps({"stop": True}).encode())
         self._socket.close()
         try:

@@ -1,18 +1,19 @@
 """Watch one trial from the driver: memory of its process tree, the host limit, the deadline and hangs.
 
-Proportional set size (PSS) summed over the tree counts each page once, shared or not. The trial server belongs to the
-tree because it shares the pages of the imported backend. Pages that it alone has written do not count: the user's own
-process has no second copy of them. PSS counts only a share of pages that outside processes also map, such as a backend's
-libraries that the driver has imported, so the server's file pages and those that only the others map count in full.
+The sum of the proportional set sizes (PSS) of the tree counts each page once, shared or not. The trial server belongs to
+the tree because it shares the pages of the imported backend. Pages that only the server has written do not count: the
+user's own process has no second copy of them. PSS counts only a share of the pages that outside processes also map, such as
+a backend's libraries that the driver has imported. So file pages of the server count in full, and so do file pages that
+only other processes of the tree map.
 
 Reading PSS takes milliseconds per process, reading the resident set size (RSS) microseconds. The last PSS plus the growth
-of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the limit, and at its
-own pace otherwise. Peaks between two readings are not lost: if the highest RSS of a process rose above its present RSS, its
-PSS was higher by the same amount.
+of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the limit, and
+periodically otherwise. Peaks between two readings are not lost: if the highest RSS of a process rose above its present RSS,
+its PSS was higher by the same amount.
 
 A trial hangs if its processes use no CPU time and read no bytes for longer than expected. The expected pause is learned
-from the trials that finished: data that waits for a network or a lock also pauses, longer for larger batches. Before any
-trial has finished, only the deadline ends a trial.
+from the trials that finished: data that waits for a network or a lock also pauses, and for longer if batches are larger.
+Until a first trial has finished, only the deadline ends a hanging trial.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
 from autofit.records.trial import Conditions, TrialSpec
 
-_TREE_SECONDS = 0.25  # between two listings of the tree, for which psutil reads every process of the host
-_PSS_SECONDS = 0.25  # least time between two readings far from the limit
-_PSS_DUTY = 0.01  # largest share of the time spent on reading PSS: a process that allocates or frees memory waits meanwhile
-_GROWTH_SHARE = 0.05  # of the last reading: growth by more is read sooner
+_TREE_SECONDS = 0.25  # between two listings of the tree; for each, psutil reads every process of the host
+_PSS_SECONDS = 0.25  # shortest time between two readings of PSS far from the limit
+_PSS_DUTY = 0.01  # largest share of the time spent on reading PSS, which blocks allocation in the process that is read
+_GROWTH_SHARE = 0.05  # of the last reading: if memory grows by more, the next reading comes sooner
 _REST_SECONDS = (0.02, 0.25)  # between two polls: near the limit, and far from it; each poll disturbs the steps a little
 _GROWTH_BYTES_PER_SECOND = 8e9  # no process tree grows faster (assumed: pages are cleared at 2 GB/s by a core)
 _RETRY_SECONDS = 10.0  # an allocator retries for this long before it fails (TensorFlow's AllocatorRetry): not a hang
 _DEVICE_SECONDS = 1.0  # between two queries of the GPU's driver
-_IDLE_CPU_SECONDS = 0.1  # in a pause: threads that wait with a timeout wake up now and then
-_LEAST_HANG_SECONDS = 6.0  # shortest pause that is a hang
-_PATIENCE_RATIO = 5.0  # of the longest pause of a trial that finished
-_GAP_SECONDS = 2.0  # between two readings: the machine, or this process, was suspended
+_IDLE_CPU_SECONDS = 0.1  # CPU time allowed in a pause: threads that wait with a timeout wake up now and then
+_LEAST_HANG_SECONDS = 6.0  # shortest pause that counts as a hang
+_PATIENCE_RATIO = 5.0  # a pause this many times the longest of a trial that finished counts as a hang
+_GAP_SECONDS = 2.0  # longer between two readings: the machine or this process was suspended
 _END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
 
 
 class StopReason(Text):
-    """Why the watcher ends a trial."""
+    """Why the watcher stops a trial."""
 
     HOST_LIMIT = "host limit"
     DEADLINE = "deadline"
@@ -56,15 +57,15 @@ class StopReason(Text):
 
 
 class Watcher:
-    """Samples the process tree of the trial server while one trial runs.
+    """Watches the process tree of the trial server while one trial runs.
 
     Args:
         server_pid: the root of the tree.
-        host_limit_bytes: largest ΣPSS that the tree may use.
-        deadline_seconds: seconds from now that the trial may take.
-        gpus_used: the GPUs whose driver is asked for their use by the tree.
-        patience_seconds: the pause of all processes after which the trial counts as hung; half of it at the deadline, and
-            ten seconds more in phases in which an allocator may retry.
+        host_limit_bytes: the largest allowed ΣPSS of the tree.
+        deadline_seconds: how long the trial may take from now on.
+        gpus_used: the GPUs on which the memory use of the tree is read.
+        patience_seconds: how long all processes may pause before the trial counts as hung. At the deadline, half of this is
+            enough. In phases in which an allocator may retry, ten seconds are added to the pause.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Watcher:
         self.pauses, self._patience, self.pause_seconds = Pauses(), patience_seconds, 0.0
         self._rss: dict[int, int] = {}
         self._highest_rss: dict[int, int] = {}
-        with contextlib.suppress(psutil.Error):  # the server's past is not the trial's
+        with contextlib.suppress(psutil.Error):  # the server's earlier peak does not count for the trial
             self._highest_rss[server_pid] = ProcessMemory.of(self._root).highest_resident
         self._tree_due = self._pss_due = self._pss_read = 0.0
         self.last_bytes = 0
@@ -95,11 +96,11 @@ class Watcher:
         self._device_due = 0.0
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
         self.driver_peak_bytes: int | None = None
-        """The highest use by the tree that a driver reported, of any GPU."""
+        """The tree's highest memory use on any one GPU, as the GPU's driver reported it; None without a report."""
 
     @property
     def peak_bytes(self) -> int:
-        """The highest ΣPSS of the phases that count."""
+        """The highest ΣPSS of the phases that count, in bytes; 0 before the first reading."""
         return max((size for phase, size in self.peak_by_phase.items() if phase.counts), default=0)
 
     @property
@@ -109,12 +110,12 @@ class Watcher:
 
     @property
     def seconds_by_phase(self) -> dict[Phase, float]:
-        """Seconds spent in each phase so far."""
+        """The seconds spent in each phase so far."""
         spent = self._seconds_by_phase.get(self.phase, 0.0) + time.monotonic() - self._phase_began
         return {**self._seconds_by_phase, self.phase: spent}
 
     def enter(self, phase: Phase) -> None:
-        """Begin a phase. The present use counts for it; a peak since the last reading counts for the phase before."""
+        """Begin a phase. Present memory use counts for it; a peak since the last reading counts for the previous phase."""
         self._seconds_by_phase = self.seconds_by_phase
         self._timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
         ended, self.phase, self._phase_began = self.phase, phase, time.monotonic()
@@ -125,7 +126,7 @@ class Watcher:
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
     def poll(self) -> StopReason | None:
-        """Read once; returns why the trial must end, or None."""
+        """Take the readings that are due; return why the trial must end, or None if it may continue."""
         now = time.monotonic()
         if now >= self._tree_due:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -162,7 +163,7 @@ class Watcher:
         return None
 
     def _read(self, ended: Phase | None = None) -> None:
-        """Read the memory of all processes; the phase has just begun if `ended` is the one before."""
+        """Read the memory of all processes; if a phase has just begun, `ended` is the previous one."""
         total = unseen = files_in_part = files = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
@@ -181,7 +182,7 @@ class Watcher:
             self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
 
     def _read_device(self, device: Device, used_before: int | None) -> None:
-        """Read the tree's use from the GPU's driver, and the GPU's clock."""
+        """Read the tree's memory use and the GPU's clock from the GPU's driver."""
         total_used, tree_used = gpus.used_bytes(device, {process.pid for process in self._tree})
         if tree_used is None and total_used is not None and used_before is not None:
             tree_used = max(0, total_used - used_before)
@@ -201,7 +202,7 @@ class Watcher:
                 process.kill()
 
     def _growth_bytes(self) -> int:
-        """Growth of RSS since the last reading: an upper bound of the growth of ΣPSS."""
+        """Return the growth of RSS since the last reading, in bytes: an upper bound of the growth of ΣPSS."""
         return sum(max(0, rss - self._rss.get(pid, 0)) for pid, rss in self._read_rss().items())
 
     def _read_rss(self) -> dict[int, int]:
@@ -222,7 +223,7 @@ class _TimedConditions:
         self._throttles: set[str] = set()
 
     def read(self, tree: Sequence[psutil.Process], *, is_timed: bool) -> None:
-        """Read the load of the cores; the time since the last reading counts if the rate was timed."""
+        """Read the load of the cores; the time since the last reading counts if `is_timed`."""
         after, before = host.CoreSeconds.read(tree), self._before
         self._before = after
         if before is None or not is_timed:
@@ -243,7 +244,7 @@ class _TimedConditions:
             self._throttles |= gpus.throttles(device)
 
     def conditions(self) -> Conditions | None:
-        """The means so far; None if the rate was not timed."""
+        """Return the means so far; None if the rate was not timed."""
         if not self._seconds:
             return None
         clock = round(sum(self._clocks) / len(self._clocks)) if self._clocks else None
@@ -257,7 +258,7 @@ class _TimedConditions:
 
 
 class Pauses:
-    """The pauses of one process tree; `longest` is in seconds."""
+    """Measures the pauses of one process tree; `longest` is the longest so far, in seconds."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -267,7 +268,7 @@ class Pauses:
         self._read_at = -math.inf
 
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
-        """Read all processes at `now`, in seconds of a monotonic clock; returns how long the present pause has lasted."""
+        """Read all processes at `now` on a monotonic clock; return how long the present pause has lasted, in seconds."""
         bytes_read = 0
         for process in tree:
             cpu_before, bytes_before = self._taken.get(process.pid, (0.0, 0))
@@ -292,17 +293,17 @@ class Pauses:
 
 
 class Patience:
-    """How long a trial may pause, learned from those that finished."""
+    """Learns from finished trials how long a trial may pause."""
 
     def __init__(self) -> None:
         self._pauses: list[tuple[float, int]] = []  # the longest pause of a trial in seconds, and its batch size
 
     def learn(self, spec: TrialSpec, longest_pause: float) -> None:
-        """Learn the longest pause, in seconds, of a trial that finished."""
+        """Record the longest pause of a trial that finished, in seconds."""
         self._pauses.append((longest_pause, spec.config.batch_size or 1))
 
     def seconds(self, spec: TrialSpec) -> float:
-        """The pause in seconds after which this trial hangs; infinite before any trial has finished."""
+        """Return the pause after which a trial counts as hung, in seconds; infinite until a first trial has finished."""
         if not self._pauses:
             return math.inf
         batch = spec.config.batch_size or 1
@@ -311,7 +312,7 @@ class Patience:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has ended, reaped or not."""
+    """Return whether a process has ended, even if it is not reaped yet."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -319,7 +320,7 @@ def has_ended(pid: int) -> bool:
 
 
 def end_tree(server_pid: int, trial_pid: int) -> None:
-    """Kill a trial with all its descendants, in its process group or not, and wait until they end."""
+    """Kill a trial's process group and all other descendants of the server, and wait until they end."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(trial_pid, signal.SIGKILL)
     with contextlib.suppress(psutil.NoSuchProcess):

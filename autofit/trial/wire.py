@@ -1,4 +1,4 @@
-"""The messages of a trial: its task, what its process sends through its pipe, and the driver's end of the pipe."""
+"""The messages between the driver and a trial's process, and the driver's end of the trial's pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import Measurement, TrialSpec
 
-READ_BYTES = 64 * 1024  # at a time, of a pipe or a socket
+READ_BYTES = 64 * 1024  # largest single read from a pipe or a socket
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Failure:
-    """The error that a trial's process reports before it ends; `key` is that of a `UsageError`."""
+    """The error that a trial's process reports before it ends; `key` is the key of a `UsageError`."""
 
     kind: FailureKind
     reason: str
@@ -38,17 +38,17 @@ class Failure:
 
 @dataclass(frozen=True)
 class Estimated:
-    """The end of the estimate: all footprints were sent, or memory cannot be estimated because of the `problem`."""
+    """Marks the end of the estimate: all footprints were sent, or the `problem` prevented an estimate."""
 
     problem: str | None = None
 
 
 @dataclass(frozen=True)
 class Message:
-    """One line of a trial's pipe, with one of the fields set.
+    """One line in a trial's pipe; exactly one field is set.
 
     A describing trial sends its description, then each footprint as soon as it is estimated, then `estimated`. The
-    measurement has what the trial's process can read; the driver adds what it has read itself.
+    measurement contains what the trial's process can read; the driver adds its own readings.
     """
 
     phase: Phase | None = None
@@ -69,10 +69,10 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """Decode a line of a trial's pipe.
+    """Decode a line from a trial's pipe.
 
     Raises:
-        TrialProcessError: it is not a message of this version.
+        TrialProcessError: the line is not a message of this version.
     """
     try:
         return MESSAGES.validate_json(line)
@@ -94,7 +94,7 @@ class Messages:
     failure: Failure | None = None
 
     def then(self, message: Message) -> Messages:
-        """Add a message."""
+        """Return these messages and one more."""
         return Messages(
             message.phase or self.phase,
             message.description or self.description,
@@ -105,7 +105,7 @@ class Messages:
         )
 
     def hiding(self, hide: Callable[[str], str]) -> Messages:
-        """Pass the texts that the user's code may have written through `hide`."""
+        """Return these messages with `hide` applied to the texts that the user's code may have written."""
         failure, estimated = self.failure, self.estimated
         if failure is not None:
             failure = replace(failure, reason=hide(failure.reason), traceback=hide(failure.traceback or "") or None)
@@ -114,10 +114,10 @@ class Messages:
         return replace(self, failure=failure, estimated=estimated)
 
     def described(self, end_reason: str) -> Description | None:
-        """The description with as much of the estimate as arrived; None without a description.
+        """Return the description with the part of the estimate that arrived; None if no description arrived.
 
-        If there are footprints of several methods, the latest method with two batch sizes counts: two make a line. An
-        estimate without footprints has the `end_reason` of the process as its problem, unless it sent another.
+        If there are footprints of several methods, use the latest method with two batch sizes, because a line needs two
+        points. If the process ended before it sent a footprint or a problem, `end_reason` is the problem of the estimate.
         """
         if self.description is None:
             return None
@@ -142,7 +142,7 @@ class TrialPipe:
         self._rest = b""
 
     def read(self) -> bool:
-        """Read the messages that have arrived; returns False if there is nothing more."""
+        """Read the messages that have arrived; return False if there was nothing to read."""
         try:
             data = os.read(self.descriptor, READ_BYTES)
         except BlockingIOError:

@@ -1,1 +1,1 @@
-"""The code of a trial's process."""
+"""The code that runs in a trial's process."""

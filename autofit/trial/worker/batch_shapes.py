@@ -1,10 +1,10 @@
-"""Batches that do not follow the batch size alone (loads Keras).
+"""Batches whose shape depends on more than the batch size; loads Keras.
 
-Batches may differ in shape, such as padded text: the longest determines the memory that an epoch needs. The describing
+Batches may differ in shape, as in padded text: the longest determines the memory that an epoch needs. The describing
 trial finds the longest and the shortest batch and saves them in the workload's folder. Every other trial trains on both,
 resized to its batch size.
 
-A workload may also take batches of one size only. Its batch size cannot be tuned.
+Some workloads accept batches of only one size. Their batch size cannot be tuned.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
 _FILE = "lengths.pickle"
-_FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0  # read at the least before batches of one shape count as uniform
+_FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0  # to read before batches of the same shape count as uniform
 _SCAN_SECONDS = 30.0  # longest scan of batches that differ in shape
 
 OPENS_ALIKE = (
-    "batches differ in shape, but the first two do not: Keras assumes that their shape is fixed and may fail on the others "
-    "(TypeError: generator yielded an element of shape ...). Make the first two differ, or use tf.data"
+    "batches differ in shape, but the first two have the same shape: Keras expects it of all batches and may fail on some "
+    "(TypeError: generator yielded an element of shape ...). Make the first two batches differ in shape, or use tf.data"
 )
 
 
@@ -39,7 +39,7 @@ OPENS_ALIKE = (
 class BatchShapes:
     """The batches with the most and the fewest bytes per sample.
 
-    `count` batches were read, all of them if `complete`. `opens_alike` is set if the first two have the same shape.
+    `count` batches were read; `complete` is set if these are all. `opens_alike`: the first two have the same shape.
     """
 
     longest: Any
@@ -50,10 +50,10 @@ class BatchShapes:
 
     def __str__(self) -> str:
         scanned = f"all {self.count}" if self.complete else f"the first {self.count}"
-        return f"batches differ in shape; each trial also trains on the longest of {scanned}"
+        return f"batches differ in shape; each trial also trains on the longest of {scanned} batches"
 
     def resized(self, samples: int) -> list[Any]:
-        """The longest and the shortest batch, with `samples` samples each."""
+        """Return the longest and the shortest batch, each with `samples` samples."""
         return [resized(batch, samples) for batch in (self.longest, self.shortest)]
 
     def save(self, folder: Path) -> None:
@@ -62,13 +62,13 @@ class BatchShapes:
 
 
 def load(folder: Path) -> BatchShapes | None:
-    """Load what the describing trial saved; None if all batches have the same shape."""
+    """Load the batches that the describing trial saved; return None if all batches have the same shape."""
     path = folder / _FILE
     return pickle.loads(path.read_bytes()) if path.exists() else None
 
 
 def scan(batches: Iterator[Any]) -> BatchShapes | None:
-    """Find the longest and the shortest batch; None if all, or those of the first seconds, have the same shape."""
+    """Find the longest and the shortest batch; return None if all batches read in the first seconds have the same shape."""
     longest = shortest = None
     first = second = None
     count, started, complete = 0, time.perf_counter(), False
@@ -91,7 +91,7 @@ def scan(batches: Iterator[Any]) -> BatchShapes | None:
 
 
 def sample_bytes(batch: Any) -> float:
-    """Bytes per sample."""
+    """Return the bytes per sample of a batch."""
     return float(sum(bytes_of(leaf) / max(1, length_of(leaf)) for leaf in leaves(batch)))
 
 
@@ -112,16 +112,16 @@ def _shapes(batch: Any) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class OneSize:
-    """The only batch size of a workload, with the reason and the remedy."""
+    """The only batch size that a workload accepts, with the reason and the remedy."""
 
     samples: int
     reason: str
 
 
 def one_size_of_data(context: TrialContext, loaded: Workload, data: FitInput) -> OneSize | None:
-    """The size of batches that ignore `batch_size`; None if they follow it.
+    """Return the size of batches that ignore `batch_size`; None if they follow it.
 
-    If the batches do not have the requested size, open the data again for batches of half the size: the data set may be
+    If the batches do not have the requested size, open the data again with half that batch size: the data set may be
     smaller than one batch.
     """
     asked = context.config.batch_size
@@ -131,19 +131,19 @@ def one_size_of_data(context: TrialContext, loaded: Workload, data: FitInput) ->
     fewer = max(1, min(asked, *lengths) // 2)
     try:
         again = [length_of(leaf) for leaf in leaves(open_training(context.sized(fewer), loaded).batch())]
-    except Exception:  # data that cannot make such small batches follows the knob
+    except Exception:  # data that cannot make such small batches does follow the knob
         return None
     if again != lengths or fewer in lengths:
         return None
     return OneSize(
         data.batch_samples,
-        f"the data makes batches of {data.batch_samples} whatever batch_size it is given. "
-        "Let its factory use the batch_size that it takes, or fix batch_size in data_kwargs",
+        f"the data makes batches of {data.batch_samples} samples for any batch_size. "
+        "Use the argument batch_size in the function that makes the data, or fix batch_size in data_kwargs",
     )
 
 
 def one_size_of_model(model: Any) -> OneSize | None:
-    """The batch size that a model's inputs fix; None if it is open."""
+    """Return the batch size that a model's inputs fix; None if they fix none."""
     inputs = getattr(model, "inputs", None) if model.built else None
     sizes = {tensor.shape[0] for tensor in keras.tree.flatten(inputs)} if inputs else {None}
     size = next(iter(sizes))
@@ -151,14 +151,15 @@ def one_size_of_model(model: Any) -> OneSize | None:
         return None
     return OneSize(
         int(size),
-        f"the model takes batches of {size} only. Leave batch_size out of its Input, or fix batch_size in data_kwargs",
+        f"the model accepts only batches of {size} samples. "
+        "Remove batch_size from its Input, or fix batch_size in data_kwargs",
     )
 
 
 def one_size_of_step(samples: int) -> OneSize:
-    """The only batch size for which the train step can be traced."""
+    """Return the only batch size for which the train step can be traced."""
     return OneSize(
         samples,
-        f"the train step takes batches of {samples} only. "
+        f"the train step accepts only batches of {samples} samples. "
         "Take the batch size from the data in train_step (ops.shape(x)[0]), or fix batch_size in data_kwargs",
     )

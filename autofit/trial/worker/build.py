@@ -25,7 +25,7 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation.
 
     Raises:
-        UsageError: it is not a compiled model.
+        UsageError: `build_model` does not return a compiled model.
     """
     context.enter(Phase.BUILDING)
     build, kwargs = resolved(loaded.build_model), dict(loaded.model_kwargs)
@@ -40,7 +40,7 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     if keras_of(model) is None:
         raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
     if not is_compiled(model):
-        raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in it")
+        raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in build_model")
     if steps > 1 and not accumulation.is_argument_of(build):
         accumulation.accumulate(model, steps)
     if loaded.jit_compile is not None:
@@ -49,7 +49,7 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
 
 
 def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
-    """Open the validation data, if any, in batches of the validation's own size or of the trial's config."""
+    """Open the validation data, in batches of its own batch size or else the trial's; return None if there is none."""
     size = context.spec.validation_batch_size or loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.config.batch_size
     config = replace(context.config, batch_size=size)
     if loaded.fit_kwargs.get(VALIDATION_SPLIT):
@@ -71,7 +71,7 @@ def _split(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[
     """Open the data and divide it by `validation_split`, for training and for validation.
 
     Raises:
-        UsageError: it is not arrays.
+        UsageError: the data is not arrays.
     """
     opened = open_input(resolved(loaded.data), loaded.data_kwargs, config, context.report_error)
     if not isinstance(opened, Arrays):

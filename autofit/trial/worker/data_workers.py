@@ -1,9 +1,9 @@
-"""The worker processes of the user's data: whether they can be forked, and whether one has died.
+"""Check the worker processes of the user's data: whether they can be forked, and whether one has died.
 
 Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`). The check makes the first
 batch twice in this process and once in each of two forks. If the batches of this process differ and those of the forks do
-not, all workers draw the same random numbers. A fork that does not answer, or dies, runs code that does not survive a fork,
-such as TensorFlow operations.
+not, all workers would draw the same random numbers. A fork that does not answer, or dies, runs code that does not survive a
+fork, such as TensorFlow operations.
 
 A `multiprocessing.Pool` silently replaces a worker that dies, and `fit` waits for its batch forever. So a trial's process
 ends and reports it as soon as a worker dies.
@@ -30,8 +30,8 @@ from autofit.trial.wire import Failure, Message
 from autofit.trial.worker.job import TrialContext
 from autofit.workload.inputs.batch import components, leaves
 
-_PATIENCE_SECONDS = 5.0  # least wait for a batch in a fork
-_PATIENCE_RATIO = 10.0  # of the time that two batches take in this process: a slow batch is not a hang
+_PATIENCE_SECONDS = 5.0  # shortest wait for a batch in a fork
+_PATIENCE_RATIO = 10.0  # times the seconds that two batches take in this process: a slow batch is not a hang
 _LOADER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)")
 _HANDING_OVER = "torch/multiprocessing/"
 
@@ -40,13 +40,13 @@ SAME_NUMBERS = (
     "by the fork. Make a generator in __getitem__: np.random.default_rng((seed, index))"
 )
 FAILS = (
-    "a forked worker {how}, as when __getitem__ runs TensorFlow operations; worker processes are not tried. Use NumPy in "
-    "__getitem__, or threads"
+    "a forked worker {how}, for example because __getitem__ runs TensorFlow operations, so autofit does not try worker "
+    "processes. Use NumPy in __getitem__, or threads"
 )
 
 
 def problem_of(make: Callable[[], Any]) -> str | None:
-    """Return `SAME_NUMBERS`, `FAILS` with how, or None if forked workers `make` the first batch as one process does."""
+    """Return why forked workers cannot be used (`SAME_NUMBERS` or `FAILS`); None if they make the first batch correctly."""
     if multiprocessing.get_start_method() != "fork":
         return None
     started = time.perf_counter()
@@ -98,9 +98,9 @@ def _digest(batch: Any) -> bytes:
 
 
 def of_loader(error: BaseException) -> Failure | None:
-    """The failure that a torch DataLoader reports when one of its workers died; None for any other error.
+    """Return the failure that a torch DataLoader reports when one of its workers died; None for any other error.
 
-    The error differs if the worker died before it handed over the memory of a batch.
+    If the worker died before it handed over the memory of a batch, torch raises a different type of error.
     """
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _is_of_handing_over(error):
         return Failure(FailureKind.WORKER_DIED, f"a worker process died before it had handed over a batch ({error})")
@@ -114,31 +114,31 @@ def of_loader(error: BaseException) -> Failure | None:
 
 
 def _is_of_handing_over(error: BaseException) -> bool:
-    """Whether an error was raised where torch passes memory between processes."""
+    """Return whether an error was raised in the part of torch that passes memory between processes."""
     frames = traceback.walk_tb(error.__traceback__)
     return any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in frames)
 
 
 def ignore_children() -> None:
-    """Ignore workers that end from now on: for each, torch's signal handler raises a RuntimeError at any point."""
+    """Ignore workers that end from now on: torch's signal handler may raise a RuntimeError for each, at any point."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def end_with_worker(context: TrialContext) -> None:
-    """From now on, if a worker of a pool dies, report it and end this process.
+    """From now on, report the death of any worker of a pool, and end this process.
 
-    A pool checks its workers only until it terminates them itself, so a worker with a status other than 0 died with a
-    batch. The garbage collector may terminate a pool during the check, in the same thread; the state of the thread shows
-    that.
+    A pool checks its workers only until it terminates them itself, so a worker that ended with a status other than 0 died
+    while it made a batch. The garbage collector may terminate a pool during the check, in the same thread; the state of the
+    thread shows this.
     """
     own_pid = os.getpid()
-    join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees it
+    join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees the death
 
     def join_or_end(workers: list[Any]) -> Any:
         for worker in workers:
             if getattr(threading.current_thread(), "_state", pool.RUN) == pool.TERMINATE:
                 break
-            if worker.exitcode not in (None, 0) and os.getpid() == own_pid:  # a worker may have pools of its own
+            if worker.exitcode not in (None, 0) and os.getpid() == own_pid:  # a worker may have its own pools
                 reason = f"a worker process (pid {worker.pid}) {how_it_ended(worker.exitcode)}"
                 context.send(Message(failure=Failure(FailureKind.WORKER_DIED, reason)))
                 os._exit(1)

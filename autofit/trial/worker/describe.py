@@ -1,7 +1,7 @@
 """Describe a workload before anything is trained; loads Keras.
 
     open the data ──> build the model ──> tied to one batch size? ──> trace the train step ──> Description
-                                                                               └──> estimate by estimate, as they are ready
+                                                                               └──> memory estimates, one by one
 
 Tracing the step builds exactly what a plain `fit` builds: lazy layers, and the variables of the optimizers that the step
 uses. A step that cannot be traced is run once.
@@ -39,8 +39,8 @@ from autofit.workload.inputs.knobs import as_written, defaults_of, knobs_of, req
 from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.workload import Workload
 
-_BATCHES_IN_STEP = 2  # the estimate of the step has the current and the prefetched batch in it
-_MUCH_SHARE = 0.1  # of a GPU's limit
+_BATCHES_IN_STEP = 2  # the estimate of the step includes the current and the prefetched batch
+_MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data are worth a notice
 _PIECE_BYTES = 2**20  # half of the allocator's first region: whole pieces fill each region
 
 
@@ -117,13 +117,13 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     try:
         for footprint in traced.footprints(context.spec.batch_sizes if is_tuned else (data.batch_samples,)):
             context.send(Message(footprint=footprint))
-    except Exception as error:  # a limitation of the estimate: the workload is tuned without one
+    except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
         problem = first_line(error)
     context.send(Message(estimated=Estimated(problem)))
 
 
 def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, list[int]]:
-    """Open the data; returns it and the bytes of each tensor that it holds beside its batches.
+    """Open the training data; return it and the bytes of each tensor that it holds in addition to its batches.
 
     `fit` copies arrays to tensors on the training device. A tf.data pipeline has made its tensors and buffers by the time
     of its first batch.
@@ -139,7 +139,7 @@ def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, l
 
 
 def _open_validation(context: TrialContext, loaded: Workload) -> tuple[FitInput | None, list[int]]:
-    """Open the validation data, if any; returns it and the bytes of each tensor that it holds while the model trains.
+    """Open the validation data, if any; return it and the bytes of each tensor that it holds while the model trains.
 
     For a tf.data pipeline, these are the tensors that stay after its first batch.
     """
@@ -153,13 +153,13 @@ def _open_validation(context: TrialContext, loaded: Workload) -> tuple[FitInput 
 
 
 def _pieces(size: int) -> list[int]:
-    """Split a size that an allocator has counted into tensors that fit without increasing the count."""
+    """Split a size in bytes, as an allocator counted it, into sizes of tensors that occupy no more than that."""
     whole, rest = divmod(max(0, size), _PIECE_BYTES)
     return [_PIECE_BYTES] * whole + [rest] * (rest > 0)
 
 
 def _begin_peak() -> int:
-    """Reset the peak of the CPU's allocator; returns the bytes in use, or 0 if it does not count them."""
+    """Reset the peak of the CPU's allocator; return the bytes in use, or 0 if the allocator does not count them."""
     backend = backends.current()
     if not backend.has_started() or backend.peak_bytes(ON_CPU) is None:
         return 0
@@ -168,29 +168,29 @@ def _begin_peak() -> int:
 
 
 def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterator[str]:
-    """Yield notices on the data."""
+    """Yield notices about the data."""
     if shapes is not None and shapes.opens_alike and data.kind != "tf.data":
         yield batch_shapes.OPENS_ALIKE
     entries = length_of(leaves(data.batch())[0])
     if entries != data.batch_samples:
         yield (
-            f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}: it does not "
-            "count samples; rates count the samples of batch_size"
+            f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}, so it does "
+            "not count samples. Rates are computed from batch_size"
         )
 
 
 def _notices_of_copies(context: TrialContext, data_tensors: list[int]) -> Iterator[str]:
-    """Yield a notice on arrays that `fit` copies to a GPU."""
+    """Yield a notice about arrays that `fit` copies to a GPU."""
     limit_bytes = context.spec.limits.device_bytes
     if context.device is not None and limit_bytes and sum(data_tensors) > _MUCH_SHARE * limit_bytes:
         yield (
             f"fit copies the arrays to the GPU ({format_bytes(sum(data_tensors))} of {format_bytes(limit_bytes)}), which "
-            "leaves less for batches; a keras.utils.PyDataset or a tf.data.Dataset keeps them in host memory"
+            "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps the arrays in host memory"
         )
 
 
 def _defaults(data: FitInput, factory: Any, names: Mapping[str, str]) -> dict[str, int]:
-    """The values that the data gives the factory's knobs: those in its signature, or those that arrived in the data."""
+    """Return the default of each knob of the factory: the one in its signature, or else the value in the opened data."""
     own = {knob: name for knob, name in names.items() if knob not in data.fit_knobs}
     arrived = {knob: value for knob, value in data.applied.values().items() if knob in own or data.has_processes}
     written = defaults_of(factory, own, autotunes=data.autotunes)
@@ -198,10 +198,10 @@ def _defaults(data: FitInput, factory: Any, names: Mapping[str, str]) -> dict[st
 
 
 def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
-    """Why forked workers cannot make the data; tested in a process with the backend's threads, as in training."""
+    """Return why forked workers cannot make the data, or None; the test runs with the backend's threads, as in training."""
     context.enter(Phase.FORKING)
     backend = backends.current()
-    hangs = None if data.has_processes else backend.process_problem(context.device)  # of Keras's own pool
+    hangs = None if data.has_processes else backend.process_problem(context.device)  # applies to Keras's own pool
     if hangs is not None:
         return hangs
     backend.start()
@@ -210,7 +210,7 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
 
 
 def _takes_turns(context: TrialContext, data: FitInput) -> bool:
-    """Whether, without a queue, a batch is made only while no step runs."""
+    """Return whether, without a queue, a batch is made only while no step runs."""
     backend = backends.current()
     if data.kind == TfData.kind:
         return False
@@ -218,13 +218,13 @@ def _takes_turns(context: TrialContext, data: FitInput) -> bool:
 
 
 def _takes_any_shape(model: Any) -> bool:
-    """Whether inputs have open dimensions beside the batch's; True for a model that is not built yet."""
+    """Return whether inputs have open dimensions other than the batch's; True for a model that is not built yet."""
     inputs = getattr(model, "inputs", None) if model.built else None
     return not inputs or any(None in tensor.shape[1:] for tensor in keras.tree.flatten(inputs))
 
 
 def _scan_shapes(context: TrialContext, data: FitInput) -> batch_shapes.BatchShapes | None:
-    """Find the longest and the shortest batch and save them for later trials; None if all have the same shape."""
+    """Find the longest and the shortest batch and save them for later trials; return None if all have the same shape."""
     context.enter(Phase.SCANNING)
     try:
         shapes = batch_shapes.scan(data.look())

@@ -1,6 +1,6 @@
 """Call `fit` with the user's arguments, and with a callback that times the steps.
 
-One call may serve several clocks in turn: each starts with an epoch and ends the epoch in which it is done.
+One call may drive several clocks in turn: each starts with an epoch, and the epoch ends when its clock is done.
 
     epoch 1: clock of the first epoch, then validation │ epoch 2, …: clock of the timed run │ end
 """
@@ -32,12 +32,12 @@ _LEFT_OUT = (  # callbacks of Keras that write files, end a training, or wait fo
     "TensorBoard",
     "TerminateOnNaN",
 )
-_NOTICE_SECONDS = 0.1  # in which the driver reads the memory of all processes
+_NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all processes
 
 
 @dataclass(frozen=True)
 class Run:
-    """A part of a call of `fit` that a clock times.
+    """A part of a `fit` call, timed by a clock.
 
     If `is_abandoned`, the run ends as soon as its clock is done, without waiting for dispatched steps.
     """
@@ -53,7 +53,7 @@ class _Enough(Exception):  # noqa: N818  # not an error
 
 
 class FitCall:
-    """Calls `fit` of a model with the user's arguments; `flavour` is the module of the model, keras or tf_keras."""
+    """Calls the `fit` of a model with the user's arguments; `flavour` is the model's module, `keras` or `tf_keras`."""
 
     def __init__(self, loaded: Workload, flavour: Any) -> None:
         self._flavour = flavour
@@ -63,11 +63,11 @@ class FitCall:
         self._callbacks = [callback for callback in made if not _is_left_out(callback)]
 
     def notices(self) -> Iterator[str]:
-        """Yield notices on callbacks that trials leave out."""
+        """Yield a notice about the callbacks that trials leave out."""
         if self._left_out:
             names = ", ".join(sorted({type(callback).__name__ for callback in self._left_out}))
-            why = "they write files, end a training or wait for whole epochs"
-            yield f"trials leave out {names} ({why}); their cost is not measured"
+            why = "write files, end the training or wait for whole epochs"
+            yield f"trials leave out callbacks that {why}: {names}. The cost of such callbacks is not measured"
 
     def run(
         self,
@@ -89,10 +89,10 @@ class FitCall:
             ends_by_itself: the data ends with the last clock. Otherwise the run is interrupted and leaves workers behind.
             with_callbacks: use the user's callbacks.
         """
-        gc.collect()  # otherwise batches that the previous run held count for this one
+        gc.collect()  # otherwise batches that the previous run held would count for this one
         context.enter(runs[0].phase)
         if not runs[0].phase.counts:
-            time.sleep(_NOTICE_SECONDS)  # otherwise its memory counts for the phase before
+            time.sleep(_NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
         driver = self._driver(context, model, runs, ends_by_itself=ends_by_itself)
         callbacks = [*(self._callbacks if with_callbacks else []), driver]
         counted = _counted_steps(model, driver) if backends.current().steps_are_async else contextlib.nullcontext()
@@ -145,7 +145,7 @@ class FitCall:
 
 @contextlib.contextmanager
 def _counted_steps(model: Any, driver: Any) -> Iterator[None]:
-    """Within the context, count the calls of a model's train function in `fit` as steps of the driver."""
+    """Within the block, report each call of a model's train function in `fit` to the driver as a step."""
     make, given = model.make_train_function, []
 
     def make_counted(force: bool = False) -> None:
@@ -155,7 +155,7 @@ def _counted_steps(model: Any, driver: Any) -> Iterator[None]:
 
         def counted(*arguments: Any) -> Any:
             made = step(*arguments)
-            driver.step_ended(made[0] if isinstance(made, tuple) else made)  # JAX's returns the state, too
+            driver.step_ended(made[0] if isinstance(made, tuple) else made)  # on JAX, it also returns the state
             if driver.is_over:
                 raise _Enough
             return made

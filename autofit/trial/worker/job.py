@@ -27,7 +27,7 @@ _PACKAGE = str(Path(__file__).parents[2])
 
 
 class DevicePeaks:
-    """The peak of device memory in each phase of a trial, in bytes; the highest of several devices.
+    """The peak of device memory in each phase of a trial, in bytes; for several devices, the highest of them.
 
     Reading the peak starts the backend. The user's code may still configure it, so nothing is read before the model is
     built.
@@ -46,10 +46,10 @@ class DevicePeaks:
             self._phase = phase
 
     def highest(self) -> int | None:
-        """The highest peak so far of the phases that count, including the present one.
+        """Return the highest peak so far of the phases that count, in bytes, including the present phase; None without one.
 
-        In the first step a GPU tries algorithms for each convolution. They use workspaces of gigabytes if there is room,
-        and none otherwise, so the later steps show what training needs.
+        In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
+        if there is room, so a first step does not count on a GPU: the later steps show what training needs.
         """
         if self._phase is not None:
             self._record()
@@ -59,7 +59,7 @@ class DevicePeaks:
         return max(counted.values(), default=None)
 
     def retries(self) -> int:
-        """How often the allocator returned cached memory to find room."""
+        """Return how often the allocator released cached memory to find room."""
         return self._backend.retries(self._placement)
 
     def _record(self) -> None:
@@ -79,12 +79,12 @@ class Channel:
         """Write a message.
 
         Raises:
-            ConnectionError: the user's code has closed the pipe; its number may now belong to another file.
+            ConnectionError: the user's code has closed the pipe; its descriptor may now belong to another file.
         """
         if _identity(self._descriptor) != self._identity:
             raise ConnectionError(
-                "the code closed a file descriptor that autofit needs, its connection to this process. Close only "
-                "descriptors that the code has opened itself (os.closerange closes others)"
+                "the code closed a file descriptor that autofit needs for its connection to this process. Close only "
+                "descriptors that the code itself opened (os.closerange also closes others)"
             )
         os.write(self._descriptor, data)
 
@@ -109,16 +109,16 @@ class TrialContext:
 
     @property
     def device(self) -> Device | None:
-        """The accelerator, the first of several; None for the CPU."""
+        """The accelerator, or the first of several; None for the CPU."""
         return self.placement.device
 
     @property
     def config(self) -> FitConfig:
-        """The setting of the knobs to try."""
+        """The config to try."""
         return self.spec.config
 
     def sized(self, batch_size: int) -> TrialContext:
-        """The context with another batch size."""
+        """Return the context with another batch size."""
         return replace(self, spec=replace(self.spec, config=replace(self.spec.config, batch_size=batch_size)))
 
     def enter(self, phase: Phase) -> None:
@@ -135,10 +135,10 @@ class TrialContext:
             os._exit(UNCONNECTED)
 
     def report_error(self, error: BaseException) -> None:
-        """Save the first exception of the user's `__getitem__`, raised in any thread or process."""
+        """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""
         report = json.dumps({"type": type(error).__name__, "traceback": user_traceback(error)})
         written = self.folder / f"{_USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}"
-        written.write_text(report)  # under a new name each time: the link below is the same file
+        written.write_text(report)  # a new name each time: the link below refers to this file
         with contextlib.suppress(FileExistsError):
             os.link(written, self.folder / _USER_ERROR_FILE)
         written.unlink()
@@ -149,7 +149,7 @@ class TrialContext:
 
 
 def saved_user_error(folder: Path) -> Failure | None:
-    """The error of the user's `__getitem__` that the current trial of a folder has saved."""
+    """Return the error of the user's `__getitem__` that the current trial saved in the folder; None if there is none."""
     file = folder / _USER_ERROR_FILE
     if not file.exists():
         return None
@@ -158,7 +158,7 @@ def saved_user_error(folder: Path) -> Failure | None:
 
 
 def user_failure(name: str, traceback_text: str) -> Failure:
-    """The failure of a trial in which the user's code raised an exception; `name` is that of its type."""
+    """Return the failure of a trial whose user code raised an exception; `name` is the name of the exception's type."""
     kind = FailureKind.HOST_OOM if name in _MEMORY_ERRORS else FailureKind.ERROR
     return Failure(kind, traceback_text.strip().splitlines()[-1], traceback_text)
 

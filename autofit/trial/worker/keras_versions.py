@@ -15,7 +15,7 @@ _STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")
 
 
 def keras_of(model: Any) -> Any:
-    """The module, `keras` or `tf_keras`, that a model's class derives from; None if it is not a model."""
+    """Return the module, `keras` or `tf_keras`, from which a model's class derives; None for anything but a model."""
     for base in type(model).__mro__:
         root = base.__module__.partition(".")[0]
         if base.__name__ == "Model" and root in _FLAVOURS:
@@ -24,12 +24,12 @@ def keras_of(model: Any) -> Any:
 
 
 def set_dtype_policy(policy: str) -> None:
-    """Set the default policy of new layers, in Keras 3 and, if the user's code has loaded it, in tf_keras.
+    """Set the default policy of new layers in Keras 3, and in tf_keras if the user's code has loaded tf_keras.
 
     Raises:
-        UsageError: there is no such policy.
+        UsageError: Keras has no such policy.
     """
-    import keras  # heavy: must stay out of the parent
+    import keras  # a heavy import, which the driver must not load
 
     try:
         keras.config.set_dtype_policy(policy)
@@ -41,16 +41,16 @@ def set_dtype_policy(policy: str) -> None:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether a model is compiled."""
+    """Return whether a model is compiled."""
     return bool(model.compiled if hasattr(model, "compiled") else model._is_compiled)
 
 
 def build_variables(model: Any, batch: Any) -> None:
-    """Make the variables of the optimizer and the metrics before the first step, if the step would make the same ones.
+    """Create the variables of the optimizer and the metrics before the first step, if the step would create the same.
 
-    On TensorFlow, a step that makes variables is traced twice, which takes most of the time until it runs; on other
-    backends `fit` makes them first. A step with the user's own methods may use other variables, or none. In a distributed
-    model, the strategy makes them.
+    On TensorFlow, a step that creates variables is traced twice, and tracing takes most of the time until the first step
+    runs. On other backends, `fit` creates them first. A step with the user's own methods may use other variables, or none.
+    In a distributed model, the strategy creates them.
 
     Args:
         model: a compiled model.
@@ -63,26 +63,26 @@ def build_variables(model: Any, batch: Any) -> None:
         return
     if any(name in vars(model) or getattr(type(model), name) is not getattr(flavour.Model, name) for name in _STEP_METHODS):
         return
-    with contextlib.suppress(Exception):  # the step makes what is missing, or raises the same error
+    with contextlib.suppress(Exception):  # the step creates what is missing, or raises the same error
         model._symbolic_build(data_batch=batch)
 
 
 def steps_per_execution(model: Any) -> int:
-    """The number of batches that one call of the train function trains on."""
+    """Return the number of batches on which one call of the train function trains."""
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """How a model is distributed: by a class of this name, over this number of devices."""
+    """How a model is distributed: the name of the class that distributes it, and the number of devices."""
 
     name: str
     count: int
 
 
 def distribution_of(model: Any) -> Distribution | None:
-    """How the model is distributed; None for a model on one device."""
-    import keras  # heavy: must stay out of the parent
+    """Return how a model is distributed; None for a model on one device."""
+    import keras  # a heavy import, which the driver must not load
 
     strategy = getattr(model, "distribute_strategy", None)  # TensorFlow only
     if strategy is not None and strategy is not sys.modules["tensorflow"].distribute.get_strategy():
@@ -93,7 +93,7 @@ def distribution_of(model: Any) -> Distribution | None:
 
 def idle_model(flavour: Any) -> Any:
     """Make a compiled model whose train step does nothing."""
-    import keras  # heavy: must stay out of the parent
+    import keras  # a heavy import, which the driver must not load
 
     loss = keras.ops.zeros(())
     is_stateless = keras.backend.backend() == "jax"

@@ -1,6 +1,6 @@
 """The entry point of a trial's process, which is a fork of the warm server or a plain subprocess.
 
-It loads the user's code, does the task, and writes lines of `wire.Message` to its pipe.
+The process loads the user's code, does its task, and writes `wire.Message` lines to its pipe.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def preload() -> None:
 
 
 def play(folder: Path, task_name: str, channel: int) -> int:
-    """Do a task; returns the exit status."""
+    """Do a task and return the exit status."""
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
     context = TrialContext(folder, task.spec, task.placement, Channel(channel), DevicePeaks(backend, task.placement))
     context.forget_user_error()
@@ -45,7 +45,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         context.enter(Phase.LOADING)
         data_workers.end_with_worker(context)
         loaded = workload.load(folder)
-        from autofit.trial.worker.describe import describe  # these load Keras, so they come after the limit
+        from autofit.trial.worker.describe import describe  # these load Keras, so the limit must be set before
         from autofit.trial.worker.measure import confirm, measure
 
         {Role.DESCRIBE: describe, Role.MEASURE: measure, Role.CONFIRM: confirm}[task.spec.role](context, loaded)
@@ -82,7 +82,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def die_with_parent() -> None:
-    """Make the kernel kill this process when its parent dies (Linux); elsewhere only the server does."""
+    """Make the kernel of Linux kill this process when its parent dies; elsewhere, only the server kills it."""
     if sys.platform == "linux":
         parent = os.getppid()
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Measure or confirm a config; loads Keras when it is called.
+"""Measure or confirm a config; loads Keras.
 
 Three rates are measured, all with `Model.fit`: end to end; the same step on one repeated batch (compute); the same pipeline
-with a step that does nothing (input). Keras fetches batches inside its compiled train function: no finer measurement can
+with a step that does nothing (input). Keras fetches batches inside its compiled train function, so no finer measurement can
 separate waiting from computing.
 """
 
@@ -31,19 +31,19 @@ from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
-_INPUT_SECONDS = 0.35  # for which the pipeline runs alone
-_FEWEST_INPUT_STEPS = 4  # of the pipeline alone, however slow it is
+_INPUT_SECONDS = 0.35  # how long the pipeline runs alone
+_FEWEST_INPUT_STEPS = 4  # steps of the pipeline alone, even if it is slow
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _MOST_STEPS = 20_000  # of an epoch: more than a run needs, but few enough for Keras to shuffle their indices quickly
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
-_FIRST_EPOCH_STEPS = 6  # the first is traced, and those up to the sixth are slow: they warm up the timed run
-_GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within it (assumed)
-_WARM_UP_STEPS = 2  # not counted in a run whose step is compiled
-_VALIDATION_STEPS = 10  # of a confirming run: their memory counts, not their time
-_VARIED_BATCHES = 8  # that stand for an epoch of batches that differ in shape
+_FIRST_EPOCH_STEPS = 6  # the first step is traced, and those up to the sixth are slow: they warm up the timed run
+_GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within this time (assumed)
+_WARM_UP_STEPS = 2  # steps not counted in a run whose step is compiled
+_VALIDATION_STEPS = 10  # steps of a confirming run: their memory counts, their time does not
+_VARIED_BATCHES = 8  # batches that represent an epoch of batches of different shapes
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
-_STEPS_AHEAD = 2  # of the step alone: it need not wait for the next one, and ends soon
-_READING_SECONDS = 0.1  # how long the queue stays full, for the driver to read the memory of all processes
+_STEPS_AHEAD = 2  # dispatched while the step is timed alone: enough to keep the device busy, few enough to end soon
+_READING_SECONDS = 0.1  # how long the queue stays full, so that the driver can read the memory of all processes
 
 
 @dataclass(frozen=True)
@@ -58,22 +58,22 @@ class _Bench:
 
     @classmethod
     def of(cls, context: TrialContext, loaded: Workload) -> _Bench:
-        """Build the model and open the data. The validation data is opened because the user's run also holds its memory."""
+        """Build the model and open the data, including validation data, because the user's run also holds its memory."""
         model, data = build_model(context, loaded), open_training(context, loaded)
         build_variables(model, data.batch())
         return cls(context, model, data, open_validation(context, loaded), FitCall(loaded, keras_of(model)))
 
     @property
     def step_samples(self) -> int:
-        """Samples of a call of the train function."""
+        """The number of samples in one call of the train function."""
         return self.data.batch_samples * steps_per_execution(self.model)
 
 
 def measure(context: TrialContext, loaded: Workload) -> None:
-    """Measure the compute rate, the input rate and the end-to-end rate; the last may leave an enqueuer running.
+    """Measure the compute rate, the input rate and the end-to-end rate; the last run may leave an enqueuer running.
 
     For data that `fit` copies, measure the input rate last, so that leftovers do not count as training memory. Also
-    validate on such data for one step: its copies stay in memory while the user trains.
+    validate on such data for one step: in the user's run, its copies stay in memory during training.
     """
     bench = _Bench.of(context, loaded)
     _train_on_longest(bench)
@@ -97,7 +97,7 @@ def measure(context: TrialContext, loaded: Workload) -> None:
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
-    """Train a short epoch with validation, if asked, then time a longer run in the epochs after it."""
+    """Train a short epoch with validation if the spec asks for it, then time a longer run in the following epochs."""
     bench, validates = _Bench.of(context, loaded), context.spec.validates
     _train_on_longest(bench)
     warm_up = _WARM_UP_STEPS if validates else _FIRST_EPOCH_STEPS
@@ -109,15 +109,15 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
 
 
 def _phases(phase: Phase, *, is_traced: bool) -> tuple[Phase, Phase | None]:
-    """The phases of a run: the first step, which is traced and compiled, is a phase by itself."""
+    """Return the phases of a run: a first step that must still be traced and compiled is a separate phase."""
     return (phase, None) if is_traced else (Phase.FIRST_STEP, phase)
 
 
 def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoch: bool, is_traced: bool) -> None:
-    """Train until the clock is done, after a short epoch and its validation if asked.
+    """Train until the clock is done; if `short_epoch` is set, first train a short epoch and validate.
 
-    Data that each `fit` copies is trained on in one call, as in the user's own run. For other data the short epoch is a
-    call of its own, so that its workers end.
+    Train on data that each `fit` copies in one call, as in the user's own run. For other data, the short epoch is a
+    separate call, so that its workers end.
     """
     validation: dict[str, Any] = {}
     if bench.held_out is not None and validation_steps:
@@ -156,10 +156,10 @@ def _fit_clock(
     enough_spread: float = 0.02,
     to_beat: float | None = None,
 ) -> StepClock:
-    """Make a clock for the end-to-end run, which stalls until the queue is full.
+    """Make a clock for the end-to-end run; the clock stalls the run until the queue is full.
 
     If the pipeline may not keep up with the steps, according to `rates` (input and compute alone, in samples per second),
-    the steps that drain the full queue are not counted: it is filled only to measure memory.
+    the steps that drain the full queue are not counted: the queue is filled only to measure memory.
     """
     context, data, execution = bench.context, bench.data, steps_per_execution(bench.model)
     counts = data.batches_made() is not None
@@ -196,7 +196,7 @@ def _warm_up_seconds(context: TrialContext) -> float:
 
 
 def _compute_rate(bench: _Bench) -> SteadyRate:
-    """Time the step alone, on one repeated batch; on a few if batches differ in shape."""
+    """Time the step alone, on one repeated batch, or on several if batches differ in shape."""
     warm_up_seconds = _warm_up_seconds(bench.context)
     clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=_STEPS_AHEAD)
     shapes = batch_shapes.load(bench.context.folder)
@@ -210,7 +210,7 @@ def _compute_rate(bench: _Bench) -> SteadyRate:
 
 
 def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
-    """Arguments of `fit` that repeat these batches in this order."""
+    """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order."""
     return {"x": repeated(batches, length, opening, of_fixed_size=bench.data.of_fixed_size), "shuffle": False}
 
 
@@ -219,7 +219,7 @@ def _input_rate(bench: _Bench) -> SteadyRate:
     data = bench.data
     workers = data.applied.worker_count(os.cpu_count() or 1)
     warm_up = workers + 1  # the first batches of all workers arrive at the same time
-    speedup = math.sqrt(min(workers, os.cpu_count() or 1))  # between none, of threads that share a lock, and all
+    speedup = math.sqrt(min(workers, os.cpu_count() or 1))  # between 1, if threads share a lock, and the number of workers
     batch_seconds = max(data.batch_seconds / speedup, _PASSING_SECONDS)
     steps = max(_FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))
     steps = workers * math.ceil(steps / workers)  # whole rounds: the workers' batches arrive together
@@ -243,7 +243,7 @@ def _rate_of(clock: StepClock) -> SteadyRate:
 
 
 def _send(context: TrialContext, clock: StepClock, compute_rate: float | None, input_rate: float | None) -> None:
-    """Send the measurement, without what the driver reads itself."""
+    """Send the measurement; the driver adds its own readings."""
     rate = _rate_of(clock)
     measurement = Measurement(
         Outcome.OK,

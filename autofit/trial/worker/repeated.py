@@ -1,8 +1,8 @@
-"""Batches repeated over and over, for timing the step alone: a pipeline at almost no cost (loads Keras).
+"""Repeat batches to time the step alone: such a pipeline costs almost nothing. Loads Keras.
 
-Keras turns every input into a `tf.data.Dataset` on TensorFlow, and takes a dataset as it is: `train_step` gets its elements
-with their structure (Keras 3.15 `TFDatasetAdapter`, tf_keras 2.21 `DatasetAdapter`). On other backends Keras takes the
-batches of a PyDataset one by one, and an x alone as a tuple of one.
+On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a dataset unchanged: `train_step` gets its
+elements with their structure (Keras 3.15 `TFDatasetAdapter`, tf_keras 2.21 `DatasetAdapter`). On other backends, Keras
+takes the batches of a PyDataset one by one, and an x without y as a tuple with one element.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from autofit.workload.inputs.batch import mapped
 
 
 def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *, of_fixed_size: bool = False) -> Any:
-    """Return data for `fit` of `length` batches: first those of `opening`, then `batches` over and over.
+    """Return `length` batches as data for `fit`: first those of `opening`, then `batches` over and over.
 
     Args:
         batches: nests in the structure that Keras hands to `train_step`.
-        length: number of all batches.
+        length: total number of batches.
         opening: the first batches, used once.
         of_fixed_size: all batches have the same number of samples, which a traced step may rely on.
     """
@@ -49,7 +49,7 @@ class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no t
 
 
 def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *, of_fixed_size: bool = False) -> Any:
-    """`repeated` as a `tf.data.Dataset`.
+    """Return the batches of `repeated` as a `tf.data.Dataset`.
 
     Dimensions that differ between the batches are open. The first dimension is also open, as in a dataset that ends in a
     partial batch, unless the data has batches of a fixed size: a step that is traced for data of another form may fail.
@@ -72,8 +72,8 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *,
     tensors = [mapped(batch, tensor_of) for batch in (*opening, *batches)]
     first = tensors[0] if of_fixed_size else mapped(tensors[0], first_row)
     shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]
-    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec suits all of them
-    if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator yields no None
+    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec fits all of them
+    if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator cannot yield None
         ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = (
@@ -81,7 +81,7 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any] = (), *,
         )
         return ahead.concatenate(cycle).take(length).with_options(options)
     spec = joined.element_spec
-    del joined, shown  # a dataset would hold all batches on the device; a generator makes the tensors of one at a time
+    del joined, shown  # a dataset would hold all batches on the device; a generator makes the tensors batch by batch
     return tf.data.Dataset.from_generator(
         lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])), output_signature=spec
     ).take(length)

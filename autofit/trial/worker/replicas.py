@@ -14,18 +14,18 @@ from autofit.workload.inputs.fit_input import FitInput
 
 
 def require_all_devices(model: Any, placement: Placement) -> None:
-    """Check that a model trains on all devices of its placement, with a share of each batch on each.
+    """Check that a model trains on all devices of its placement and divides each batch among them.
 
     Raises:
-        UsageError: it trains on fewer or other devices, or is distributed in another way.
+        UsageError: the model trains on fewer or other devices, or is distributed in another way.
     """
     distribution, wanted = distribution_of(model), backends.current().distribution
     if distribution is None:
         if placement.count == 1:
             return
         problem = (
-            f"devices is {placement.count}, but the model that build_model returned trains on one. Build it under a "
-            f"{wanted}, or set distribution: data_parallel to let autofit do so"
+            f"devices is {placement.count}, but the model that build_model returned trains on one device. Build it "
+            f"under a {wanted}, or set distribution: data_parallel to let autofit distribute it"
         )
     elif placement.count > 1 and distribution.name != wanted:
         problem = f"the model is distributed by {distribution.name}, which autofit does not support; use {wanted}"
@@ -40,14 +40,14 @@ def require_all_devices(model: Any, placement: Placement) -> None:
 
 
 def notices_of_model(model: Any, placement: Placement) -> Iterator[str]:
-    """Yield notices on a distributed model."""
+    """Yield notices about a distributed model."""
     distribution = distribution_of(model)
     if placement.count > 1:
         yield (f"{placement.count} devices share each batch: batch sizes are global, and multiples of {placement.count}")
     if distribution is not None and placement.count == 1:
         yield (
             f"the model is distributed by {distribution.name}, but this tune uses one device, and its result holds for "
-            "one. To tune for N devices, set devices: N; batch sizes are then global"
+            "one device. To tune for N devices, set devices: N; batch sizes are then global"
         )
     if placement.count > 1 and not placement.gpus:
         yield (
@@ -60,21 +60,21 @@ def require_even_batches(data: FitInput, placement: Placement) -> None:
     """Check that full batches divide evenly among the devices.
 
     Raises:
-        UsageError: they do not.
+        UsageError: they do not divide evenly.
     """
     if data.batch_samples % placement.count:
         raise UsageError(
-            f"the data makes batches of {data.batch_samples}, which {placement.count} devices cannot share evenly. "
+            f"the data makes batches of {data.batch_samples} samples, which {placement.count} devices cannot share evenly. "
             f"batch_size is global: make it a multiple of {placement.count}",
             key="data",
         )
 
 
 def notices_of_data(data: FitInput, held_out: FitInput | None, placement: Placement) -> Iterator[str]:
-    """Yield notices on the last batch of an epoch if the devices may not share it evenly.
+    """Yield notices about the last batch of an epoch if the devices may not share it evenly.
 
     Raises:
-        UsageError: training on this backend fails at such a batch.
+        UsageError: training on this backend fails on such a batch.
     """
     for key, part in (("data", data), ("validation", held_out)):
         if part is None or placement.count == 1:
@@ -89,7 +89,7 @@ def notices_of_data(data: FitInput, held_out: FitInput | None, placement: Placem
             uneven = f"the {key} ends in a batch of {last} samples, which {placement.count} devices cannot share evenly"
             remedy = f"Leave out the last {last % placement.count} samples, or the last batch"
             if backends.current().needs_even_batches:
-                raise UsageError(f"{uneven}, so training fails there. {remedy}", key=key)
+                raise UsageError(f"{uneven}, so training fails on it. {remedy}", key=key)
             yield (
                 f"{uneven}. If a device gets no sample, batch normalization yields NaN; if such a batch comes first, as in "
                 f"a shuffled PyDataset, training fails. {remedy}"

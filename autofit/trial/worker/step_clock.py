@@ -1,4 +1,4 @@
-"""The step clock: when steps end, which of them are steady, and how precise their rate is.
+"""The step clock records when steps end, which of them are steady, and how precise their rate is.
 
 A run of `fit` as the clock sees it (x: not counted):
 
@@ -27,11 +27,11 @@ from autofit.records.trial import INPUT_BOUND_RATIO
 STALL_SECONDS = 8.0
 """A queue that is not full after this time counts as full: the pipeline is too slow to fill it."""
 
-_BLOCK_SECONDS = 0.15  # much longer than a slice of the scheduler, short enough for five blocks in a second
-_ENOUGH_BLOCKS = 5  # for a spread that may end a run early
-_FEWEST_BLOCKS = 3  # for any spread
-_FEWEST_STEPS = 3  # steady steps of any rate
-_MOST_DRAINS = 3  # times the batches in the queue: if the rates are alike, it is never empty
+_BLOCK_SECONDS = 0.15  # much longer than a time slice of the scheduler, but short enough for five blocks in a second
+_ENOUGH_BLOCKS = 5  # a small spread may end a run after this many blocks
+_FEWEST_BLOCKS = 3  # a run with fewer blocks never ends early
+_FEWEST_STEPS = 3  # steady steps that any rate needs
+_MOST_DRAINS = 3  # largest drain, in queues: if both rates are alike, the queue never empties
 _QUIET_SECONDS = 0.3  # a queue is full when no batch is made for this long, or for the time of three batches
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
@@ -42,7 +42,7 @@ _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """Samples per second over the steady part, with the relative half-width of its 95 % confidence interval."""
+    """Samples per second over the steady part, with the relative half-width of its 95% confidence interval."""
 
     samples_per_second: float
     spread: float
@@ -51,14 +51,14 @@ class SteadyRate:
 
 
 def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequence[int] | None = None) -> SteadyRate:
-    """The rate from the times (s) at which steps ended; the first begins the window.
+    """Compute the rate from the times at which steps ended, in seconds; the first time begins the window.
 
-    The spread is that of blocks of steps of at least 0.15 s, not of single steps.
+    The spread is the spread of blocks of steps of at least 0.15 s, not of single steps.
 
     Args:
         step_ends: ascending times.
         batch_samples: samples per step.
-        steps_done: how many steps had ended at each of these times; None for one more each time.
+        steps_done: how many steps had ended at each of these times; None if one step ended at each.
 
     Raises:
         ValueError: there are fewer than two times.
@@ -77,20 +77,20 @@ def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequ
 
 
 def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:
-    """Steps after which a full queue is empty: while they consume it, the pipeline goes on.
+    """Return the number of steps that drain a full queue while the pipeline continues to fill it.
 
     Args:
-        queued: steps for which the queue holds batches.
-        input_rate: of the pipeline alone, samples per second.
-        compute_rate: of the step alone, samples per second.
+        queued: the number of steps for which the queue holds batches.
+        input_rate: the rate of the pipeline alone, in samples per second.
+        compute_rate: the rate of the step alone, in samples per second.
 
     Returns:
-        0 if the pipeline is clearly faster, so that the queue also stays full in the user's run. Otherwise `queued` or
-        more, but at most three times as many: the rest is used up slowly and hardly shows.
+        0 if the pipeline is clearly faster, so that the queue also stays full in the user's run. Otherwise at
+        least `queued` and at most three times `queued`: what remains drains slowly and hardly affects the rate.
     """
     if not queued or input_rate >= INPUT_BOUND_RATIO * compute_rate:
         return 0
-    made_a_step = input_rate / compute_rate  # batches that come in while a step takes one out
+    made_a_step = input_rate / compute_rate  # batches added to the queue for each batch that is taken out
     return queued if made_a_step >= 1 else math.ceil(queued * min(_MOST_DRAINS, 1 / (1 - made_a_step)))
 
 
@@ -99,15 +99,15 @@ class StepClock:
 
     Args:
         batch_samples: samples per step.
-        max_seconds: longest steady part; the run ends earlier once the spread is small enough.
+        max_seconds: longest steady part, in seconds; the run ends earlier once the spread is small enough.
         warm_up: number of first steps that are not counted; fewer, but at least two, if they take more than a second.
-        warm_up_seconds: shortest warm-up: an idle GPU takes time to raise its clock.
+        warm_up_seconds: shortest warm-up, in seconds: an idle GPU takes time to raise its clock.
         prefilled: steps after the stall that consume the full queue and are not counted.
-        steps: number of steps to count, whatever the spread, in a run that then ends by itself.
-        enough_spread: spread at which the run may end early; 0 to use all of its time.
-        to_beat: samples per second; the run also ends early once its rate is below this by more than the spread.
+        steps: number of steps to count, whatever the spread; the data then ends by itself. None to count until `done`.
+        enough_spread: spread at which the run may end early; 0 to use all of `max_seconds`.
+        to_beat: a rate in samples per second; the run also ends early once its own rate is lower by more than the spread.
         stall: called once after the warm-up; returns when the queue is full.
-        most_ahead: most steps in flight; None for any number.
+        most_ahead: largest number of steps in flight; None for no limit.
     """
 
     def __init__(
@@ -134,14 +134,17 @@ class StepClock:
         self._counts: list[int] = []  # steps done at each end
         self._awaited: list[Future[None]] = []
         self._compared_at = -math.inf
-        self._awaited_at, self._next_awaited = -math.inf, 0  # the distance grows over the first few
+        self._awaited_at, self._next_awaited = -math.inf, 0  # the distance between awaited steps grows over the first few
         self._first_end = 0.0
         self.steps_done = 0
         self._warm_steps: int | None = None
         self.done = False
 
     def step_ended(self, over: Callable[[], None] | None = None) -> None:
-        """Record the end of a step; may stall, and sets `done`. `over` waits until the step has ended; None if it has."""
+        """Record the end of a step, stall once after the warm-up, and set `done`.
+
+        `over` waits until the step has ended; None if it has already ended.
+        """
         self.steps_done += 1
         is_last = self.steps is not None and self.steps_done >= self._warm_up + self.steps
         if self.steps_done == 1:
@@ -157,16 +160,16 @@ class StepClock:
         self.done = self._is_precise() if self.steps is None else is_last
 
     def rate(self) -> SteadyRate | None:
-        """The rate of the steps of the steady part that have ended; None if the run ended before it began."""
+        """Return the rate of the steady steps that have ended; None if the run ended before the steady part began."""
         return steady_rate(*self._noted()) if len(self._counts) >= 2 else None
 
     def _noted(self) -> tuple[list[float], int, list[int]]:
-        """The arguments of `steady_rate` for the ends noted so far; a thread may note another one meanwhile."""
+        """Return the arguments of `steady_rate` for the ends noted so far; a thread may note another end meanwhile."""
         counts = self._counts[:]
         return self._ends[: len(counts)], self._batch_samples, counts
 
     def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
-        """Note when a step ends, now or later; not each step, but at least one a block.
+        """Note when a step ends, now or later; not for every step, but for at least one in each block.
 
         Many slow steps may be dispatched at once, so some of the first are noted as well.
         """
@@ -224,7 +227,7 @@ def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> No
 
     Args:
         batches_made: returns the number of batches made so far.
-        batch_seconds: time that one producer takes for a batch.
+        batch_seconds: time that one producer takes for a batch, in seconds.
     """
     quiet_seconds = max(_QUIET_SECONDS, _QUIET_BATCHES * batch_seconds)
     started = changed = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Trace the train step of a workload, for any batch size if it accepts any (loads Keras)."""
+"""Trace the train step of a workload, for any batch size if the step accepts any; loads Keras."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _FEWEST_TO_HALVE = 2  # samples
 
 
 class TracedWorkload:
-    """The train step, traced for any batch size or for the data's own; it is run once if it cannot be traced.
+    """The train step, traced for any batch size or for the data's own; a step that cannot be traced is run once.
 
-    `problem` says why the memory of the step cannot be estimated, None if it can. `one_size` is the only batch size that
-    the step accepts, None if it accepts others.
+    `problem` says why the memory of the step cannot be estimated; it is None if the memory can be estimated. `one_size`
+    is the only batch size that the step accepts, or None.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class TracedWorkload:
         lengths = {length_of(leaf) for leaf in arrays} - {0}
         attempts: list[tuple[int, bool]] = []
         if (distribution := distribution_of(model)) is not None:
-            self.problem = f"its step is distributed by {distribution.name}"
+            self.problem = f"the train step is distributed by {distribution.name}"
         elif len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
-            self.problem = "the sizes of its tensors are known only when it runs"
+            self.problem = "the sizes of the tensors are known only when the step runs"
             attempts = [(data.batch_samples, False)]
         else:
             samples = max(lengths)
-            attempts = [(1, True), (samples, True), (samples, False)]  # a model may accept only even or certain batch sizes
+            attempts = [(1, True), (samples, True), (samples, False)]  # a model may accept only multiples, or one size
         for multiple, any_size in attempts:
             try:
                 self._step = self._trace(batch, multiple if any_size else None)
@@ -80,7 +80,7 @@ class TracedWorkload:
         return backends.current().estimator(step)
 
     def _fails_for_fewer(self, call: FitCall, data: FitInput) -> bool:
-        """Whether the data can make a batch of half the size and the step fails for it."""
+        """Return whether the data can make a batch of half the size and the step fails for this batch."""
         if data.batch_samples < _FEWEST_TO_HALVE:
             return False
         try:
@@ -95,12 +95,12 @@ class TracedWorkload:
         return False
 
     def footprints(self, sizes: Sequence[int]) -> Iterator[Footprint]:
-        """Yield memory estimates, see `StepEstimator.estimates`; none if there is a `problem`."""
+        """Yield memory estimates, as in `StepEstimator.estimates`; yield none if there is a `problem`."""
         if self._step is not None and self.problem is None:
             yield from self._step.estimates(sizes, compile_all=self._context.spec.compile_all)
 
     def optimizer_bytes(self) -> int:
-        """Return the bytes of the variables that the step uses beside the model's own."""
+        """Return the bytes of the variables that the step uses in addition to the model's own."""
         if self._step is not None:
             return self._step.optimizer_bytes
         return bytes_of_optimizers(self._model)

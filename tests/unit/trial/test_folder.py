@@ -57,7 +57,7 @@ def test_clearing_keeps_the_folders_and_what_is_named(parent):
     folder.remove()
 
 
-@pytest.mark.parametrize(("parent_of_it", "problem"), [("/proc", "cannot be written: "), ("/nowhere", "was removed")])
+@pytest.mark.parametrize(("parent_of_it", "problem"), [("/proc", "is not writable: "), ("/nowhere", "was removed")])
 def test_a_place_that_takes_no_files_is_named(monkeypatch, parent_of_it, problem):
     monkeypatch.setattr(tempfile, "tempdir", parent_of_it)
     with pytest.raises(TrialProcessError, match=f"{parent_of_it}, {problem}.*TMPDIR"):

@@ -98,7 +98,7 @@ def ending(**evidence):
             "2.5% over",
         ),
         ({"exit_code": -signal.SIGKILL, "last_host_bytes": int(3.8 * GIB)}, Outcome.HOST_OOM, "95% of the host limit"),
-        ({"exit_code": -signal.SIGKILL, "kernel_oom_kills": 1}, Outcome.HOST_OOM, "the kernel killed 1"),
+        ({"exit_code": -signal.SIGKILL, "kernel_oom_kills": 1}, Outcome.HOST_OOM, "OOM killer: 1"),
         ({"exit_code": -signal.SIGKILL}, Outcome.CRASHED, "died by SIGKILL"),
         (
             {"exit_code": -signal.SIGKILL, "stopped": StopReason.DEADLINE},

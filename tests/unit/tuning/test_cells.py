@@ -131,7 +131,7 @@ def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
         "3 cells: 1 ok, 1 does not fit, 1 failed",
     ):
         assert part in text
-    with pytest.raises(UsageError, match=r"sweep\.json: is a sweep.* autofit show"):
+    with pytest.raises(UsageError, match=r"sweep\.json: .* autofit show"):
         result_files.load(tmp_path / "sweep.json")
 
 
