@@ -36,7 +36,7 @@ _FULL_BYTES = 2**20  # /dev/shm with less free space than this counts as full
 _SHARED_MEMORY_FULL = "with /dev/shm full; give the container more (docker run --shm-size), or use fewer worker processes"
 _BUS_ERROR = "Bus error"  # in torch's message about a page for which /dev/shm has no room
 _NO_SPACE = os.strerror(errno.ENOSPC)
-_NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree that used more and was killed from outside ran out of memory
+_NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree above this, killed from outside, counts as out of memory
 _REPORTED_OUTCOMES = {FailureKind.DEVICE_OOM: Outcome.DEVICE_OOM, FailureKind.HOST_OOM: Outcome.HOST_OOM}
 
 

@@ -65,7 +65,7 @@ class Watcher:
         deadline_seconds: how long the trial may take from now on.
         gpus_used: the GPUs on which the memory use of the tree is read.
         patience_seconds: how long all processes may pause before the trial counts as hung. At the deadline, half of this is
-            enough. In phases in which an allocator may retry, ten seconds are added to the pause.
+            enough. In phases in which an allocator may retry, the pause may be ten seconds longer.
     """
 
     def __init__(

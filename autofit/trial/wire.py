@@ -94,7 +94,7 @@ class Messages:
     failure: Failure | None = None
 
     def then(self, message: Message) -> Messages:
-        """Return these messages and one more."""
+        """Return these messages with another message added."""
         return Messages(
             message.phase or self.phase,
             message.description or self.description,
