@@ -30,7 +30,7 @@ _FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0  # to read before batches of the same
 _SCAN_SECONDS = 30.0  # longest scan of batches that differ in shape
 
 OPENS_ALIKE = (
-    "batches differ in shape, but the first two have the same shape: Keras expects it of all batches and may fail on some "
+    "batches differ in shape, but the first two have the same shape: Keras expects this shape of all and may fail later "
     "(TypeError: generator yielded an element of shape ...). Make the first two batches differ in shape, or use tf.data"
 )
 
