@@ -1,4 +1,4 @@
-"""The answer of a tune in words: key figures, and sentences on the bottleneck, learning rate, updates and noise."""
+"""The result of a tune in words: key figures, and sentences on the bottleneck, learning rate, updates and noise."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from autofit.report.wording import outcome_label, shares
 from autofit.workload import accumulation
 
 NO_GAIN = "no gain shown"
-"""The gain of a result that is not shown to be faster than the baseline."""
+"""Value of the gain if the runs do not show that the result is faster than the baseline."""
 
 NONE = "–"
-"""A value that is missing."""
+"""Text in place of a missing value."""
 
 _DECIDED_BY = {
-    DecidedBy.READINGS: "all readings together do not show it to be faster by more than the tolerance",
+    DecidedBy.READINGS: "all readings together do not show that it is faster by more than the tolerance",
     DecidedBy.CONFIRMATION: "the confirming runs, which are longer and alternate with the baseline, decided against it",
-    DecidedBy.FAILURE: "another run of it failed or took too much memory",
-    DecidedBy.TIME: f"too little time was left to confirm it in {KEPT_PAIRS} pairs of runs",
+    DecidedBy.FAILURE: "it failed or took too much memory in another run",
+    DecidedBy.TIME: f"too little time was left for the {KEPT_PAIRS} pairs of runs that confirm a config",
 }
-_NOISE_RATIO = 1.25  # fastest to slowest run: on an idle machine runs differ by 2 to 10 %
-_PICKLING_RATIO = 0.6  # of the rate that its workers could reach: below, a pool with large batches is limited by pickling
-_PICKLING_BYTES_PER_SECOND = 50e6  # a pool hands over 120 to 160 MB/s (measured with batches of 19 MB)
+_NOISE_RATIO = 1.25  # rate of the fastest to the slowest run; on an idle machine, runs differ by 2% to 10%
+_PICKLING_RATIO = 0.6  # reached to expected rate; pickling limits a pool with large batches that is below it
+_PICKLING_BYTES_PER_SECOND = 50e6  # a pool passes on 120 to 160 MB/s (measured: batches of 19 MB)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A key figure; `share` is the part of a limit that is used, from 0 to 1."""
+    """A key figure; `share` is the filled fraction of its bar, None if it has no bar."""
 
     label: str
     value: str
@@ -44,8 +44,12 @@ class Figure:
 
 
 def figures(record: TuneRecord) -> list[Figure]:
-    """The key figures of a result."""
-    source = "confirmed in fresh processes" if record.choice.confirmed else "read once in the search: no time to confirm it"
+    """Return the key figures of a result."""
+    source = (
+        "confirmed in fresh processes"
+        if record.choice.confirmed
+        else "read once in the search: no time was left to confirm it"
+    )
     spread = "" if record.spread is None else f"±{record.spread:.0%}, "
     bottleneck, _, reason = advice(record)["bottleneck"].partition(": ")
     return [
@@ -58,7 +62,7 @@ def figures(record: TuneRecord) -> list[Figure]:
 
 
 def sentences(record: TuneRecord) -> dict[str, str]:
-    """What the key figures do not say, by subject."""
+    """Return the sentences that add to the key figures, by subject."""
     texts = {
         "devices": shares(record),
         "not tuned": "; ".join(f"{knob}: {reason}" for knob, reason in record.untuned.items()),
@@ -71,45 +75,45 @@ def sentences(record: TuneRecord) -> dict[str, str]:
 
 
 def gain(record: TuneRecord) -> Figure:
-    """The gain over the baseline, with its interval; or the evidence that shows none."""
+    """Return the gain over the baseline with its interval, or the reason why no gain is shown."""
     speedup, challenger = record.speedup, record.choice.challenger
     if speedup.baseline_outcome is not Outcome.OK:
         return Figure("gain", NONE, f"the baseline ({speedup.baseline}) failed: {outcome_label(speedup.baseline_outcome)}")
     if record.config == speedup.baseline:
         if challenger is None:
-            return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) is the choice itself")
+            return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) itself is the choice")
         evidence = gain_evidence(record, challenger.config, challenger.samples_per_second, challenger.speedup)
-        return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) keeps its place; {evidence}")
+        return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) remains the choice; {evidence}")
     if speedup.is_shown or speedup.is_loss:
         return Figure("gain", f"{speedup.ratio:.2f}x", f"{_interval(speedup)}; baseline: {speedup.baseline}")
     return Figure("gain", NO_GAIN, gain_evidence(record, record.config, record.samples_per_second, speedup))
 
 
 def gain_evidence(record: TuneRecord, config: FitConfig, rate: float, speedup: Speedup) -> str:
-    """What the pairs of runs say of a configuration that ran against the baseline and is not shown to be faster."""
+    """Describe what the pairs of runs with the baseline show for a config that is not shown to be faster."""
     if speedup.ratio is None:
-        return f"no time was left for a pair of runs with {config}"
+        return f"no time was left to compare {config} with the baseline in a pair of runs"
     if speedup.is_loss:
-        return f"{config} is slower, {speedup.ratio:.2f}x, {_interval(speedup)}"
+        return f"{config} is slower than the baseline: {speedup.ratio:.2f}x, {_interval(speedup)}"
     if speedup.is_shown:
-        return f"{config} is {speedup.ratio:.2f}x as fast, but the gain may be within the tolerance, {_interval(speedup)}"
+        return f"{config} reaches {speedup.ratio:.2f}x ({_interval(speedup)}), but this gain may be within the tolerance"
     reached = f"{config} reached {format_rate(rate)} samples/s{_baseline_rate(record)}"
     if speedup.pairs < SHOWING_PAIRS or speedup.low is None:
-        return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {SHOWING_PAIRS} can"
+        return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {SHOWING_PAIRS} or more can"
     return f"{reached}, but the {_interval(speedup)} contains 1.0"
 
 
 def why_not_highest(record: TuneRecord) -> str:
-    """Why the configuration with the highest reading is not the choice; empty if it is."""
+    """Explain why the config with the highest reading is not the choice; return an empty text if it is."""
     passed = record.choice.passed_over
     if passed is None:
         return ""
-    reading = f"{passed.config} read {format_rate(passed.samples_per_second)} samples/s once"
+    reading = f"{passed.config} reached {format_rate(passed.samples_per_second)} samples/s in one trial"
     return f"{reading}, but {_DECIDED_BY[passed.decided_by]}"
 
 
 def _interval(speedup: Speedup) -> str:
-    return f"95 % interval {speedup.low:.2f} to {speedup.high:.2f} from {counted(speedup.pairs, 'pair')} of runs"
+    return f"95% interval {speedup.low:.2f} to {speedup.high:.2f} from {counted(speedup.pairs, 'pair')} of runs"
 
 
 def _baseline_rate(record: TuneRecord) -> str:
@@ -120,7 +124,7 @@ def _baseline_rate(record: TuneRecord) -> str:
 
 
 def _memory(label: str, peak_bytes: int | None, limit_bytes: int | None) -> Figure:
-    limit = "no limit of its own" if limit_bytes is None else f"limit {format_bytes(limit_bytes)}"
+    limit = "no separate limit" if limit_bytes is None else f"limit {format_bytes(limit_bytes)}"
     if peak_bytes is None:
         return Figure(label, NONE, f"this device's allocator reports no peak; {limit}")
     if limit_bytes is None:
@@ -130,7 +134,7 @@ def _memory(label: str, peak_bytes: int | None, limit_bytes: int | None) -> Figu
 
 
 def advice(record: TuneRecord) -> dict[str, str]:
-    """Sentences by subject, the most important first."""
+    """Return advice as sentences by subject, the most important first."""
     sentences = {
         "noise": _noise(record),
         "other work": _other_work(record),
@@ -143,7 +147,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
 
 
 def bottleneck_sentence(record: TuneRecord) -> str:
-    """The bottleneck, a colon, and the rates that show it, all from one run."""
+    """Return the bottleneck, a colon, and the rates that show it; all rates are from the same run."""
     compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
     if compute is None or inputs is None or record.bottleneck == "unknown":
         return _without_ceiling(record, compute, inputs)
@@ -151,37 +155,37 @@ def bottleneck_sentence(record: TuneRecord) -> str:
     model_rate, input_rate, rate = map(format_rate, (compute, inputs, together))
     if record.bottleneck == "compute" and inputs < compute:
         return (
-            f"compute-bound: fit reached {rate} of the {model_rate} samples/s that the model alone takes; the input alone "
-            f"makes {input_rate} and would limit a faster model"
+            f"compute-bound: fit reached {rate} samples/s and the model alone {model_rate}; the input alone reached "
+            f"{input_rate} and would limit a faster model"
         )
     if record.bottleneck == "compute":
         return (
-            f"compute-bound: the model takes {model_rate} samples/s, the input can make {input_rate}; "
+            f"compute-bound: the model alone reached {model_rate} samples/s and the input alone {input_rate}; "
             "more workers would not help"
         )
     if record.bottleneck == "contention":
         return (
-            f"contention: the model alone takes {model_rate} samples/s and the input alone makes {input_rate}, but "
+            f"contention: the model alone reached {model_rate} samples/s and the input alone {input_rate}, but "
             f"together they reached {rate}; they compete for cores or memory bandwidth"
         )
     return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
 
 
 def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | None) -> str:
-    """The bottleneck if a ceiling was not measured, or was left out because it read less than `fit` reaches."""
+    """Return the bottleneck if a ceiling was not measured, or was dropped because it is lower than the rate of `fit`."""
     if record.ceilings_run_samples_per_second is None:
         return "unknown: the rates of the model alone and the input alone were not measured"
     if compute is None and inputs is None:
         return (
-            "unknown: the model alone and the input alone read less than the whole fit reaches, so something slowed the "
-            "machine while they were measured"
+            "unknown: the rates of the model alone and the input alone are lower than the rate of fit, so something slowed "
+            "the machine while they were measured"
         )
     left_out = "model" if compute is None else "input"
-    ceiling = f"the model alone takes {format_rate(compute)}" if compute is not None else ""
-    ceiling = ceiling or f"the input alone makes {format_rate(inputs or 0.0)}"
+    ceiling = f"the model alone reached {format_rate(compute)}" if compute is not None else ""
+    ceiling = ceiling or f"the input alone reached {format_rate(inputs or 0.0)}"
     return (
-        f"{record.bottleneck}-bound: {ceiling} samples/s; the reading of the {left_out} alone is left out, because it is "
-        "lower than the whole fit reaches"
+        f"{record.bottleneck}-bound: {ceiling} samples/s; the rate of the {left_out} alone is not shown, because it is "
+        "lower than the rate of fit"
     )
 
 
@@ -191,16 +195,16 @@ def _noise(record: TuneRecord) -> str:
     if not rates or max(rates) <= _NOISE_RATIO * min(rates):
         return ""
     return (
-        f"runs of the chosen configuration reached {format_rate(min(rates))} to {format_rate(max(rates))} samples/s: "
-        "another program used the machine, or the data came from slow storage. Do not rely on these rates; tune again with "
-        "--fresh on an idle machine"
+        f"the runs of the chosen configuration differ by much, {format_rate(min(rates))} to {format_rate(max(rates))} "
+        "samples/s: another program used the machine, or the data came from slow storage. Do not rely on these rates; tune "
+        "again with --fresh on an idle machine"
     )
 
 
 def _input_bound(record: TuneRecord, compute: float, inputs: float) -> list[str]:
-    """The rate of the input with one worker and with the best number of workers.
+    """Describe the rate of the input with one worker and with the best number of workers.
 
-    Rates above the model's are no limit and are left out. Rates at another batch size name it.
+    Leave out rates above the model's, which do not limit `fit`. Name the batch size of a rate if it is not the chosen one.
     """
     rates = {t.config: t.measurement.input_samples_per_second for t in record.trials}
     slower = {config: rate for config, rate in rates.items() if rate and rate < compute}
@@ -208,21 +212,21 @@ def _input_bound(record: TuneRecord, compute: float, inputs: float) -> list[str]
     without_queue = [config for config in slower if config.workers is not None and not config.has_queue]
     single = max(without_queue, key=lambda config: (config in same_batch, slower[config]), default=None)
     if single is None:
-        return [f"the input makes {format_rate(inputs)} samples/s, the model could take {format_rate(compute)}"]
+        return [f"the input alone reached {format_rate(inputs)} samples/s and the model alone {format_rate(compute)}"]
     one, batch = slower[single], "" if single in same_batch else f" (batch {single.batch_size})"
-    parts = [f"one worker makes {format_rate(one)} samples/s{batch}, the model could take {format_rate(compute)}"]
+    parts = [f"one worker reached {format_rate(one)} samples/s{batch} and the model alone {format_rate(compute)}"]
     best = max(same_batch, key=same_batch.__getitem__, default=single)
     if best.has_queue and slower[best] > one:
         batch = f" (batch {best.batch_size})" if batch else ""
         workers = FitConfig(workers=best.workers, use_multiprocessing=best.use_multiprocessing)
-        parts.append(f"{workers} reach {format_rate(slower[best])}{batch}")
+        parts.append(f"{workers} reached {format_rate(slower[best])}{batch}")
     if any(_is_limited_by_pickling(trial, one, record) for trial in record.trials if trial.config in same_batch):
-        parts.append("pickling batches between processes limits the rate beyond that")
+        parts.append("beyond that, pickling batches between processes limits the rate")
     return parts
 
 
 def _is_limited_by_pickling(trial: Trial, one_worker: float, record: TuneRecord) -> bool:
-    """Whether a pool of processes makes far less than its workers could, and moves many bytes."""
+    """Return whether a pool of processes moves many bytes and reaches far less than its workers could."""
     rate, config = trial.measurement.input_samples_per_second, trial.config
     if not rate or not config.use_multiprocessing or (config.workers or 0) < 2:
         return False
@@ -234,45 +238,45 @@ def _is_limited_by_pickling(trial: Trial, one_worker: float, record: TuneRecord)
 def _learning_rate(record: TuneRecord) -> str:
     now, before = record.config.batch_size, record.speedup.baseline.batch_size
     if record.optimizer_kwargs:
-        return "unchanged: gradients are accumulated, so an update averages as many samples as before"
+        return "no change needed: gradients are accumulated, so an update averages as many samples as before"
     if record.effective_batch_size is not None:
-        return f"unchanged: an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
+        return f"no change needed: an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
     if not now or not before or now == before:
         return ""
     ratio = now / before
     return (
-        f"an update averages {counted(now, 'sample')} instead of {before}. If training suffers, multiply by {ratio:.3g} "
-        f"(linear rule with warm-up: Goyal et al. 2017, arXiv:1706.02677) or by {math.sqrt(ratio):.3g} (square-root rule: "
-        "Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
+        f"an update averages {counted(now, 'sample')} instead of {before}. If training suffers, multiply the learning rate "
+        f"by {ratio:.3g} (linear rule with warm-up: Goyal et al. 2017, arXiv:1706.02677) or by {math.sqrt(ratio):.3g} "
+        "(square-root rule: Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
     )
 
 
 def _few_updates(record: TuneRecord) -> str:
-    """The updates per epoch if they are few; empty otherwise, or if the number of samples is unknown."""
+    """Warn of few updates per epoch; return an empty text if there are enough or the number of samples is unknown."""
     updates = _updates(record, record.config)
     if updates is None or updates >= FEW_UPDATES:
         return ""
     before = _updates(record, record.speedup.baseline)
     compared = f" instead of {before:,}" if before is not None and before != updates else ""
     return (
-        f"batch {record.config.batch_size} leaves {counted(updates, 'update')} per epoch{compared}, which teach the model "
+        f"with batch {record.config.batch_size}, an epoch has {counted(updates, 'update')}{compared} and teaches the model "
         "little. Train for more epochs, or tune with a higher min_updates"
     )
 
 
 def _updates(record: TuneRecord, config: FitConfig) -> int | None:
-    """Updates of the weights in an epoch, including that of a partial last batch; None if unknown."""
+    """Return the number of weight updates in an epoch, including that of a partial last batch; None if unknown."""
     count, batch = record.description.sample_count, config.batch_size
     steps = record.fit_kwargs.get("steps_per_epoch")
     if count is None and steps is not None and record.config.batch_size:
-        count = steps * record.config.batch_size  # what the user asked for, up to the last batch
+        count = steps * record.config.batch_size  # as the user requested; the last batch may be smaller
     if not count or not batch:
         return None
     return max(1, math.ceil(count / batch) // accumulation.steps_of(batch, record.effective_batch_size))
 
 
 def _epoch(record: TuneRecord) -> str:
-    """Steps per epoch and the size of its last batch; only arrays have an exact number of samples."""
+    """Describe an epoch's steps and its last batch; only for arrays, whose number of samples is exact."""
     count, batch = record.description.sample_count, record.config.batch_size
     if record.description.input_kind != "arrays" or not count or not batch:
         return ""
@@ -282,11 +286,11 @@ def _epoch(record: TuneRecord) -> str:
         return text
     text += f", the last with {counted(last, 'sample')}"
     compiler = record.description.compiler
-    return f"{text}, for which {compiler} compiles once more" if compiler else text
+    return f"{text}; {compiler} compiles the train step again for it" if compiler else text
 
 
 def _other_work(record: TuneRecord) -> str:
-    """Other work on the machine while rates were timed, and reasons for which the GPU lowered its clock."""
+    """Describe other work on the machine while rates were measured, and why the GPU lowered its clock."""
     timed = [trial.measurement.conditions for trial in (*record.searched, *record.runs)]
     disturbed = [conditions for conditions in timed if conditions is not None and conditions.is_disturbed]
     throttles = sorted({reason for conditions in timed if conditions is not None for reason in conditions.throttles})
@@ -294,9 +298,9 @@ def _other_work(record: TuneRecord) -> str:
     if disturbed:
         worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)
         sentences.append(
-            f"{len(disturbed)} of {counted(len(timed), 'run')} were timed beside other work (at most, {worst.other_work}): "
-            "rates are lower than on an idle machine, and gains less certain"
+            f"other programs used the machine in {len(disturbed)} of {counted(len(timed), 'run')} (in the worst run, "
+            f"{worst.other_work}): rates are lower than on an idle machine, and gains are less certain"
         )
     if throttles:
-        sentences.append(f"the GPU lowered its clock while rates were timed ({', '.join(throttles)})")
+        sentences.append(f"the GPU lowered its clock while rates were measured ({', '.join(throttles)})")
     return ". ".join(sentences)

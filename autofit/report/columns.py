@@ -1,4 +1,4 @@
-"""The columns of the tables of trials and of sweep cells, each listed once for every output that shows it."""
+"""The columns of the tables of trials and sweep cells; each column is defined once for all outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = TypeVar("Row")
 
 
 class Output(Flag):
-    """Where a column is shown."""
+    """An output that can show a column."""
 
     CONSOLE = auto()
     NOTEBOOK = auto()
@@ -38,7 +38,11 @@ _ALL = _PEOPLE | Output.CSV
 
 @dataclass(frozen=True)
 class Field:
-    """One cell of a table: its text, the number it sorts by (None: by its text), and its share of a limit for a bar."""
+    """One cell of a table, as text.
+
+    `order` is the number to sort by; None sorts by the text. `share` is the fraction of a limit to draw as a bar; None
+    draws no bar.
+    """
 
     text: str
     order: float | None = None
@@ -52,11 +56,11 @@ class Column(Generic[Row]):
     Args:
         name: the key in CSV files and style sheets.
         label: the heading.
-        value: reads the value from a row; None if the row has none.
-        form: writes a value for people.
+        value: returns the value of a row; None if the row has none.
+        form: formats a value for people.
         shown: the outputs that show the column.
-        order: reads the number to sort by; the value if it is a number, by default.
-        share: reads the share of a limit, which is drawn as a bar.
+        order: returns the number to sort by; by default, the value if it is a number.
+        share: returns the fraction of a limit to draw as a bar; by default, no bar is drawn.
     """
 
     name: str
@@ -68,7 +72,7 @@ class Column(Generic[Row]):
     share: Callable[[Row], float | None] | None = None
 
     def field(self, row: Row) -> Field:
-        """The value of a row as people read it."""
+        """Return the field of a row, formatted for people."""
         value = self.value(row)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         order = self.order(row) if self.order else value if is_number else None
@@ -78,7 +82,7 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True)
 class TrialRow:
-    """A trial with its number in the search, None for a later run, and the limits of the tune, None if unknown."""
+    """A trial, its number in the search (None for a later run) and the limits of the tune (None if unknown)."""
 
     trial: Trial
     number: int | None
@@ -86,7 +90,7 @@ class TrialRow:
 
 
 def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[TrialRow]:
-    """Number the trials of the search."""
+    """Return a row for each trial, and number the trials of the search."""
     rows, count = [], 0
     for trial in trials:
         is_searched = trial.stage is Stage.SEARCH
@@ -138,7 +142,7 @@ _TRIAL_COLUMNS: tuple[Column[TrialRow], ...] = (
 
 
 def trial_columns(output: Output, rows: Sequence[TrialRow]) -> list[Column[TrialRow]]:
-    """The columns of a table of trials in an output; HTML leaves out those without any value."""
+    """Return the columns of a table of trials in an output; HTML outputs leave out columns without values."""
     shown = [column for column in _TRIAL_COLUMNS if column.shown & output]
     if not output & _HTML:
         return shown
@@ -147,19 +151,19 @@ def trial_columns(output: Output, rows: Sequence[TrialRow]) -> list[Column[Trial
 
 @dataclass(frozen=True)
 class CellRow:
-    """A cell of a sweep with its scaling efficiency, None if it is compared with no other."""
+    """A cell of a sweep and its scaling efficiency, which is None if there is nothing to compare it with."""
 
     cell: Cell
     efficiency: float | None
 
     @property
     def result(self) -> TuneRecord | None:
-        """The result of the cell; None without one."""
+        """The result of the cell; None if it has none."""
         return self.cell.tune if isinstance(self.cell.tune, TuneRecord) else None
 
 
 def cell_rows(record: SweepRecord) -> list[CellRow]:
-    """A row for each cell of a sweep."""
+    """Return a row for each cell of a sweep."""
     return [CellRow(*pair) for pair in zip(record.cells, record.scaling_efficiencies(), strict=True)]
 
 
@@ -215,9 +219,10 @@ _CELL_COLUMNS: tuple[Column[CellRow], ...] = (
 
 
 def cell_columns(record: SweepRecord, output: Output) -> list[Column[CellRow]]:
-    """The axes of a sweep and the columns of its results in an output.
+    """Return the columns of a sweep in an output: its axes, then the columns of its results.
 
-    Outputs for people leave out the host and the scaling if all cells have the same host and number of devices.
+    Outputs for people leave out the host if all cells have the same one, and the rate per device and the scaling if all
+    cells have the same number of devices.
     """
     alike: set[str] = set() if record.compares_devices else {"samples_per_second_per_device", "scaling_efficiency"}
     alike |= set() if record.hosts else {"host"}
@@ -232,7 +237,7 @@ def _axis(axis: str, label: str) -> Column[CellRow]:
 
 
 def as_csv(record: SweepRecord) -> str:
-    """Write a sweep as CSV with a line per cell; sizes in bytes, rates in samples per second."""
+    """Return a sweep as CSV text with a line for each cell; sizes are in bytes, rates in samples per second."""
     columns, text = cell_columns(record, Output.CSV), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.name for column in columns])

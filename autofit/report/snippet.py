@@ -17,13 +17,16 @@ from autofit.report.wording import share_on_each
 from autofit.workload.inputs.kinds import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
-_SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # functions of their mixed_precision modules
+_SET_POLICY = {
+    "keras": "set_dtype_policy",
+    "tf_keras": "set_global_policy",
+}  # functions in the mixed_precision module of each
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
-_LINE_CHARACTERS = 60  # fits 80 columns when indented twice
+_LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 
 
 def render(record: TuneRecord) -> str:
-    """Python code that trains with the chosen config."""
+    """Return Python code that trains with the chosen config."""
     source, description = record.call_source, record.description
     imports = [f"import {description.keras}", *source.imports] if source.dtype_policy else [*source.imports]
     validation_knobs = _validation_knobs(record)
@@ -32,7 +35,7 @@ def render(record: TuneRecord) -> str:
         needed.append(_IMPORT_TENSORFLOW)
     imports += [line for line in dict.fromkeys(needed) if line not in imports]
     backend = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
-    choice = list(dict.fromkeys([*backend, *_environment_lines(record)]))  # before Keras is imported, which reads them
+    choice = list(dict.fromkeys([*backend, *_environment_lines(record)]))  # precede the import of Keras, which reads them
     lines = [*choice, *(line for line in imports if line not in choice)]
     lines += [""] if lines else []
     if source.dtype_policy:
@@ -66,24 +69,24 @@ def render(record: TuneRecord) -> str:
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
     arguments += [f"{key}={code}" for key, code in source.fit_expressions.items()]
     if description.input_kind == "generator" and "steps_per_epoch" not in record.fit_kwargs:
-        lines.append("# an endless generator also needs steps_per_epoch")
+        lines.append("# if the generator is endless, also pass steps_per_epoch")
     return "\n".join([*lines, _lines("model.fit", arguments)])
 
 
 class _Autotune(int):
-    """AUTOTUNE, written as Python code."""
+    """The number of AUTOTUNE; its `repr` is Python code."""
 
     def __repr__(self) -> str:
         return "tf.data.AUTOTUNE"
 
 
 def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of knobs, with AUTOTUNE by name: no knob has another meaning for -1."""
+    """Return the values of knobs with -1 written as AUTOTUNE, which is what -1 means for every knob."""
     return {name: _Autotune(value) if value == AUTOTUNE else value for name, value in knobs.items()}
 
 
 def _validation_knobs(record: TuneRecord) -> dict[str, Any]:
-    """The arguments of the validation data for the chosen config."""
+    """Return the arguments of the validation data for the chosen config."""
     if record.call_source.validation is None:
         return {}
     smaller = record.validation_batch_size or record.config.batch_size
@@ -91,20 +94,20 @@ def _validation_knobs(record: TuneRecord) -> dict[str, Any]:
 
 
 def kwargs_as_python(record: TuneRecord) -> str:
-    """The arguments of a result as Python assignments."""
+    """Return the arguments of a result as Python assignments."""
     kwargs = {**kwargs_of(record), "data_kwargs": _python(record.data_kwargs)}
     lines = [f"{name} = {values!r}" for name, values in kwargs.items()]
     return "\n".join([_IMPORT_TENSORFLOW, "", *lines] if AUTOTUNE in record.data_kwargs.values() else lines)
 
 
 def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
-    """`data_kwargs` and `fit_kwargs`, and `optimizer_kwargs` unless empty."""
+    """Return `data_kwargs`, `fit_kwargs` and, unless it is empty, `optimizer_kwargs`."""
     kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
     return {**kwargs, "optimizer_kwargs": dict(record.optimizer_kwargs)} if record.optimizer_kwargs else kwargs
 
 
 def _model(record: TuneRecord) -> str:
-    """The expression that builds the model, including gradient accumulation if `build_model` takes it."""
+    """Return the expression that builds the model; it sets gradient accumulation if `build_model` accepts it."""
     expression = record.call_source.model
     if not record.optimizer_kwargs or record.description.accumulates_by != "build_model":
         return expression
@@ -113,19 +116,19 @@ def _model(record: TuneRecord) -> str:
 
 
 def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
-    """Assignments to attributes, one per line."""
+    """Return assignments to attributes, one per line."""
     return [f"{name}.{key} = {value!r}" for key, value in values.items()]
 
 
 def _call(name: str, kwargs: Mapping[str, Any], expressions: Mapping[str, str]) -> str:
-    """A call with arguments: first the expressions that no value from autofit replaces, then the values."""
+    """Return a call with the values from autofit, after the user's expressions for the other arguments."""
     written = {key: code for key, code in expressions.items() if key not in kwargs}
     written |= {key: repr(value) for key, value in kwargs.items()}
     return _lines(name, [f"{key}={code}" for key, code in written.items()])
 
 
 def _lines(name: str, arguments: list[str]) -> str:
-    """A call on one line, or with one argument per line if it is too long."""
+    """Return a call on one line, or with one argument per line if it is too long."""
     line = f"{name}({', '.join(arguments)})"
     if len(line) <= _LINE_CHARACTERS and "\n" not in line:
         return line
@@ -134,17 +137,17 @@ def _lines(name: str, arguments: list[str]) -> str:
 
 
 def kwargs_as_json(record: TuneRecord) -> str:
-    """The arguments of a result as JSON."""
+    """Return the arguments of a result as JSON."""
     return json.dumps(kwargs_of(record), indent=2)
 
 
 def kwargs_as_yaml(record: TuneRecord) -> str:
-    """The arguments of a result as YAML."""
+    """Return the arguments of a result as YAML."""
     return yaml.safe_dump(kwargs_of(record), sort_keys=False).rstrip()
 
 
 def _environment_lines(record: TuneRecord) -> list[str]:
-    """Lines that must precede all imports, because JAX splits a CPU into devices when it is loaded."""
+    """Return the lines that must precede all imports, because JAX splits a CPU into devices when it is loaded."""
     placement = record.placement
     if not _is_jax(record) or placement.gpus or placement.count == 1:
         return []
@@ -153,7 +156,7 @@ def _environment_lines(record: TuneRecord) -> list[str]:
 
 
 def _device_imports(record: TuneRecord) -> list[str]:
-    """The imports that `_model_lines` need."""
+    """Return the imports that the lines of `_model_lines` need."""
     if record.placement.count == 1:
         return []
     if _is_jax(record):
@@ -162,7 +165,7 @@ def _device_imports(record: TuneRecord) -> list[str]:
 
 
 def _model_lines(record: TuneRecord, assignment: str) -> list[str]:
-    """Lines that build the model by `assignment`, in the scope of a distribution if autofit distributes it."""
+    """Return the lines that build the model by `assignment`, within a distribution if autofit distributes the model."""
     placement = record.placement
     if placement.count == 1:
         return [assignment]
@@ -189,7 +192,7 @@ def _is_jax(record: TuneRecord) -> bool:
 
 
 def _gpu_names(record: TuneRecord) -> str:
-    """The framework's names of the GPUs as a list in code; empty if it uses all GPUs by default."""
+    """Return the framework's names of the GPUs as code for a list; empty if no GPU is used, or all are by default."""
     gpus, uuids = record.placement.gpus, [device.uuid for device in record.machine.devices]
     if len(uuids) <= len(gpus) or not gpus:
         return ""

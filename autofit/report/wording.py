@@ -1,4 +1,4 @@
-"""Wording that the console and the pages share: limits, outcomes, cells of a sweep, parts of an estimate."""
+"""Texts that the console and the pages share: limits, outcomes, cells of a sweep, parts of an estimate."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ PART_NAMES = {
 """Labels of the parts of an estimate."""
 
 _PEAK_NOTE = "The parts show what the process holds at its peak; memory freed before the peak is not included."
-_XLA_NOTE = "XLA keeps gradients and activations in one buffer, listed under temporaries."
+_XLA_NOTE = "XLA keeps gradients and activations in one buffer; it counts as temporaries."
 
 
 def outcome_label(outcome: Outcome) -> str:
-    """The outcome of a trial: ok, device OOM, host OOM, timeout, crashed or error."""
+    """Return the label of an outcome: ok, device OOM, host OOM, timeout, crashed or error."""
     return outcome.value.replace("_oom", " OOM")
 
 
 def limits_in_words(limits: Limits) -> str:
-    """Both limits in one line."""
-    device = "no limit of its own" if limits.device_bytes is None else format_bytes(limits.device_bytes)
+    """Return both limits in one line."""
+    device = "no separate limit" if limits.device_bytes is None else format_bytes(limits.device_bytes)
     return f"device {device}, host {format_bytes(limits.host_bytes)}"
 
 
 def share_on_each(config: FitConfig, placement: Placement) -> str:
-    """The share of a batch on each of several devices; empty for one device."""
+    """Return the share of a batch on each of several devices; empty for one device."""
     if placement.count == 1 or config.batch_size is None:
         return ""
     share = config.batch_size // placement.count
@@ -52,7 +52,7 @@ def share_on_each(config: FitConfig, placement: Placement) -> str:
 
 
 def shares(record: TuneRecord) -> str:
-    """The batch size and the rate of each of several devices; empty for one device."""
+    """Return the batch size and the rate on each of several devices; empty for one device."""
     if record.placement.count == 1:
         return ""
     rate = f"{format_rate(record.rate_on_each)} samples/s on each"
@@ -60,32 +60,32 @@ def shares(record: TuneRecord) -> str:
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:
-    """The last part of each axis's name, or the whole name if two axes share their last part."""
+    """Return a short name for each axis: the last part of its name, or the whole name if two axes share the last part."""
     last = {axis: [name.rpartition(".")[2].strip() for name in axis.split(",")] for axis in axes}
     short = {axis: " = ".join(dict.fromkeys(names)) for axis, names in last.items()}
     return {axis: name if list(short.values()).count(name) == 1 else axis for axis, name in short.items()}
 
 
 def cell_label(values: Mapping[str, Any]) -> str:
-    """The values of a cell in one line."""
+    """Return the values of a cell in one line."""
     names = short_names(tuple(values))
     return ", ".join(f"{names[axis]} {value}" for axis, value in values.items()) or "the only cell"
 
 
 def cell_outcome(cell: Cell) -> str:
-    """The result of a cell in one line."""
+    """Return the result of a cell in one line."""
     if isinstance(cell.tune, TuneRecord):
         return f"fastest: {cell.tune.config}, {format_rate(cell.tune.samples_per_second)} samples/s"
     return f"{cell.outcome}: {cell.problem_line}"
 
 
 def estimate_facts(estimate: Estimate) -> dict[str, str]:
-    """The input and the method of an estimate, and notes on its parts."""
+    """Return the input and the method of an estimate, and notes on its parts."""
     others, least = replace(estimate.config, batch_size=None), estimate.absolute_error_bytes
     error = f"{estimate.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
     notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if estimate.method.startswith("XLA") else _PEAK_NOTE
     return {
         "input": str(others) if others.values() else estimate.description.input_kind,
-        "method": f"{estimate.method}; 95 % of such estimates are within {error}",
+        "method": f"{estimate.method}; 95% of such estimates are within {error} of the measured peak",
         "parts": notes,
     }

@@ -21,10 +21,10 @@ from autofit.report.console.tables import summarise, trial_table
 from autofit.report.console.terminal import NotebookView, Terminal
 from autofit.report.wording import limits_in_words, outcome_label
 
-_HEADER_LINES = 1  # of the table
+_HEADER_LINES = 1  # of the table of trials
 _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
-_CONFIRMING_RUNS = 6  # usual number of runs after the search, for the time left
-_OTHER_LINES = 4  # of the screen: the heading, the count of hidden cells, the cursor and an empty line
+_CONFIRMING_RUNS = 6  # usual number of runs after the search; used to estimate the time left
+_OTHER_LINES = 4  # screen lines other than cells: the heading, the count of hidden cells, the cursor, an empty line
 
 
 class Progress:
@@ -58,7 +58,7 @@ class Progress:
         if self._view is not None:
             self._view.draw(self._draw(), at_once=True)
             self._view, self._lines = None, []
-        live, self._live = self._live, None  # so that the last drawing, which remains, is not cut to the screen
+        live, self._live = self._live, None  # without it, the last drawing, which remains, has all rows
         if live is not None:
             live.stop()
 
@@ -133,7 +133,7 @@ class Progress:
         return Group(*parts, now)
 
     def _activity_lines(self) -> list[RenderableType]:
-        """The current activity, the time left and the reason for it."""
+        """Return the current activity, the time left and the reason for the activity."""
         now = self._activity
         if not now.doing:
             return []
@@ -143,7 +143,7 @@ class Progress:
         return [*lines, Text(f"     why: {now.why}", style="dim")] if now.why else [*lines]
 
     def _last_rows(self, lines: int) -> list[RenderableType]:
-        """The last rows of the table and a count of the others: rich cuts off the end of a drawing that is too high."""
+        """Return the last rows of the table and a count of the others; rich would cut off the end of a longer drawing."""
         if not self._trials:
             return []
         room = lines - _HEADER_LINES
@@ -154,7 +154,10 @@ class Progress:
         return [count, trial_table(self._trials, self._limits, skip=earlier, no_wrap=True)]
 
     def _time_left(self, reserved_seconds: float = 0.0) -> str:
-        """The time left until max_seconds, or max_trials at the pace so far, and the part of it reserved for confirming."""
+        """Return the time left, and the part of it reserved for confirming; empty if the time is unknown.
+
+        A tune ends at max_seconds or, estimated from its pace so far, after max_trials, whichever is sooner.
+        """
         allowed = None if self._deadline is None else max(1.0, self._deadline - time.monotonic())
         estimates = [seconds for seconds in (allowed, self._seconds_at_this_pace()) if seconds]
         if not estimates:
@@ -173,7 +176,7 @@ class Progress:
 
 
 def _line(event: TrialEnded, limits: Limits | None) -> str:
-    """A trial as one plain line."""
+    """Return a trial as a plain line, followed by the reason on a second line if it failed."""
     trial, m = event.trial, event.trial.measurement
     parts = [outcome_label(m.outcome)]
     if m.samples_per_second is not None:
@@ -192,7 +195,7 @@ def _line(event: TrialEnded, limits: Limits | None) -> str:
 
 @dataclass
 class _Row:
-    """A running cell."""
+    """A running cell of a sweep; `began` is a time of `time.monotonic`, in seconds."""
 
     label: str
     where: str
@@ -201,7 +204,7 @@ class _Row:
 
 
 class CellsProgress:
-    """Shows where each running cell is tuned and what its tune is doing; prints a line for each cell that ends."""
+    """Shows where each running cell is tuned and what its tune is doing; prints a line when a cell ends."""
 
     def __init__(self, progress: Progress, count: int) -> None:
         self._progress, self._count, self._ended = progress, count, 0
@@ -223,7 +226,7 @@ class CellsProgress:
             self._live = None
 
     def doing(self, index: int, label: str, where: str, doing: str) -> None:
-        """Show what a cell is doing and where; it begins if `doing` is empty."""
+        """Show what a cell is doing, and on which host; an empty `doing` means that the cell begins."""
         if not doing or index not in self._rows:
             self._rows[index] = _Row(label, where, doing, time.monotonic())
             if self._live is None:
@@ -239,12 +242,12 @@ class CellsProgress:
 
     def _draw(self) -> RenderableType:
         waiting = self._count - self._ended - len(self._rows)
-        heading = f"{self._ended} of {counted(self._count, 'cell')} done, {len(self._rows)} under way, {waiting} waiting"
+        heading = f"{self._ended} of {counted(self._count, 'cell')} done, {len(self._rows)} running, {waiting} waiting"
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
         third = self._progress.console.width // 3
         table.add_column("cell", no_wrap=True, max_width=third)
         table.add_column("on", no_wrap=True, max_width=third // 2)
-        table.add_column("for", no_wrap=True, justify="right")
+        table.add_column("elapsed", no_wrap=True, justify="right")
         table.add_column("doing", no_wrap=True, ratio=1)
         room = max(1, self._progress.console.height - _OTHER_LINES)
         rows = list(self._rows.values())

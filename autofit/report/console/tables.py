@@ -22,18 +22,18 @@ from autofit.report.snippet import render
 from autofit.report.wording import PART_NAMES, cell_label, estimate_facts, limits_in_words
 
 _BAR_CHARACTERS = 6
-_MOST_ROWS = 500  # rich lays out ten thousand in a minute, and nobody reads them
+_MOST_ROWS = 500  # rich takes a minute for ten thousand rows, and nobody reads them
 _TRIAL_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
 _CELL_STYLES = {"ok": "green", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
 _LEFT = ("trial", "outcome", "device_peak_bytes", "host_peak_bytes", "config", "bottleneck", "host")
-_LONG = ("config", "gain", "host")  # columns that may take several lines
-_BRIEF = ("devices", "not tuned", "why", "updates", "search")  # subjects that are shown without advice
+_LONG = ("config", "gain", "host")  # columns whose text may wrap
+_BRIEF = ("devices", "not tuned", "why", "updates", "search")  # subjects of a summary without advice
 
 
 def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
-    """A table with a row for each trial but the first `skip`; bars relate to the limits.
+    """Return a table with a row for each trial after the first `skip`; bars show the peaks relative to the limits.
 
-    With `no_wrap`, each trial takes one line, however narrow the console is.
+    If `no_wrap` is true, each trial takes one line, however narrow the console is.
     """
     rows = trial_rows(trials, limits)
     columns = trial_columns(Output.CONSOLE, rows)
@@ -58,7 +58,7 @@ def _with_bar(field: Field) -> str:
 
 
 def sweep_table(record: SweepRecord) -> Group:
-    """A row for each cell with its values, fastest config, rate, memory and bottleneck; then the failures."""
+    """Return a table with a row for each cell (values, fastest config, rate, memory, bottleneck), and list the failures."""
     table, columns = _grid(), cell_columns(record, Output.CONSOLE)
     for column in columns:
         is_left, is_long = column.name in (*record.axes, *_LEFT), column.name in (*record.axes, *_LONG)
@@ -77,7 +77,7 @@ def sweep_table(record: SweepRecord) -> Group:
 
 
 def _cell_texts(row: CellRow, columns: Sequence[Column[CellRow]]) -> list[Text]:
-    """The fields of a cell; without a result, its outcome is in the place of the config."""
+    """Return the fields of a cell; if it has no result, its outcome replaces the config."""
     if row.result is not None:
         return [Text(column.field(row).text) for column in columns]
     outcome = Text(row.cell.outcome, style=_CELL_STYLES[row.cell.outcome])
@@ -85,7 +85,7 @@ def _cell_texts(row: CellRow, columns: Sequence[Column[CellRow]]) -> list[Text]:
 
 
 def labelled(rows: Iterable[tuple[str, str]]) -> Table:
-    """A grid of texts, each after its label."""
+    """Return a grid of texts, each after its label."""
     grid = Table.grid(padding=(0, 2))
     for label, text in rows:
         grid.add_row(Text(label, style="bold"), Text(text))
@@ -93,7 +93,7 @@ def labelled(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
-    """The key figures of a result and the lines to paste, with sentences on learning rate, noise and the like if wanted."""
+    """Return the key figures of a result and the lines to paste; `with_advice` adds the sentences of advice."""
     texts = sentences(record)
     texts["search"] += f"; {counted(len(record.searched), 'trial')}, {format_seconds(record.seconds)} in all"
     rows = [
@@ -111,13 +111,13 @@ def summarise(record: TuneRecord, console: Console) -> None:
 
 
 def print_trials(record: TuneRecord, console: Console) -> None:
-    """Print the table of all trials of the search, and of the later runs that failed."""
+    """Print a table of all trials of the search and of the later runs that failed."""
     failed = [trial for trial in record.trials if trial not in record.searched]
     console.print(trial_table([*record.searched, *failed], record.limits))
 
 
 def print_estimate(estimate: Estimate, console: Console) -> None:
-    """Print the parts and totals of both memories for each batch size, and the largest batch size expected to fit."""
+    """Print the parts and totals of device and host memory for each batch size, and the largest batch size that fits."""
     d = estimate.description
     facts = {
         "model": f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}",
@@ -134,15 +134,15 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     table.add_row("expected to fit", *(_verdict(row, estimate) for row in estimate.rows), style="bold")
     largest = estimate.largest_batch_size
     conclusion = (
-        "Not even a batch of 1 is expected to fit."
+        "Not even a batch size of 1 is expected to fit."
         if largest is None
-        else f"Largest batch expected to fit, upper bounds included: {largest}."
+        else f"Largest batch size whose upper bounds are within the limits: {largest}."
     )
     console.print(labelled(facts.items()), "", table, "", conclusion, sep="\n")
 
 
 def estimate_as_json(estimate: Estimate) -> str:
-    """The estimate as JSON text, sizes in bytes."""
+    """Return the estimate as JSON text; sizes are in bytes."""
     rows = [{**asdict(row), "device_bytes": row.device_bytes, "host_bytes": row.host_bytes} for row in estimate.rows]
     document = {
         "method": estimate.method,
@@ -166,7 +166,7 @@ def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None
 
 
 def _verdict(row: EstimateRow, estimate: Estimate) -> str:
-    """Whether a batch size fits: "yes", "no", or "perhaps" if only its upper bound exceeds a limit."""
+    """Return whether a batch size fits: "yes", "no", or "perhaps" if only its upper bound exceeds a limit."""
     if row.fits:
         return "yes"
     limit = estimate.limits.device_bytes

@@ -1,4 +1,4 @@
-"""What people look at: a terminal, the output of a notebook cell, and plain text."""
+"""Outputs for people: a terminal, the output of a notebook cell, and plain text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Terminal(Console):
         super().__init__(**{"highlight": False, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """See `Console.render`, through which all content goes."""
+        """Render as `Console.render`, through which all content passes, and replace control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
@@ -34,7 +34,7 @@ class NotebookView:
     """An output of the running notebook cell that is updated in place; needs IPython."""
 
     def __init__(self) -> None:
-        from IPython.display import HTML, display  # installed with every notebook, not with autofit
+        from IPython.display import HTML, display  # notebooks install IPython; autofit does not
 
         self._html, self._drawn = HTML, 0.0
         self._handle = display(HTML(""), display_id=True)
@@ -52,7 +52,7 @@ class NotebookView:
 
 
 def plain_text(drawing: RenderableType) -> str:
-    """A drawing as text of 80 columns without colour, as `print` and the interpreter show a result."""
+    """Return a drawing as text of 80 columns without colour; `print` and the interpreter show a result this way."""
     console = Terminal(width=_PLAIN_WIDTH, file=io.StringIO(), force_jupyter=False, force_terminal=False, color_system=None)
     with console.capture() as captured:
         console.print(drawing, crop=False)

@@ -1,1 +1,1 @@
-"""A result or a sweep as one HTML page."""
+"""HTML pages of results, sweeps and estimates."""

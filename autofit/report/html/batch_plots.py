@@ -16,7 +16,7 @@ from autofit.report.html import style
 from autofit.report.html.style import BAR_LOOKS, BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, SOFT, VERMILION, MemoryScale, Plot
 from autofit.report.wording import PART_NAMES
 
-_EDGE = 1.4  # space beside the smallest and the largest batch size, as a factor, so that markers are not cut
+_EDGE = 1.4  # factor of space below the smallest and above the largest batch size, so that markers are not cut off
 _WORKER_LOOKS = (
     ("circle-open", SKY),
     ("diamond-open", PURPLE),
@@ -27,10 +27,10 @@ _WORKER_LOOKS = (
 
 
 def throughput(log: TuneLog) -> Plot | None:
-    """Answer "which batch size and how many workers are fastest, and what limits the rate?".
+    """Plot the throughput against the batch size; return None if no rate was measured.
 
-    Shows the measured rate of each trial, the chosen configuration, the rates of the model alone and the input alone, and
-    the batch sizes that failed. None if no rate was measured.
+    The plot answers "which batch size and how many workers are fastest, and what limits the rate?". It shows the measured
+    rate of each trial, the chosen config, the rates of the model alone and the input alone, and the failed batch sizes.
     """
     setting, rated = _setting(log), [trial for trial in log.trials if _rate(trial) and trial.config.batch_size]
     if setting is None or not rated:
@@ -54,7 +54,7 @@ def throughput(log: TuneLog) -> Plot | None:
 
 
 def _highest_rate(log: TuneLog) -> float:
-    """The top of the rate axis, above every reached rate and every ceiling that is not far above."""
+    """Return the top of the rate axis: above all rates of `fit`, and above all ceilings that are not far higher."""
     measured = [trial.measurement for trial in log.trials if _rate(trial)]
     reached = max(m.samples_per_second or 0.0 for m in measured)
     ceilings = [rate or 0.0 for m in measured for rate in (m.compute_samples_per_second, m.input_samples_per_second)]
@@ -63,7 +63,7 @@ def _highest_rate(log: TuneLog) -> float:
 
 
 def _lines(name: str, trials: Sequence[Trial], field: str, color: str, dash: str, symbol: str) -> dict[str, Any]:
-    """A line through the highest reading at each batch size."""
+    """Return a line through the highest reading at each batch size."""
     rate = attrgetter(f"measurement.{field}")
     best: dict[int, float] = {}
     for trial in trials:
@@ -76,7 +76,7 @@ def _lines(name: str, trials: Sequence[Trial], field: str, color: str, dash: str
 
 
 def _other_workers(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """A trace for each number of workers, and one for the rest if there are many."""
+    """Return a trace for each number of workers, or a single trace if there are too many numbers."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         workers = FitConfig(workers=trial.config.workers, use_multiprocessing=trial.config.use_multiprocessing)
@@ -106,20 +106,21 @@ def _chosen_mark(log: TuneLog) -> list[dict[str, Any]]:
 
 def _rate_caption(trials: Sequence[Trial], top: float) -> str:
     texts = [
-        "Every point is measured. The rate of fit is bounded by the lower of two rates: the model alone, which trains on "
-        "one batch repeatedly, and the input alone, without a model."
+        "Every point is measured. The rate of fit cannot exceed the lower of two rates: that of the model alone, which "
+        "trains on one batch repeatedly, and that of the input alone, without a model."
     ]
     for name, field in (("model alone", "compute_samples_per_second"), ("input alone", "input_samples_per_second")):
         rates = [rate for trial in trials if (rate := getattr(trial.measurement, field))]
         if rates and min(rates) > top:
-            texts.append(f"The {name} reaches {format_rate(min(rates))} samples/s or more, above the plot.")
+            texts.append(f"The {name} reaches {format_rate(min(rates))} samples/s or more, which is above the plot.")
     return " ".join(texts)
 
 
 def memory(log: TuneLog, which: str) -> Plot | None:
-    """Answer "how much memory does a batch size take, and how near is the limit?" for "device" or "host" memory.
+    """Plot "device" or "host" memory against the batch size; return None if there is no reading.
 
-    Shows the measured peak of each trial, the trials that ran out of memory, and the limit. None without a reading.
+    The plot answers "how much memory does a batch size take, and how near is the limit?". It shows the measured peak of
+    each trial, the trials that ran out of memory, and the limit.
     """
     name, limit = f"{which}_peak_bytes", log.limits.device_bytes if which == "device" else log.limits.host_bytes
     sized, out_of_memory = [t for t in log.trials if t.config.batch_size], Outcome(f"{which}_oom")
@@ -147,7 +148,7 @@ def memory(log: TuneLog, which: str) -> Plot | None:
 
 
 def _reading_bytes(trial: Trial, which: str, limit_bytes: int | None) -> int:
-    """The peak; for a trial that ran out of memory the highest reading, but no less than the limit."""
+    """Return the peak in bytes; for a trial that ran out of memory, its highest reading or the limit, whichever is more."""
     peak = getattr(trial.measurement, f"{which}_peak_bytes") or 0
     if trial.measurement.outcome is Outcome.OK:
         return int(peak)
@@ -156,7 +157,7 @@ def _reading_bytes(trial: Trial, which: str, limit_bytes: int | None) -> int:
 
 
 def _setting(log: TuneLog) -> FitConfig | None:
-    """The configuration to draw a line for: the chosen one, else the fastest that fits, else the first."""
+    """Return the config to draw a line for: the chosen one, else the fastest that fits, else that of the first trial."""
     if isinstance(log, TuneRecord):
         return log.config
     fitting = [trial for trial in log.trials if trial.fits(log.limits)]
@@ -164,7 +165,7 @@ def _setting(log: TuneLog) -> FitConfig | None:
 
 
 def _by_setting(trials: Sequence[Trial], setting: FitConfig) -> tuple[list[Trial], list[Trial]]:
-    """Trials that differ from a setting in the batch size at most, and the others."""
+    """Split trials into those that differ from a setting at most in the batch size, and the others."""
 
     def is_same(config: FitConfig) -> bool:
         if not config.has_queue and not setting.has_queue:
@@ -186,7 +187,7 @@ def _edges(log: TuneLog) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Stack:
-    """The device or host memory of one batch size, in bytes."""
+    """The estimated device or host memory of one batch size, in bytes; `bound` is its upper bound."""
 
     batch_size: int
     parts: Mapping[str, int]
@@ -195,19 +196,19 @@ class Stack:
 
     @property
     def total(self) -> int:
-        """The expected memory."""
+        """The expected memory, in bytes."""
         return sum(self.parts.values())
 
     @property
     def verdict(self) -> str:
-        """Whether the memory is within the limit."""
+        """The label of the memory: "fits", "may fit" if only its upper bound exceeds the limit, or "too large"."""
         if self.limit is None or self.bound <= self.limit:
             return "fits"
         return "may fit" if self.total <= self.limit else "too large"
 
 
 def estimate_plots(estimate: Estimate) -> list[Plot]:
-    """Answer "which batch sizes fit, and what takes the memory?" with a plot of each memory."""
+    """Plot device and host memory, to answer "which batch sizes fit, and what takes the memory?"."""
     rows, limits = estimate.rows, estimate.limits
     device = [Stack(r.batch_size, r.device_bytes_by_part, r.device_upper_bytes, limits.device_bytes) for r in rows]
     host = [Stack(r.batch_size, r.host_bytes_by_part, r.host_upper_bytes, limits.host_bytes) for r in rows]
@@ -222,7 +223,7 @@ def _plot(which: str, stacks: Sequence[Stack]) -> Plot:
     labels = {"tickvals": list(range(len(stacks))), "ticktext": ticks, "tickangle": 0}
     x_axis = style.axis("batch size, expected total", range=ends, showgrid=False, **labels)
     drawn = style.figure(traces, barmode="stack", bargap=0.35, xaxis=x_axis, yaxis=scale.axis(f"{which} memory"))
-    caption = f"{scale.sentence()} Memory stays below the bound with 99 % probability."
+    caption = f"{scale.sentence()} Memory stays below the upper bound with 99% probability."
     return Plot(f"memory-{which}", f"{which.capitalize()} memory", caption, drawn)
 
 

@@ -1,4 +1,4 @@
-"""HTML pages that hold everything they need in one file, and the short form that a notebook shows."""
+"""Self-contained HTML pages, and the short form that a notebook shows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Record = TuneRecord | FailedTune | SweepRecord | Estimate
 
 
 def render(record: Record) -> str:
-    """The page of a tune, a sweep or an estimate; it opens from disk and loads nothing."""
+    """Return the page of a tune, a sweep or an estimate; it opens from disk and loads no other file."""
     from plotly.offline import get_plotlyjs  # loads slowly: only when a report is drawn
 
     shown: dict[str, Any]
@@ -52,7 +52,7 @@ def render(record: Record) -> str:
 
 
 def save(record: Record, path: str | os.PathLike[str]) -> None:
-    """Write the page; a file that cannot be written raises UsageError."""
+    """Write the page to a file; raise UsageError if the file cannot be written."""
     try:
         Path(path).write_text(render(record), encoding="utf-8")
     except OSError as error:
@@ -60,7 +60,7 @@ def save(record: Record, path: str | os.PathLike[str]) -> None:
 
 
 def compact(record: TuneRecord | SweepRecord) -> str:
-    """HTML without scripts for a notebook: key figures, lines to paste and trials of a tune; the cells of a sweep."""
+    """Return HTML without scripts for a notebook: figures, lines to paste and trials of a tune, or the cells of a sweep."""
     if isinstance(record, SweepRecord):
         cells = _cells(record, Output.NOTEBOOK)
         return _fill("compact_sweep.html", title=record.title, origin=origin(record), **cells)
@@ -82,7 +82,7 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
 
 
 def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
-    """The top of a page on one tune, and its trials."""
+    """Return the values for the top of a page on one tune, and for its trials."""
     trial_columns, trials = trial_table(record, output)
     shared = {"origin": origin(record), "trial_columns": trial_columns, "trials": trials}
     if isinstance(record, FailedTune):
@@ -99,7 +99,7 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
 
 
 def _cells(record: SweepRecord, output: Output) -> dict[str, Any]:
-    """The columns of the table of cells, and the fields of each row."""
+    """Return the columns of the table of cells, and the fields of each row."""
     columns = cell_columns(record, output)
     return {"columns": columns, "rows": [[column.field(row) for column in columns] for row in cell_rows(record)]}
 
@@ -138,7 +138,7 @@ def _estimate(record: Estimate) -> dict[str, Any]:
 
 
 def _plots(plots: Iterable[Plot | None]) -> dict[str, Any]:
-    """The plots that there are; those of memory share a row if there are two."""
+    """Return the plots other than None; two plots of memory share a row."""
     drawn = [plot for plot in plots if plot is not None]
     memory = {plot.name for plot in drawn if plot.name.startswith("memory-")}
     return {"plots": drawn, "halves": memory if len(memory) > 1 else set()}
@@ -153,7 +153,7 @@ def _fill(template: str, **shown: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: printable(value) if type(value) is str else value,  # leaves markup that is marked as safe
+        finalize=lambda value: printable(value) if type(value) is str else value,  # keeps markup that is marked as safe
     )
     return str(environment.get_template(template).render(shown))
 
@@ -163,13 +163,13 @@ def _text(name: str) -> str:
 
 
 def as_script(value: Any) -> str:
-    """JSON for a script element, escaped so that nothing in it ends the element."""
+    """Return JSON for a script element, escaped so that no text in it ends the element."""
     text = json.dumps(_finite(value), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _finite(value: Any) -> Any:
-    """The value with null in place of NaN and infinity, which JSON lacks; a plot leaves such a point out."""
+    """Return the value with None for NaN and infinity, which JSON does not have; a plot does not draw such a point."""
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -178,7 +178,7 @@ def _finite(value: Any) -> Any:
 
 
 def origin(record: TuneLog | SweepRecord) -> str:
-    """Date, machine and duration of a tune or a sweep in one line."""
+    """Return the date, machine and duration of a tune or a sweep in one line."""
     parts = ["Tuned"]
     if record.started_at:
         parts.append(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(record.started_at)))
@@ -194,7 +194,7 @@ def origin(record: TuneLog | SweepRecord) -> str:
 
 
 def machine(record: Machine, measured: TuneLog | Estimate | None = None) -> dict[str, str]:
-    """The machine, and the limits, the workload and the versions of a tune or an estimate."""
+    """Describe the machine and, if `measured` is given, its limits, workload and versions."""
     facts = {
         "host": record.host,
         "system": record.system,
@@ -225,13 +225,13 @@ def _workload(description: Description) -> dict[str, str]:
 
 
 def versions(record: SweepRecord) -> dict[str, str]:
-    """The versions of the first cell that has any."""
+    """Return the versions of the first cell that has any; empty if none has."""
     descriptions = (cell.tune.description for cell in record.cells if cell.tune is not None)
     return next((dict(description.versions) for description in descriptions if description is not None), {})
 
 
 def needed(record: FailedTune) -> Figure | None:
-    """The memory that was needed, with the share of it that the limit allows; None for other failures."""
+    """Return the memory that was needed, with the fraction that the limit allows; None unless both are known."""
     limit = record.limits.device_bytes if record.memory == "device" else record.limits.host_bytes
     if not record.memory or not record.needed_bytes or not limit:
         return None
@@ -252,7 +252,7 @@ class Row:
 
 
 def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], list[Row]]:
-    """The columns and rows of the trials of the search and the runs after it."""
+    """Return the columns and rows of the trials of the search and of the runs after it."""
     rows = trial_rows((*log.searched, *log.runs), log.limits)
     columns = trial_columns(output, rows)
     chosen = log.config if isinstance(log, TuneRecord) else None
@@ -266,7 +266,7 @@ def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], l
 
 
 def _details(trial: Trial) -> dict[str, str]:
-    """The details below a row, by subject."""
+    """Return the details below a row, by subject."""
     m, e = trial.measurement, trial.measurement.evidence
     failed = m.outcome is not Outcome.OK
     exit_parts = [f"code {e.exit_code}"] if e.exit_code else []
@@ -279,7 +279,7 @@ def _details(trial: Trial) -> dict[str, str]:
         "steps": f"{m.steps:,}, {_milliseconds(m.step_seconds)} each" if m.steps and m.step_seconds else "",
         "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
         "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
-        "peak by the driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
+        "peak read by driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
         "allocator fallbacks": f"{m.allocator_fallbacks:,}" if m.allocator_fallbacks else "",
         "batches queued": f"{m.queued_batches:,}" if m.queued_batches is not None else "",
         "time": ", ".join(f"{p.label} {format_seconds(s)}" for p, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
@@ -297,7 +297,7 @@ def _sizes(by_phase: Mapping[Phase, int]) -> str:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A configuration to choose instead; `change` compares it with the chosen one."""
+    """A config to choose instead; `change` compares it with the chosen one."""
 
     config: str
     rate: str
@@ -307,7 +307,10 @@ class Alternative:
 
 
 def alternatives(record: TuneRecord) -> list[Alternative]:
-    """Answer "what do I lose with less memory?": the trials that no other one beats in both rate and memory."""
+    """Return the trials that no other trial beats in both rate and memory; empty if there are fewer than two.
+
+    They answer "what do I lose with less memory?".
+    """
     has_device = record.limits.device_bytes is not None or any(t.measurement.device_peak_bytes for t in record.trials)
     name = "device_peak_bytes" if has_device else "host_peak_bytes"
     read = [
@@ -328,7 +331,7 @@ def alternatives(record: TuneRecord) -> list[Alternative]:
             str(trial.config),
             format_rate(rate),
             format_bytes(size),
-            "" if chosen is None else f"{_change(size / chosen[0], 'memory')}, {_change(rate / chosen[1], 'samples/s')}",
+            "" if chosen is None else f"{_change(size / chosen[0], 'memory')}, {_change(rate / chosen[1], 'throughput')}",
             trial.config == record.config,
         )
         for size, rate, trial in best

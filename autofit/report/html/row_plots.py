@@ -30,13 +30,13 @@ _STAGES = {
 _PROCESS_PIXELS = 26
 _CELL_PIXELS = 30
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
-_NUMBER_CHARACTERS = 6  # of them, for the ellipsis and the number of a shortened label
-_CROSS_ROOM = 0.03  # of the longest bar, so that a cross at 0 does not touch the labels
+_NUMBER_CHARACTERS = 6  # characters of a shortened label that are its ellipsis and its number
+_CROSS_ROOM = 0.03  # free space, relative to the longest bar, so that a cross at 0 does not touch the labels
 
 
 @dataclass(frozen=True)
 class ProcessBar:
-    """A process of the tune; `start` is in seconds on the axis."""
+    """The bar of one process of a tune; `start` is its position on the axis, in seconds."""
 
     label: str
     stage: str
@@ -46,7 +46,7 @@ class ProcessBar:
 
 
 def lay_out(log: TuneLog) -> tuple[list[ProcessBar], bool]:
-    """The bars on one axis from 0, and whether pauses between interrupted runs of the tune were cut out."""
+    """Place the bars on an axis from 0; also return whether pauses were cut out in which the tune was interrupted."""
     begun: list[tuple[float, ProcessBar]] = []
     if log.describing_seconds:
         begun.append((log.started_at or math.inf, ProcessBar(_DESCRIBING, _DESCRIBING, 0.0, log.describing_seconds)))
@@ -69,7 +69,10 @@ def lay_out(log: TuneLog) -> tuple[list[ProcessBar], bool]:
 
 
 def timeline(log: TuneLog) -> Plot | None:
-    """Answer "where did the time go?" with a bar for each trial from its start to its end; None without trials."""
+    """Plot a bar for each trial from its start to its end; return None without trials.
+
+    The plot answers "where did the time go?".
+    """
     bars, cut = lay_out(log)
     if not any(bar.trial for bar in bars):
         return None
@@ -101,7 +104,7 @@ def _hover(bar: ProcessBar, stage: str) -> str:
 
 @dataclass(frozen=True)
 class CellBar:
-    """The confirmed rate of a cell, in the row of its label."""
+    """The bar of a cell's confirmed rate, in the row of its label."""
 
     label: str
     values: Mapping[str, Any]
@@ -109,9 +112,10 @@ class CellBar:
 
 
 def rates(record: SweepRecord) -> Plot | None:
-    """Answer "which cell is fastest, and by how much?": a bar of samples per second for each cell.
+    """Plot the rate of each cell as a bar, in samples per second; return None if no cell has a result.
 
-    Cells that share the value of the first axis share a colour and a pattern. None if no cell has a result.
+    The plot answers "which cell is fastest, and by how much?". Cells with the same value of the first axis have the same
+    colour and pattern.
     """
     labelled = [(_row_label(cell, i), cell) for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"]
     bars = [CellBar(label, cell.values, cell.tune) for label, cell in labelled if isinstance(cell.tune, TuneRecord)]
@@ -128,7 +132,7 @@ def rates(record: SweepRecord) -> Plot | None:
     highest = max(bar.result.samples_per_second * (1 + (bar.result.spread or 0)) for bar in bars)
     x_axis = style.axis("samples/s", range=[-_CROSS_ROOM * highest, 1.05 * highest], tickformat=",~r")
     y_axis = style.row_axis([label for label, _ in labelled])
-    caption = "The confirmed rate of the fastest configuration of each cell."
+    caption = "Each bar is the confirmed rate of a cell's fastest configuration."
     caption += " A cross marks a cell without a result." if failed else ""
     height = style.FRAME_PIXELS + _CELL_PIXELS * len(labelled)
     drawn = style.figure(traces, height, barmode="overlay", bargap=0.3, xaxis=x_axis, yaxis=y_axis)
@@ -136,7 +140,7 @@ def rates(record: SweepRecord) -> Plot | None:
 
 
 def grouped(bars: Sequence[CellBar]) -> dict[str, list[CellBar]]:
-    """Bars by their value of the first axis; one group if there would be one per bar, or more than there are looks."""
+    """Group bars by their value of the first axis; return one group if each bar is a group, or looks are too few."""
     axis = next(iter(bars[0].values), None)
     groups: dict[str, list[CellBar]] = {}
     for bar in bars:
@@ -159,12 +163,12 @@ def _group_bars(group: str, bars: Sequence[CellBar], look: tuple[str, str]) -> d
 
 
 def _problem(cell: Cell) -> str:
-    """Why a cell has no result."""
+    """Return why a cell has no result."""
     return (cell.tune.problem if isinstance(cell.tune, FailedTune) else cell.problem) or cell.note
 
 
 def _row_label(cell: Cell, number: int) -> str:
-    """A cell's label for an axis of a plot, without markup and shortened if it is long."""
+    """Return a cell's label for the axis of a plot, without markup, and shortened if it is long."""
     text = cell_label(cell.values)
     cut = f"{text[: _LABEL_CHARACTERS - _NUMBER_CHARACTERS]}… ({number})"
     return html.escape(text if len(text) <= _LABEL_CHARACTERS else cut)

@@ -22,24 +22,27 @@ SKY, PURPLE, BLACK = "#56B4E9", "#CC79A7", "#000000"
 SOFT = "#616e7c"
 
 BAR_LOOKS = ((BLUE, ""), (ORANGE, "/"), (GREEN, "\\"), (PURPLE, "."), (SKY, "-"), (VERMILION, "+"), (SOFT, "x"))
-"""A colour and a pattern for each of several bars."""
+"""Looks of bars: pairs of a colour and a pattern."""
 
 FAR = 3.0
-"""Multiple of the highest reading. A higher limit or ceiling would flatten everything else: the caption names it."""
+"""Multiple of the highest reading up to which a limit or ceiling is drawn.
+
+A higher one would flatten everything else, so the caption names it instead.
+"""
 
 HEADROOM = 1.12
-"""Top of an axis relative to the highest value drawn."""
+"""Ratio of the top of an axis to the highest value drawn."""
 
 FRAME_PIXELS = 130
-"""Height of legend, axis and margins of a plot with rows."""
+"""Total height of the legend, axis and margins of a plot with rows, in pixels."""
 
 _HEIGHT_PIXELS = 420  # of a plot with two numeric axes
-_HOVER_CHARACTERS = 58  # a line of hover text: readable, and no wider than a phone
-_HOVER_LINES = 6  # of each text, so that a long error does not cover the plot
+_HOVER_CHARACTERS = 58  # of a line of hover text: readable, and no wider than a phone
+_HOVER_LINES = 6  # of each text in a hover box, so that a long error does not cover the plot
 _LOOK = Path(__file__).parent / "templates" / "plot.json"
 _SYMBOL_PIXELS = {"star": 18, "line-ew": 30, "x": 12}
 _OUTLINED = ("star", "x")
-_IN_TITLE = ("trial", "batch_size", "workers", "queue")  # columns that the title of a hover text holds
+_IN_TITLE = ("trial", "batch_size", "workers", "queue")  # columns whose values are in the title of a hover text
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class MemoryScale:
-    """An axis of bytes: its unit, its top in that unit, and the limit."""
+    """An axis of memory: its unit, its top in that unit, and the limit in bytes, None without a limit."""
 
     unit: str
     unit_bytes: float
@@ -64,33 +67,37 @@ class MemoryScale:
 
     @classmethod
     def of(cls, highest_bytes: float, limit_bytes: int | None) -> MemoryScale:
-        """A scale for values up to `highest_bytes`; it reaches to the limit unless that is far above."""
+        """Return a scale for values up to `highest_bytes`; it includes the limit unless the limit is far above them."""
         drawn = limit_bytes is not None and limit_bytes <= FAR * highest_bytes
         top = max(highest_bytes, limit_bytes or 0) if drawn else highest_bytes
         unit, unit_bytes = ("GiB", 2.0**30) if highest_bytes >= 2.0**30 else ("MiB", 2.0**20)
         return cls(unit, unit_bytes, HEADROOM * top / unit_bytes, limit_bytes, drawn)
 
     def axis(self, title: str) -> dict[str, Any]:
-        """The axis."""
+        """Return the axis, with its unit in the title."""
         return axis(f"{title} ({self.unit})", range=[0, self.top])
 
     def limit_line(self, x: Sequence[Any]) -> dict[str, Any]:
-        """A line at the limit between two positions; it has no points if the limit is not drawn."""
+        """Return a line at the limit between two positions `x`; it has no points if the limit is not drawn."""
         if self.limit_bytes is None or not self.is_limit_drawn:
             return line("limit", [], [], VERMILION)
         height = self.limit_bytes / self.unit_bytes
         return line(f"limit {format_bytes(self.limit_bytes)}", x, [height] * len(x), VERMILION, "longdash")
 
     def sentence(self) -> str:
-        """The limit in a sentence."""
+        """Return a sentence that states the limit."""
         if self.limit_bytes is None:
-            return "No limit of its own."
+            return "There is no separate limit."
         limit = format_bytes(self.limit_bytes)
-        return f"The limit is {limit}." if self.is_limit_drawn else f"The limit, {limit}, is far above and not drawn."
+        return (
+            f"The limit is {limit}."
+            if self.is_limit_drawn
+            else f"The limit, {limit}, is far above the points and not drawn."
+        )
 
 
 def figure(traces: Iterable[Mapping[str, Any]], height: int = _HEIGHT_PIXELS, **layout: Any) -> Any:
-    """Make a plotly figure; traces without points are left out."""
+    """Return a plotly figure; leave out traces without points."""
     import plotly.graph_objects as go  # loads slowly: only when a report is drawn
 
     look = json.loads(_LOOK.read_text(encoding="utf-8"))
@@ -98,12 +105,12 @@ def figure(traces: Iterable[Mapping[str, Any]], height: int = _HEIGHT_PIXELS, **
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """An axis, from 0 unless a range is given."""
+    """Return an axis; it starts at 0 unless a range is given."""
     return {"title": {"text": title}, **more}
 
 
 def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
-    """A logarithmic axis of batch sizes with ticks at powers of two."""
+    """Return a logarithmic axis of batch sizes with ticks at powers of two."""
     powers = [2**k for k in range(floor(log2(lowest)), ceil(log2(highest)) + 1)]
     shown = powers[:: max(1, len(powers) // 8)]
     return axis(
@@ -117,7 +124,7 @@ def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
 
 
 def row_axis(labels: Sequence[str]) -> dict[str, Any]:
-    """An axis with a row for each label, the first on top."""
+    """Return an axis with a row for each label, the first on top."""
     rows = {"type": "category", "categoryorder": "array", "categoryarray": list(labels), "rangemode": "normal", "ticks": ""}
     return axis("", **rows, range=[len(labels) - 0.4, -0.6], tickfont={"size": 12})
 
@@ -125,7 +132,7 @@ def row_axis(labels: Sequence[str]) -> dict[str, Any]:
 def marks(
     name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], symbol: str, color: str, **more: Any
 ) -> dict[str, Any]:
-    """A trace of markers; stars and crosses are larger, with an outline."""
+    """Return a trace of markers; stars and crosses have an outline."""
     outline = {"width": 1, "color": BLACK} if symbol in _OUTLINED else {"width": 2, "color": color}
     marker = {"symbol": symbol, "color": color, "size": _SYMBOL_PIXELS.get(symbol), "line": outline}
     points = {"type": "scatter", "mode": "markers", "name": name, "x": list(x), "y": list(y), "hovertext": list(hover)}
@@ -135,14 +142,14 @@ def marks(
 def trial_marks(
     name: str, trials: Sequence[Trial], y: Callable[[Trial], Any], symbol: str, color: str, **more: Any
 ) -> dict[str, Any]:
-    """A marker for each trial that has a batch size, at that size and the height `y(trial)`."""
+    """Return a trace with a marker for each trial that has a batch size, at that batch size and the height `y(trial)`."""
     trials = [trial for trial in trials if trial.config.batch_size]
     sizes = [trial.config.batch_size for trial in trials]
     return marks(name, sizes, [y(trial) for trial in trials], [*map(trial_hover, trials)], symbol, color, **more)
 
 
 def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, dash: str = "solid") -> dict[str, Any]:
-    """A trace of a line, without hover text."""
+    """Return a trace of a line without hover text."""
     points = {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "hoverinfo": "skip"}
     return {**points, "line": {"color": color, "dash": dash, "width": 2}}
 
@@ -150,20 +157,20 @@ def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, dash: str = 
 def bars(
     name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], look: tuple[str, str], **more: Any
 ) -> dict[str, Any]:
-    """A trace of bars of one colour and pattern; horizontal with `orientation="h"`."""
+    """Return a trace of bars of one colour and pattern; they are horizontal if `orientation="h"` is passed."""
     color, shape = look
     points = {"type": "bar", "name": name, "x": list(x), "y": list(y), "hovertext": list(hover)}
     return {**points, "marker": {"color": color, "pattern": {"shape": shape}}, **more}
 
 
 def hover(title: str, lines: Sequence[str]) -> str:
-    """Hover text, escaped so that texts of the user's code cannot become markup."""
+    """Return hover text, escaped so that texts from the user's code cannot become markup."""
     wrapped = [html.escape(part) for text in lines for part in textwrap.wrap(text, _HOVER_CHARACTERS)[:_HOVER_LINES]]
     return "<br>".join([f"<b>{html.escape(title)}</b>", *wrapped])
 
 
 def trial_hover(trial: Trial, stage: str = "") -> str:
-    """Hover text of a trial: its outcome, readings and reason."""
+    """Return the hover text of a trial: its outcome, its readings and why it was tried."""
     (row,), evidence = trial_rows([trial], None), trial.measurement.evidence
     lines = [stage] if stage else []
     if trial.measurement.outcome is not Outcome.OK:
@@ -176,6 +183,6 @@ def trial_hover(trial: Trial, stage: str = "") -> str:
 
 
 def with_setting(config: FitConfig) -> str:
-    """The knobs other than the batch size, to append to a noun; empty if there are none."""
+    """Return the knobs other than the batch size, to append to a noun: " with 2 threads"; empty if there are none."""
     others = replace(config, batch_size=None)
     return f" with {others}" if others.values() else ""

@@ -78,7 +78,7 @@ def test_other_work_that_does_not_pass_is_said_once(tmp_path):
     assert len(said) == 2
     assert "1.1 of 2 cores" in said[1]
     assert len(launcher.specs) == 1 + len(record.searched) + len(record.runs) + 1
-    assert "timed beside other work" in advice(record)["other work"]
+    assert "1.1 of 2 cores" in advice(record)["other work"]
 
 
 @pytest.mark.parametrize("role", ["describe", "measure", "confirm"])

@@ -1,13 +1,13 @@
 "use strict";
 (() => {
-  const NARROW = 560; // pixels of a plot below which it is drawn for a phone
+  const NARROW = 560; // pixels: a plot below this width is drawn for a phone
   const PRINTED = 700; // pixels: the width of A4 within its margins
-  const FLATTER = 0.85; // two plots and their captions fit a printed page
+  const FLATTER = 0.85; // factor of the height in print: two plots and their captions fit a page
   // plotly's default buttons include one that uploads the data.
   const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];
   const config = { displaylogo: false, responsive: true, modeBarButtons: buttons };
 
-  // The layout of a figure at a width: on a phone legends take rows of their own, and touch scrolls the page.
+  // Returns the layout of a figure at a width. On a phone, each entry of the legend takes a row, and touch scrolls the page.
   const fitted = (figure, width) => {
     const layout = JSON.parse(JSON.stringify(figure.layout));
     if (width >= NARROW) return layout;
@@ -32,7 +32,7 @@
     }
     for (const place of places) { // pictures for print, as wide as the paper
       const figure = figures[place.dataset.plot];
-      const rows = figure.layout.yaxis.type === "category"; // its rows need their height
+      const rows = figure.layout.yaxis.type === "category"; // a plot with rows keeps its height
       const size = { width: PRINTED, height: figure.layout.height * (rows ? 1 : FLATTER) };
       const picture = document.createElement("img");
       picture.className = "plot-print";
@@ -93,7 +93,7 @@
     button.addEventListener("click", async () => {
       try {
         await navigator.clipboard.writeText(code.textContent);
-      } catch { // some browsers keep the clipboard from pages opened from disk
+      } catch { // some browsers deny the clipboard to pages opened from disk
         window.getSelection().selectAllChildren(code);
         document.execCommand("copy");
         window.getSelection().removeAllRanges();
