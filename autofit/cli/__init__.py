@@ -43,7 +43,7 @@ def main(
 
 @contextlib.contextmanager
 def _importing_from_the_working_directory() -> Iterator[None]:
-    """Let the user's modules be imported from the working directory; last on the path, so that none hides a library."""
+    """Make the user's modules importable from the working directory, last on the path, so that none hides a library."""
     sys.path.append("")
     try:
         yield

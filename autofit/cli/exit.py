@@ -20,8 +20,8 @@ def reporting_errors(kept: Callable[[], str] | None = None, options: Mapping[str
     """Turn an error into its message and exit code.
 
     Args:
-        kept: describes the results from which the same command resumes after Ctrl-C; None if the command keeps none.
-        options: the command-line option that sets an argument, by the argument; errors then name the option.
+        kept: returns a sentence, without its full stop, on the results that are kept after Ctrl-C; None if none are kept.
+        options: the command-line option of each argument; an error in the argument names the option.
     """
     try:
         yield
@@ -31,13 +31,13 @@ def reporting_errors(kept: Callable[[], str] | None = None, options: Mapping[str
         typer.echo(f"autofit: {printable(str(error))}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        resume = f" {kept()}: run the same command without --fresh to resume." if kept else ""
+        resume = f" {kept()}. To resume, run the same command without --fresh." if kept else ""
         typer.echo(f"\nInterrupted; all processes have ended.{resume}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
 def require_writable(option: str, path: Path | None) -> None:
-    """Raise UsageError if a file cannot be written at a path, before the work for it begins."""
+    """Raise UsageError if `path` is a folder or its folder does not exist; do nothing if `path` is None."""
     if path is None:
         return
     if path.is_dir():

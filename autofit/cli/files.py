@@ -24,7 +24,7 @@ _SIZES = ",".join(map(str, api.BATCH_SIZES))
 def check(file: File, storage: Storage = None) -> None:
     """Check FILE, the functions it names, the limits and the device, without running anything.
 
-    Imports your modules and calls none of their functions. Checks every cell of a sweep.
+    Imports your modules, but calls none of their functions. For a sweep, checks every cell.
     """
     console = Terminal()
     with reporting_errors():
@@ -44,8 +44,8 @@ def estimate(
 ) -> None:
     """Estimate the memory that training takes at each batch size, without training.
 
-    Prints the memory by part, and compares it with the limits. Other knobs take their values from the baseline in FILE,
-    or Keras's defaults.
+    Prints the memory by part, and compares it with the limits. The other knobs have the values of the baseline in FILE,
+    or else Keras's defaults.
     """
     with reporting_errors():
         sizes = _batch_sizes(batch_size)
@@ -59,7 +59,7 @@ def estimate(
         else:
             print_estimate(result, Terminal())
         if plot is not None:
-            from autofit.report.html import page  # late: slow to import
+            from autofit.report.html import page  # imported late, because it is slow
 
             page.save(result, plot)
             typer.echo(f"written to {plot}", err=True)
@@ -76,7 +76,7 @@ def _batch_sizes(text: str) -> list[int]:
 def schema() -> None:
     """Print the JSON Schema of the YAML files, for completion and validation in editors.
 
-    In an editor with the YAML language server, save the schema and name it in the first line of the YAML file:
+    For an editor with the YAML language server, save the schema and name it in the first line of the YAML file:
 
     `autofit schema > autofit.schema.json`
 

@@ -31,12 +31,14 @@ def history(
     storage: Storage = None,
     prune: Annotated[
         str | None,
-        typer.Option(help="Delete tunes older than an age (12h, 30d, 8w), one tune by name, or all.", metavar="WHICH"),
+        typer.Option(
+            help="Tunes to delete: those older than an age (12h, 30d, 8w), one by its name, or all.", metavar="WHICH"
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List earlier tunes, latest first, with date, workload, device and result; or delete them."""
-    from autofit.storage import past_tunes as past  # late: loads Optuna
+    """List earlier tunes, latest first, with date, workload, device and result; or delete some."""
+    from autofit.storage import past_tunes as past  # imported late, because it loads Optuna
 
     with reporting_errors():
         tunes = past.past_tunes(storage, PREFIX)
@@ -66,7 +68,7 @@ def print_history(tunes: Sequence[PastTune], storage: str, console: Console) -> 
 
 
 def matching(tunes: Sequence[PastTune], which: str) -> tuple[str, ...]:
-    """The names of the tunes that `which` selects: an age (`30d` for older tunes), a name or its beginning, or `all`."""
+    """Return the names of the tunes that `which` selects: an age (`30d`: older ones), a name or its beginning, or `all`."""
     if which == "all":
         return tuple(tune.name for tune in tunes)
     age = re.fullmatch(r"(\d+)([hdw])", which)

@@ -19,12 +19,14 @@ Storage = Annotated[
 Launch = Annotated[str | None, typer.Option(help="How to start the process of a trial: auto, fork or plain.")]
 Wait = Annotated[
     bool,
-    typer.Option("--wait/--no-wait", help="Wait if another autofit is measuring on the device, or exit with an error."),
+    typer.Option(
+        "--wait/--no-wait", help="Wait while another autofit measures on the device, or exit with an error at once."
+    ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only, no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result, without progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def overrides(**options: Any) -> dict[str, Any]:
-    """The options given on the command line, which override the file."""
+    """Return the options that were given on the command line; they override the file."""
     return {key: value for key, value in options.items() if value is not None}

@@ -61,7 +61,7 @@ def report(
     ] = None,
 ) -> None:
     """Write a result or a sweep as one self-contained HTML page with the choice, plots and every trial."""
-    from autofit.report.html import page as html  # late: slow to import
+    from autofit.report.html import page as html  # imported late, because it is slow
 
     page = result.with_suffix(".html") if output is None else output
     with reporting_errors():

@@ -32,13 +32,13 @@ def tune(
 ) -> None:
     """Find the fastest configuration for the workload in FILE, and print the lines to paste.
 
-    Trials are stored as they end: run the same command again to resume, or to print the stored result at once.
+    Trials are stored as they end. Run the same command again to resume, or to print the result if it is stored already.
     """
     console = Terminal()
     progress = Progress(console, quiet=quiet)
 
     def kept() -> str:
-        return f"{counted(progress.trials_kept, 'finished trial')} kept"
+        return f"Kept {counted(progress.trials_kept, 'finished trial')}"
 
     with reporting_errors(kept):
         require_writable("--output", output)
@@ -59,17 +59,19 @@ def tune(
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with a matrix of the values to vary.")],
-    output: Annotated[Path, typer.Option(help="Write all results to this JSON file and a CSV file beside it.")] = Path(
+    output: Annotated[Path, typer.Option(help="Write all results to this JSON file and a CSV file next to it.")] = Path(
         "sweep.json"
     ),
-    jobs: Annotated[str, typer.Option(help="Number of cells to tune in parallel, each on its own GPU; or auto.")] = "auto",
+    jobs: Annotated[
+        str, typer.Option(help="Number of cells to tune in parallel, each on its own GPU; auto tunes one on each GPU.")
+    ] = "auto",
     on: Annotated[
         str,
         typer.Option(help="Where to tune: local, ray (a cluster on this machine or at RAY_ADDRESS) or ray://HOST:PORT."),
     ] = "local",
     ship: Annotated[
         Path | None,
-        typer.Option(help="Folder with your code for Ray to copy to each host; omit it if the hosts share it."),
+        typer.Option(help="Folder with your code that Ray copies to each host; not needed if the hosts share it."),
     ] = None,
     storage: Storage = None,
     fresh: Annotated[
@@ -81,9 +83,9 @@ def sweep(
 ) -> None:
     """Tune every cell of the matrix in FILE, and print a table with the fastest configuration of each.
 
-    A cell that fails becomes a row of the table. Results are saved after every cell: run the same command again to resume.
+    A failed cell is a row of the table as well. Results are saved after every cell. Run the same command again to resume.
 
-    Exit codes: 0 at least one cell has a result; 1 none has; 2 wrong arguments, YAML or storage; 130 interrupted.
+    Exit codes: 0 at least one cell has a result; 1 no cell has one; 2 wrong arguments, YAML or storage; 130 interrupted.
     """
     console = Terminal()
     ended = 0

@@ -32,9 +32,9 @@ def doctor(as_json: Json = False, storage: Storage = None) -> None:
     Trains a tiny model in its own process, which takes some seconds. With --storage, also checks that a database answers
     or that the lock of a journal works.
 
-    Exit codes: 0 no problem, though perhaps warnings; 1 a problem.
+    Exit codes: 0 no problems (warnings are possible); 1 at least one problem.
     """
-    from autofit.cli.doctor import diagnose  # late: slow to import
+    from autofit.cli.doctor import diagnose  # imported late, because it is slow
 
     console = Terminal()
     with reporting_errors():
@@ -57,7 +57,7 @@ def doctor(as_json: Json = False, storage: Storage = None) -> None:
 
 
 def print_findings(events: Iterable[Finding | Activity], console: Console | None, progress: Console) -> tuple[Finding, ...]:
-    """Print findings on `console`, if given, as they arrive, and return them; `progress` shows activities."""
+    """Print findings on `console` as they arrive, unless it is None, and return them; show activities on `progress`."""
     findings = []
     with contextlib.ExitStack() as spinner:
         for event in events:
@@ -73,7 +73,7 @@ def print_findings(events: Iterable[Finding | Activity], console: Console | None
 
 
 def _row(finding: Finding) -> Table:
-    """A row, with the remedy below the detail."""
+    """Return a row for a finding, with the remedy below the detail."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=_STATUS_CELLS)
     grid.add_column(width=_SUBJECT_CELLS)

@@ -25,7 +25,7 @@ from autofit.trial.launcher import ProcessLauncher
 
 
 def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
-    """Run all checks, and also check `storage` if given; yields an Activity before each step that takes seconds."""
+    """Run all checks, and check `storage` if it is given; yield an Activity before each step that takes seconds."""
     system = software.platform(platform.system(), platform.release(), platform.machine(), platform.python_version())
     yield system
     if system.status is Status.PROBLEM:
@@ -53,7 +53,11 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
 
 
 def _trials(machine: Machine, device: Device | None) -> Iterator[Finding | Activity]:
-    """Run a trial; on a GPU also one whose train step XLA compiles, or the reason why TensorFlow does not see the GPU."""
+    """Run a trial.
+
+    On a GPU, then run one whose train step XLA compiles or, if the first one failed, find out why TensorFlow does not see
+    the GPU.
+    """
     forks = sys.platform == "linux"
     try:
         with ProcessLauncher(smoke_trial.workload(), Placement.on(*([device] if device else []))) as launcher:

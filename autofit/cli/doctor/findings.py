@@ -25,15 +25,15 @@ class Finding:
 
 
 def ok(subject: str, detail: str) -> Finding:
-    """A finding that needs no remedy."""
+    """Return a finding that needs no remedy."""
     return Finding(subject, Status.OK, detail)
 
 
 def warning(subject: str, detail: str, remedy: str) -> Finding:
-    """A finding that makes autofit slow or its results unreliable."""
+    """Return a finding that makes autofit slow or its results unreliable."""
     return Finding(subject, Status.WARNING, detail, remedy)
 
 
 def problem(subject: str, detail: str, remedy: str) -> Finding:
-    """A finding that keeps autofit from working."""
+    """Return a finding that keeps autofit from working."""
     return Finding(subject, Status.PROBLEM, detail, remedy)

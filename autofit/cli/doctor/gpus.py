@@ -36,16 +36,17 @@ def driver(
     unusable: str | None,
     environment: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """Check which GPUs can be used, and the memory of each.
+    """Check which GPUs can be used, and how much of their memory is free.
 
-    CUDA_VISIBLE_DEVICES selects the `visible` ones of the `installed` GPUs; `unusable` says why one cannot be used.
+    `visible` are those `installed` GPUs that CUDA_VISIBLE_DEVICES selects. `unusable` says why a GPU cannot be used; None
+    if there is no such GPU.
     """
     selection = environment.get("CUDA_VISIBLE_DEVICES", "")
     usable = any(isinstance(device, Device) for device in visible)
     if unusable is not None and not usable:
         yield problem("gpu", unusable, "Make nvidia-smi show the GPU and its memory, or set device: cpu.")
     elif not installed:
-        yield ok("gpu", "the NVIDIA driver reports none: trials run on the CPU")
+        yield ok("gpu", "the NVIDIA driver reports no GPU: trials run on the CPU")
     elif not visible:
         hidden = f"CUDA_VISIBLE_DEVICES={selection} hides {counted(len(installed), 'GPU')}: trials run on the CPU"
         yield warning("gpu", hidden, "Run unset CUDA_VISIBLE_DEVICES.")
@@ -53,7 +54,7 @@ def driver(
     if numbers and len({device.name for device in installed}) > 1 and environment.get("CUDA_DEVICE_ORDER") != _BUS_ORDER:
         yield warning(
             "gpu",
-            f"CUDA_VISIBLE_DEVICES={selection} is ambiguous: CUDA numbers the fastest GPU first, the driver by bus",
+            f"CUDA_VISIBLE_DEVICES={selection} is ambiguous: CUDA counts GPUs from the fastest, the driver by PCI bus",
             f"Run export CUDA_DEVICE_ORDER={_BUS_ORDER}, or name GPUs by UUID (nvidia-smi -L).",
         )
     for device in visible:
@@ -72,13 +73,13 @@ def _memory(device: Device) -> Finding:
     if device.free_bytes < _LEAST_BYTES:
         return problem(subject, detail, f"{end}, or select another GPU with device: gpu:N.")
     if device.free_bytes < device.total_bytes / 2:
-        return warning(subject, detail, f"{end}; device_memory is a share of the free memory.")
+        return warning(subject, detail, f"{end}, because device_memory is a share of the free memory.")
     return ok(subject, detail)
 
 
 @dataclass(frozen=True)
 class TensorFlowView:
-    """The number of GPUs that TensorFlow sees, and its log; a process of its own reads them."""
+    """The number of GPUs that TensorFlow sees, and its log, as read in a separate process."""
 
     built_with_cuda: bool
     gpu_count: int
@@ -86,7 +87,7 @@ class TensorFlowView:
 
     @classmethod
     def read(cls) -> TensorFlowView | None:
-        """Import TensorFlow and list its GPUs; None if that fails."""
+        """Import TensorFlow in a separate process and list its GPUs; return None if that fails."""
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
         command, folder = [sys.executable, "-c", _LIST_GPUS], "/"  # not the working directory, which may hold user modules
         try:
@@ -100,7 +101,7 @@ class TensorFlowView:
 
 
 def unseen_by_tensorflow(view: TensorFlowView | None) -> Iterator[Finding]:
-    """Explain why TensorFlow sees no GPU although the driver reports one, if that is so."""
+    """Explain why TensorFlow sees no GPU although the driver reports one; yield nothing if it sees one or was not read."""
     if view is None or view.gpu_count:
         return
     detail, remedy = "sees no GPU and logs no reason", f"{_INSTALL} If that does not help, update the NVIDIA driver."

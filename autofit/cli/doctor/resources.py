@@ -19,19 +19,20 @@ from autofit.records.machine import Machine
 from autofit.records.units import counted, format_bytes
 from autofit.storage import urls
 
-_LEAST_BYTES = 2**30  # a process that has imported TensorFlow and builds a model takes about half of it
+_LEAST_BYTES = 2**30  # a process that has imported TensorFlow and builds a model takes about half of this
 _NAMED_PROCESSES = 3
 _LEAST_SHARED_BYTES = 2**20  # locks and semaphores of worker processes take some KiB
 _IN_RAM = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
-_LEAST_TEMPORARY_BYTES = 2**30  # arrays in memory are often this large
-_LEAST_STORAGE_BYTES = 100 * 2**20  # hundreds of studies
+_LEAST_TEMPORARY_BYTES = 2**30  # arrays passed to tune are often this large
+_LEAST_STORAGE_BYTES = 100 * 2**20  # enough for hundreds of studies
 
 
 def memory(machine: Machine, total_bytes: int, largest: Callable[[], str]) -> Finding:
-    """Check how much host memory is available to this process; `total_bytes` ignores limits of a cgroup.
+    """Check how much host memory is available to this process.
 
-    `largest` names the largest processes; it is called only if less than half of the memory is available.
+    `total_bytes` is the memory of the machine, whatever a cgroup allows. `largest` names the largest processes; it is
+    called only if less than half of the memory, or very little, is available.
     """
     limited = machine.memory_bytes < total_bytes
     detail = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.memory_bytes)} available"
@@ -42,11 +43,11 @@ def memory(machine: Machine, total_bytes: int, largest: Callable[[], str]) -> Fi
     remedy = "End other processes" + (", or raise the container's limit (docker run --memory)" if limited else "")
     if machine.available_bytes < _LEAST_BYTES:
         return problem("host memory", detail, f"{remedy}: a trial's process alone takes half a GiB.")
-    return warning("host memory", detail, f"{remedy}: a trial may use only what is available.")
+    return warning("host memory", detail, f"{remedy}: trials can use only the available memory.")
 
 
 def largest_processes() -> str:
-    """The processes with the most resident memory."""
+    """Return the names and sizes of the processes with the most resident memory."""
     sizes = ((process.info["memory_info"], process.pid) for process in psutil.process_iter(["memory_info"]))
     largest = sorted(((size.rss, pid) for size, pid in sizes if size is not None), reverse=True)
     return ", ".join(f"{process_name(pid)} {format_bytes(size)}" for size, pid in largest[:_NAMED_PROCESSES])
@@ -70,8 +71,8 @@ def cores(visible: int, quota: float | None) -> Finding:
     threads = max(1, math.floor(quota))
     return warning(
         "cores",
-        f"{visible}, but the cgroup's quota is {quota:.3g}: TensorFlow starts {counted(visible, 'thread')}, and the kernel "
-        "stops all of them when the quota is used up",
+        f"{visible}, but the cgroup's quota is {quota:.3g} cores: TensorFlow starts {counted(visible, 'thread')}, and the "
+        "kernel stops all of them when the quota is used up",
         f"Use docker run --cpuset-cpus instead of --cpus, or export TF_NUM_INTRAOP_THREADS={threads}.",
     )
 
@@ -87,15 +88,15 @@ class Folder:
 
 
 def read_folder(path: Path) -> Folder:
-    """Read a folder; if it does not exist, the nearest existing parent, in which it would be created."""
-    # Path.is_dir raises if a parent may not be entered
+    """Read a folder; if it does not exist, read its nearest existing parent, in which it would be created."""
+    # Path.is_dir raises if this process may not enter a parent
     existing = next(folder for folder in (path, *path.parents) if os.path.isdir(folder))  # noqa: PTH112
     writable = os.access(existing, os.W_OK | os.X_OK)
     return Folder(path, writable, shutil.disk_usage(existing).free, _file_system(existing.resolve()))
 
 
 def read_temporary_folder() -> Folder | None:
-    """Read the folder for temporary files; None if no folder is writable."""
+    """Read the folder for temporary files; return None if no such folder is writable."""
     try:
         return read_folder(Path(tempfile.gettempdir()))
     except FileNotFoundError:
@@ -103,13 +104,13 @@ def read_temporary_folder() -> Folder | None:
 
 
 def temporary_files(folder: Folder | None) -> Finding:
-    """Check that arrays can be written for trials to map."""
+    """Check that arrays can be written to temporary files, which trials map into memory."""
     remedy = "Run export TMPDIR=FOLDER with a folder on a larger disk, for example /var/tmp."
     if folder is None or not folder.writable:
-        return problem("temporary files", f"{folder.path if folder else 'no folder'} cannot be written", remedy)
+        return problem("temporary files", f"{folder.path} is not writable" if folder else "no folder is writable", remedy)
     detail = f"{format_bytes(folder.free_bytes)} free in {folder.path}"
     if folder.free_bytes < _LEAST_TEMPORARY_BYTES:
-        return warning("temporary files", f"{detail}: autofit writes arrays there for the trials", remedy)
+        return warning("temporary files", f"{detail}: autofit writes arrays for the trials there", remedy)
     if folder.file_system in _IN_RAM:
         return warning("temporary files", f"{detail} in RAM: arrays passed to tune take host memory", remedy)
     return ok("temporary files", detail)
@@ -119,17 +120,19 @@ def storage(folder: Folder) -> Finding:
     """Check that an SQLite file in the folder can store trials."""
     remedy = "Store trials elsewhere: autofit tune --storage FILE.sqlite3."
     if not folder.writable:
-        return problem("storage", f"{folder.path} cannot be written: no trial can be stored", remedy)
+        return problem("storage", f"{folder.path} is not writable: trials cannot be stored", remedy)
     detail = f"{format_bytes(folder.free_bytes)} free in {folder.path}"
     if folder.free_bytes < _LEAST_STORAGE_BYTES:
         return warning("storage", detail, remedy)
     if folder.file_system in _NETWORK:
-        return warning("storage", f"{detail} on {folder.file_system}: SQLite cannot lock files on a network", remedy)
+        return warning(
+            "storage", f"{detail} on {folder.file_system}: SQLite cannot lock files on a network file system", remedy
+        )
     return ok("storage", detail)
 
 
 def storage_at(storage_url: str) -> Finding:
-    """Check a storage by its URL or the path of an SQLite file: its folder, its server, or the lock of its journal."""
+    """Check the storage at a URL or the path of an SQLite file: its folder, its server, or the lock of its journal."""
     url = urls.url_of(storage_url)
     file = urls.file_of(url)
     if file is None:
@@ -139,18 +142,18 @@ def storage_at(storage_url: str) -> Finding:
 
 
 def _server(url: str) -> Finding:
-    from autofit.storage.connection import open_storage  # late: loads Optuna
+    from autofit.storage.connection import open_storage  # imported late, because it loads Optuna
 
     try:
         open_storage(url)
     except StorageError as error:
-        return problem("storage", str(error), "Correct the URL, or start its server.")
+        return problem("storage", str(error), "Correct the URL, or start the database server.")
     return ok("storage", f"{urls.shown(url)} answers")
 
 
 def _journal(folder: Folder) -> Finding:
-    """Check that processes that lock a journal in the folder take turns."""
-    from autofit.storage.journal_lock import PROCESSES, turns_of  # late: loads Optuna
+    """Check that processes take turns when they lock a journal in the folder."""
+    from autofit.storage.journal_lock import PROCESSES, turns_of  # imported late, because it loads Optuna
 
     place = f"{folder.path} ({folder.file_system})" if folder.file_system else str(folder.path)
     remedy = "Store trials in PostgreSQL: autofit sweep --storage postgresql://USER@HOST/DATABASE."
@@ -159,8 +162,8 @@ def _journal(folder: Folder) -> Finding:
     except OSError as error:
         return problem("storage", f"a journal in {place} cannot be locked: {error}", remedy)
     if counted != turns:
-        lost = f"{turns - counted} of {turns} turns were lost"
-        return problem("storage", f"{lost} in {place}: two processes held the lock of a journal at once", remedy)
+        lost = f"lost {turns - counted} of {turns} turns"
+        return problem("storage", f"{place} {lost}: two processes held the lock of a journal at once", remedy)
     return ok("storage", f"{PROCESSES} processes took {turns} turns with a journal in {place}")
 
 

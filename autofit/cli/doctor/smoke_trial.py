@@ -1,6 +1,6 @@
 """A real trial of a tiny model, with the fork server, the device and the measurement that a tune uses.
 
-The model has a convolution: on a GPU cuDNN computes it, and cuDNN is what is broken most often.
+The model has a convolution. On a GPU, cuDNN computes it, and cuDNN is the library that is broken most often.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ _SAMPLES, _BATCH, _PIXELS = 64, 8, 8
 _REINSTALL = "Run pip install --force-reinstall keras tensorflow."
 _REINSTALL_GPU = f"Run {install_command('gpu')} in a new environment: CUDA's libraries and TensorFlow must match."
 _AVX = "Use a machine whose CPU has AVX: TensorFlow's wheels require it."
-_STARTED = 'Make python -c "import keras" work, in a new environment if need be; then try --launch plain.'
+_STARTED = (
+    'Make python -c "import keras" work, in a new environment if necessary. If that does not help, try --launch plain.'
+)
 _PLAIN = "Use --launch plain (launch='plain' in Python): each trial then starts its own interpreter."
 
 
 def workload(*, jit_compile: bool = False) -> Workload:
-    """A tiny model, whose train step XLA compiles with `jit_compile`, and a few samples."""
+    """Return a tiny model and a few samples; XLA compiles the train step if `jit_compile` is true."""
 
     def build_model() -> Any:  # inside a function, so that it is pickled by value
-        import keras  # slow to import: only in a trial's process
+        import keras  # slow to import, so imported only in a trial's process
 
         layers = keras.layers
         model = keras.Sequential(
@@ -61,7 +63,7 @@ def attempt(launcher: ProcessLauncher, machine: Machine, device: Device | None, 
         ready = time.monotonic()
         measurement = _run_to_end(launcher.run(spec))
     except UsageError as error:
-        return problem("trial", str(error), "Do so, then run autofit doctor again.")
+        return problem("trial", str(error), "Correct this, then run autofit doctor again.")
     except AutofitError as error:
         return _not_started(str(error))
     if isinstance(measurement, Measurement) and measurement.outcome is not Outcome.OK:
@@ -89,7 +91,7 @@ def _failure(measurement: Measurement, device: Device | None, *, forks: bool) ->
         return problem(
             "trial",
             f"a tiny model did not finish on {device.name}: {reason}",
-            f"Run autofit doctor again, since CUDA compiles kernels only once. If the trial still hangs: {_PLAIN}",
+            f"Run autofit doctor again, because CUDA compiles kernels only once. If the trial still hangs: {_PLAIN}",
         )
     how = "hung" if outcome is Outcome.TIMEOUT else "died"
     return problem("trial", f"forking is not safe on this machine: a forked trial of a tiny model {how} ({reason})", _PLAIN)

@@ -1,4 +1,4 @@
-"""Checks of the platform, the installed libraries, and environment variables that falsify a tune."""
+"""Checks of the platform, the installed libraries, and environment variables that disturb a tune."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from autofit.records.distribution import DISTRIBUTION, install_command
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "tf_keras", "numpy", "optuna", "protobuf")
 _REQUIRED = ("keras", "tensorflow")
-"""Libraries that users install at versions of their own; pip check covers the others."""
+"""Libraries whose versions users choose; `pip check` covers the others."""
 _IMPORTED = {"tensorflow": "tensorflow", "keras": "keras", "autofit": DISTRIBUTION}
-"""Packages, each with the distribution that should install it and that another one may overwrite."""
+"""Packages, each with the distribution that should install it; other distributions may overwrite its files."""
 
 VersionOf = Callable[[str], str | None]
 """Returns the version of a distribution; None if it is not installed."""
 
 
 def platform(system: str, release: str, processor: str, python: str) -> Finding:
-    """Check the platform: trials run as forks on Linux, as new interpreters on macOS, not on Windows."""
+    """Check the platform: trials run as forks on Linux, as new interpreters on macOS, and not at all on Windows."""
     name = f"{system} {release}, {processor}, Python {python}"
     if system == "Windows":
         return problem(
@@ -41,14 +41,14 @@ def libraries(
 ) -> Iterator[Finding]:
     """Check the versions of Keras and TensorFlow, and find packages that several distributions install.
 
-    `requirements` are those of autofit; `providers` are the distributions that install a package, by package.
+    `requirements` are those of autofit; `providers` lists the distributions that install each package.
     """
     versions = {name: version_of(name) for name in _SHOWN}
     yield ok("libraries", ", ".join(f"{name} {version}" for name, version in versions.items() if version) or "none")
     for requirement in map(Requirement, requirements):
         name, specifier = requirement.name, requirement.specifier
         version = version_of(name)
-        if version is None and name == "tensorflow":  # JAX and torch do without it; `keras_backend` checks for it
+        if version is None and name == "tensorflow":  # not needed on JAX and torch; `keras_backend` reports it
             continue
         if name in _REQUIRED and not (version and specifier.contains(version, prereleases=True)):
             detail = f"autofit requires {specifier}; {version or 'none'} is installed"
@@ -79,7 +79,7 @@ def keras_backend(environment: Mapping[str, str], version_of: VersionOf) -> Find
 
 
 def variables(environment: Mapping[str, str], version_of: VersionOf) -> Iterator[Finding]:
-    """Check environment variables that make trials fail, slow them down or lift their limit."""
+    """Check environment variables that make trials fail, slow them down or remove their limit."""
     tensorflow, tf_keras = version_of("tensorflow"), version_of("tf_keras")
     if tensorflow and environment.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
         release = ".".join(map(str, Version(tensorflow).release[:2]))
@@ -96,7 +96,7 @@ def variables(environment: Mapping[str, str], version_of: VersionOf) -> Iterator
 
 
 def version_of(distribution: str) -> str | None:
-    """The installed version; None if the distribution is not installed."""
+    """Return the installed version of a distribution; None if it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -104,7 +104,7 @@ def version_of(distribution: str) -> str | None:
 
 
 def requirements() -> list[str]:
-    """The requirements of autofit; empty if it runs from a folder without being installed."""
+    """Return the requirements of autofit; empty if it runs from a folder without being installed."""
     try:
         return importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
