@@ -1,12 +1,12 @@
-"""autofit: the fastest Keras `fit` configuration that fits in memory.
+"""autofit finds the fastest configuration of Keras's `fit` that fits in memory.
 
     import autofit
 
     result = autofit.tune(build_model, make_data)
     model.fit(make_data(**result.data_kwargs), **result.fit_kwargs)
 
-`__init__.pyi` lists the public names. Each is loaded on first use: importing autofit loads neither Keras, TensorFlow,
-Optuna nor rich.
+`__init__.pyi` lists the public names. Each one is loaded on first use, so importing autofit loads none of Keras,
+TensorFlow, Optuna and rich.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Entry point of the `autofit` command: handles Ctrl-C, SIGTERM and SIGHUP before the slow imports begin."""
+"""Entry point of the `autofit` command. It handles Ctrl-C, SIGTERM and SIGHUP before the slow imports begin."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ import signal
 import sys
 from types import FrameType
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)  # of a batch system, a container that stops, a terminal that closes
-_received: list[int] = []  # signals
+_ENDING = (signal.SIGTERM, signal.SIGHUP)  # sent by a batch system, a container that stops, or a terminal that closes
+_received: list[int] = []  # numbers of the signals received so far
 
 
 def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal in ASCII shows what it can
+        if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal shows "?" for other characters
             stream.reconfigure(errors="replace")
     for number in (signal.SIGINT, *_ENDING):
-        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
+        if signal.getsignal(number) in (
+            signal.SIG_DFL,
+            signal.default_int_handler,
+        ):  # nohup makes us ignore SIGHUP: keep that
             signal.signal(number, _interrupt)
     try:
-        from autofit.cli import app  # slow: Ctrl-C must work during it
+        from autofit.cli import app  # slow; Ctrl-C must work during this import
 
         app()
     except KeyboardInterrupt:
         print("\nInterrupted; nothing was run.", file=sys.stderr)
         raise SystemExit(_status_of(_received[0])) from None
     except SystemExit as ending:
-        if ending.code and _received:  # whoever noticed the signal first: a command, typer, or we
+        if ending.code and _received:  # a command, or typer, has already handled the signal
             raise SystemExit(_status_of(_received[0])) from None
         raise
     except OSError:
@@ -37,7 +40,7 @@ def main() -> None:
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """End the program as Ctrl-C does; other signals than Ctrl-C do not disturb it any more."""
+    """End the program as Ctrl-C does. Later SIGTERM and SIGHUP are ignored, so that they do not disturb the end."""
     _received.append(number)
     for ending in _ENDING:
         signal.signal(ending, signal.SIG_IGN)
@@ -45,18 +48,22 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 def _status_of(number: int) -> int:
-    """The exit status of a program that a signal ended, as shells have it."""
+    """Return the exit status that shells report for a program that a signal ended."""
     return 128 + number
 
 
 def _end_if_output_is_full() -> None:
-    """End with a message where standard output takes nothing more, as on a full disk; trials are stored elsewhere."""
+    """End the program with a message if standard output cannot be written, as on a full disk; otherwise do nothing."""
     try:
-        sys.stdout.write("\n")  # what could not be written may be dropped already
+        sys.stdout.write("\n")  # a new write, because Python may have dropped the text that failed
         sys.stdout.flush()
     except OSError as error:
-        print(f"autofit: the output cannot be written: {error.strerror}; finished trials are kept", file=sys.stderr)
-        os._exit(1)  # the interpreter would try to flush it once more
+        print(
+            f"autofit: standard output cannot be written: {error.strerror}. Finished trials are stored; send the output "
+            "elsewhere and run the command again",
+            file=sys.stderr,
+        )
+        os._exit(1)  # a normal exit would flush standard output again
 
 
 if __name__ == "__main__":

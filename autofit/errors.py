@@ -5,15 +5,15 @@ AutofitError                     exit code 1 unless noted otherwise
 │   ├── ConfigError              a YAML file is wrong; names file, line, column and key
 │   └── UnsupportedInputError    the data is of an unsupported kind
 ├── StorageError                 2: the storage cannot be opened, read or written
-├── TuneError                    a tune ended without a result; carries the trials it ran
-│   ├── UserCodeError            the user's code raised; carries its traceback
+├── TuneError                    a tune ended without a result; carries the trials that ran
+│   ├── UserCodeError            the user's code raised an exception; carries its traceback
 │   ├── NothingFitsError         the smallest batch needs more than the limit
 │   └── NoTrialFinishedError     trials ran, but none finished
-├── DeviceBusyError              the calling process itself holds the GPU
-├── DeviceLockedError            another autofit is measuring on the device, and `wait` is off
-├── TrialProcessError            a trial process could not be started
-├── ExecutorError                no host of a cluster can tune, or the cluster is gone
-└── CancelledError               the tune was cancelled by the program that runs it
+├── DeviceBusyError              the calling process itself holds memory of the GPU
+├── DeviceLockedError            another autofit is measuring on the device, and `wait` is false
+├── TrialProcessError            a trial process could not be started or ended unexpectedly
+├── ExecutorError                no host of the cluster can tune, or the cluster does not respond
+└── CancelledError               the program that called the tune cancelled it
 """
 
 from __future__ import annotations
@@ -27,21 +27,25 @@ if TYPE_CHECKING:
 
 
 class AutofitError(Exception):
-    """Base of the errors that autofit raises on purpose; the message is written for users."""
+    """Base class of the errors that autofit raises on purpose; their messages are written for users."""
 
     exit_code: ClassVar[int] = 1
 
 
 class CancelledError(AutofitError):
-    """The tune was cancelled by the program that runs it."""
+    """The program that called the tune cancelled it."""
 
 
 class ExecutorError(AutofitError):
-    """No host of a cluster can tune, or the cluster does not answer any more."""
+    """No host of the cluster can tune, or the cluster does not respond."""
 
 
 class TuneError(AutofitError):
-    """A tune ended without a result; `tune` holds what it ran, or None if it had not begun."""
+    """A tune ended without a result.
+
+    Attributes:
+        tune: the record of the tune with the trials that ran; None if the tune had not begun.
+    """
 
     tune: FailedTune | None = None
 
@@ -62,13 +66,13 @@ class UsageError(AutofitError):
 
 
 class ConfigError(UsageError):
-    """A YAML file contains something that is not allowed.
+    """A YAML file cannot be read or contains something that is not allowed.
 
     Args:
-        file: path of the file, as the user named it.
-        line: line number, from 1; None if there is none to name (an unreadable file).
-        column: column number, from 1; None if there is none to name.
-        key: dotted path of the key; None for the file as a whole.
+        file: path of the file, as the user gave it.
+        line: number of the wrong line, starting at 1; None if the error has no line, as for an unreadable file.
+        column: number of the wrong column, starting at 1; None if the error has no column.
+        key: dotted path of the wrong key; None for the file as a whole.
         problem: what is wrong and what is allowed.
     """
 
@@ -79,15 +83,15 @@ class ConfigError(UsageError):
 
 
 class UnsupportedInputError(UsageError):
-    """The data, or what the data factory returned, is of an unsupported kind."""
+    """The data, or the object that the data factory returned, is of an unsupported kind."""
 
 
 class UserCodeError(TuneError):
     """The user's code raised an exception.
 
     Args:
-        when: the activity that failed, as in "while building the model"; completes "your code failed …".
-        traceback: the user's traceback, without frames of autofit.
+        when: the activity that failed, such as "while building the model"; it completes "your code failed …".
+        traceback: the traceback of the user's code, without autofit's own frames.
     """
 
     def __init__(self, when: str, traceback: str) -> None:
@@ -96,49 +100,49 @@ class UserCodeError(TuneError):
 
 
 class DeviceBusyError(AutofitError):
-    """The calling process holds the GPU, so trials cannot use it.
+    """The calling process holds memory of the GPU, so trials cannot use it.
 
     Args:
         device: the GPU's name.
-        held_bytes: bytes that the process holds; None if the driver does not report them.
+        held_bytes: GPU memory that the process holds, in bytes; None if the driver does not report it.
     """
 
     def __init__(self, device: str, held_bytes: int | None) -> None:
         self.device, self.held_bytes = device, held_bytes
         much = f"{format_bytes(held_bytes)} of " if held_bytes else ""
         super().__init__(
-            f"this process itself holds {much}the memory of {device}, so trials cannot use it. Call autofit before "
-            "anything that uses the GPU (building a model does), or from a separate process. In a notebook, restart the "
-            "kernel and tune first"
+            f"this process holds {much}the memory of {device}, so trials cannot use that memory. Call autofit before "
+            "this process uses the GPU (building a model uses it), or call autofit from a separate process. In a notebook, "
+            "restart the kernel and call autofit first"
         )
 
 
 class DeviceLockedError(AutofitError):
-    """Another autofit is measuring on the device, and the caller does not wait.
+    """Another autofit is measuring on the device, and `wait` is false.
 
     Args:
         device: the device's name.
-        holder: the process that is measuring.
+        holder: a description of the process that is measuring.
     """
 
     def __init__(self, device: str, holder: str) -> None:
         self.device, self.holder = device, holder
         super().__init__(
-            f"another autofit is measuring on the {device} ({holder}); two at once would falsify each other's results. "
-            "Wait for it (--wait, the default), end it, or choose another device"
+            f"another autofit is measuring on the {device} ({holder}); two at the same time would falsify each other's "
+            "results. Wait for it (--wait, the default), end it, or choose another device"
         )
 
 
 class NothingFitsError(TuneError):
-    """Not even the smallest batch fits the limits.
+    """Even the smallest batch needs more memory than the limit.
 
     Args:
-        memory: "device" or "host".
-        batch_size: the smallest batch size of the space; None if it is not a knob.
-        needed_bytes: measured memory of that batch.
-        limit_bytes: the limit of a trial.
-        at_least: whether `needed_bytes` is a lower bound (the batch also failed without the limit).
-        estimated: whether `needed_bytes` is an estimate and nothing was run.
+        memory: the memory that is exceeded: "device" or "host".
+        batch_size: the smallest batch size of the space; None if `batch_size` is not a knob of the data.
+        needed_bytes: memory that this batch needs, in bytes.
+        limit_bytes: the limit of a trial, in bytes.
+        at_least: whether `needed_bytes` is a lower bound, because the batch also failed without the limit.
+        estimated: whether `needed_bytes` is an estimate, and no trial ran.
     """
 
     def __init__(
@@ -158,17 +162,17 @@ class NothingFitsError(TuneError):
         smaller = ", allow a smaller batch_size in the space" if batch_size is not None and batch_size > 1 else ""
         by = " (estimated from the model; nothing was trained)" if estimated else ""
         super().__init__(
-            f"nothing fits: {what} needs {needs} of {memory} memory{by}, the limit is {format_bytes(limit_bytes)}. "
+            f"nothing fits: {what} needs {needs} of {memory} memory{by}, but the limit is {format_bytes(limit_bytes)}. "
             f"Raise {memory}_memory{smaller}, or make the model or its input smaller."
         )
 
 
 class NoTrialFinishedError(TuneError):
-    """Trials ran, but none finished, and memory was not the reason."""
+    """Trials ran, but none of them finished, and the reason was not memory."""
 
 
 class TrialProcessError(AutofitError):
-    """A trial process could not be started, or is gone."""
+    """A trial process could not be started or ended unexpectedly."""
 
 
 class StorageError(AutofitError):

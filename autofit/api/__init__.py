@@ -1,4 +1,4 @@
-"""The functions that a program calls."""
+"""The public functions: tune, sweep, measure, estimate and check."""
 
 from __future__ import annotations
 

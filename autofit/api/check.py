@@ -1,4 +1,4 @@
-"""`check_file`: a dry run that resolves every name, argument and limit, and trains nothing."""
+"""`check_file`: a dry run that resolves every name, argument and limit without training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.workload import Workload
 
-_QUIET_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}  # the user's modules may import the backend
+_QUIET_ENVIRONMENT = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "",
+}  # in case the user's modules import the backend
 
 
 def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
@@ -34,26 +37,27 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
 
     Raises:
         UserCodeError: a module cannot be imported.
-        UsageError: a name does not exist or does not take its arguments; a limit or device is not available.
-        DeviceBusyError: the calling process itself holds the GPU.
+        UsageError: a function does not exist or does not accept its arguments; or a limit or device is not available.
+        DeviceBusyError: the calling process itself holds memory of the GPU.
     """
     refuse_unsupported(workload)
     request = build_request(workload, settings, backends.named(workload.backend), *detect(settings))
     findings = {"model": request.call_source.model}
     for key, knobs in bind_all(workload, functools.partial(_resolved, workload.backend)).items():
-        taken = ", ".join(knobs) or "no knobs (only the batch size of arrays can then be tuned)"
+        taken = ", ".join(knobs) or "no knobs (only arrays can be tuned without them, by their batch size)"
         findings[key] = f"{getattr(request.call_source, key)} takes {taken}"
         unknown = [knob for knob in settings.space.values() if knob not in knobs and knobs]
         if key == "data" and unknown and not isinstance(workload.data, tuple | list):
             raise UsageError(
-                f"the data takes {taken}; add a parameter {unknown[0]} to its factory", key=f"space.{unknown[0]}"
+                f"the data does not take this knob; it takes {taken}. Add a parameter {unknown[0]} to the data factory",
+                key=f"space.{unknown[0]}",
             )
     device = request.limits.device_bytes
     limits = "no separate limit" if device is None else format_bytes(device)
     findings["device"] = f"{request.placement.name}, {limits}"
     findings["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
     attributes = stored_attributes(request)
-    state = "none" if attributes is None else "none, but trials of an earlier run"
+    state = "none" if attributes is None else "none, but there are trials of an earlier run"
     if attributes is not None and request.result_key() in attributes:
         state = "yes"
     findings["stored result"] = f"{state} ({urls.shown(settings.storage)})"
@@ -62,7 +66,7 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _silenced(backend: str | None) -> Iterator[None]:
-    """Silence stderr, hide the GPUs and select the backend of Keras while user modules are imported."""
+    """Silence stderr, hide the GPUs and select the backend of Keras while the user's modules are imported."""
     temporary = {**_QUIET_ENVIRONMENT, **({"KERAS_BACKEND": backend} if backend else {})}
     sys.stderr.flush()
     stderr, environment = os.dup(2), {name: os.environ.get(name) for name in temporary}
@@ -93,20 +97,20 @@ def _resolved(backend: str | None, key: str, part: Any) -> Any:
 
 
 def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dict[str, Any], dict[str, str]]]:
-    """Check whether a YAML file can be tuned; its functions are imported, but not called.
+    """Check that a YAML file can be tuned, by importing its functions without calling them.
 
     Args:
         path: path of the file.
         overrides: arguments of `tune` that take precedence over the file.
 
     Returns:
-        For the tune, or each cell of the sweep, its values by axis and the findings by subject.
+        A pair for the tune, or for each cell of the sweep: its values by axis, and the findings by subject.
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
-        UsageError: a function does not exist or does not take its arguments; a limit or device is not available.
+        UsageError: a function does not exist or does not accept its arguments; or a limit or device is not available.
         UserCodeError: one of the user's modules cannot be imported.
-        DeviceBusyError: the calling process itself holds the GPU.
+        DeviceBusyError: the calling process itself holds memory of the GPU.
     """
     with load.placing_errors(path, overrides):
         cells = [(values, {**arguments, **overrides}) for values, arguments in load.load_any(path)]

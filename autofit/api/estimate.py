@@ -18,7 +18,7 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
-"""Batch sizes that `estimate` estimates by default."""
+"""The batch sizes for which `estimate` estimates memory by default, in samples."""
 
 
 def estimate(
@@ -41,7 +41,7 @@ def estimate(
 ) -> Estimate:
     """Estimate the device and host memory that training needs, for each batch size and by part.
 
-    A process of its own builds the model and traces the train step; nothing is trained and nothing is stored.
+    A separate process builds the model and traces the train step; nothing is trained and nothing is stored.
 
     The arguments that are not listed here are those of `tune`. Host memory depends on the `workers`, `max_queue_size` and
     `use_multiprocessing` of `baseline`, or else on the defaults of the data factory or of Keras.
@@ -49,7 +49,7 @@ def estimate(
     Args:
         build_model: as for `tune`.
         data: as for `tune`.
-        batch_size: batch sizes to estimate, samples.
+        batch_size: batch sizes for which to estimate memory, in samples.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
@@ -58,8 +58,8 @@ def estimate(
 
     Raises:
         UsageError: an argument is wrong.
-        DeviceBusyError: the calling process itself holds the GPU.
-        UserCodeError: the model or data code raised; the message contains its traceback.
+        DeviceBusyError: the calling process itself holds memory of the GPU.
+        UserCodeError: the user's code raised an exception; the message contains its traceback.
         NoTrialFinishedError: the model or the data could not be built, or the train step could not be traced.
         TrialProcessError: the process could not be started.
     """
@@ -107,5 +107,5 @@ def estimate_file(
 def _estimate(workload: Workload, settings: TuneSettings, batch_size: Sequence[int], progress: bool | Progress) -> Estimate:
     sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
     if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
-        raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers from 1 on", key="batch_size")
+        raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1", key="batch_size")
     return run_beside(functools.partial(run_estimate, batch_sizes=sizes), workload, settings, progress)

@@ -1,4 +1,4 @@
-"""`measure`: run single configurations."""
+"""`measure`: run given configurations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measure(
     wait: bool = True,
     progress: bool | Progress = True,
 ) -> tuple[Trial, ...]:
-    """Measure the throughput and the memory of given configurations, each in a process of its own.
+    """Measure the throughput and the memory of given configurations, each in its own process.
 
     Nothing is searched, confirmed or stored.
 
@@ -46,22 +46,22 @@ def measure(
         build_model: as for `tune`.
         data: as for `tune`.
         configs: configurations to measure, in this order.
-        wait: whether to wait for another autofit that measures on the device; otherwise that is an error.
+        wait: whether to wait until another autofit has measured on the device, instead of raising an error.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
-        A trial for each configuration: its outcome, the rates of `fit`, of the train step alone and of the input pipeline
-        alone (samples per second), and its peaks of device and host memory (bytes).
+        A trial for each configuration: its outcome; the rates of `fit`, of the train step alone and of the input pipeline
+        alone, in samples per second; and the peaks of device and host memory, in bytes.
 
     Raises:
         UsageError: an argument is wrong.
-        DeviceBusyError: the calling process itself holds the GPU.
-        DeviceLockedError: another autofit measures on the device, and `wait` is off.
-        UserCodeError: the model or data code raised; the message contains its traceback.
+        DeviceBusyError: the calling process itself holds memory of the GPU.
+        DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
+        UserCodeError: the user's code raised an exception; the message contains its traceback.
         TrialProcessError: a process could not be started.
     """
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
-        raise UsageError(f"{configs!r} is not allowed; give one or more autofit.FitConfig", key="configs")
+        raise UsageError(f"{configs!r} is not allowed; give a list of one or more autofit.FitConfig objects", key="configs")
     workload = Workload(
         build_model,
         data,

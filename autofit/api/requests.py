@@ -21,7 +21,7 @@ from autofit.workload.workload import ARGUMENTS, Workload
 
 
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
-    """Split arguments of `tune` into the workload and the settings.
+    """Split the arguments of `tune` into the workload and the settings.
 
     Raises:
         UsageError: an argument does not exist or its value is not allowed.
@@ -38,7 +38,7 @@ def detect(settings: TuneSettings) -> tuple[Machine, Placement]:
     """Detect the machine and choose the devices.
 
     Raises:
-        UsageError: there is no device of that name or number.
+        UsageError: there is no device with the given name or number.
     """
     machine = host.detect(gpus.nvidia_devices())
     return machine, gpus.choose_placement(machine, settings.device, settings.devices)
@@ -59,13 +59,13 @@ def build_request(
         workload: the user's model and data.
         settings: the settings of the tune.
         backend: the backend of Keras that trains.
-        machine: as `detect` returns it, with the memory that is free now.
+        machine: the machine, as `detect` returns it, with the memory that is free now.
         placement: the devices to train on.
-        fresh: whether to delete stored trials of the same request first.
+        fresh: whether to delete the stored trials of the same request first.
 
     Raises:
         UsageError: an argument is wrong.
-        DeviceBusyError: the calling process itself holds the GPU.
+        DeviceBusyError: the calling process itself holds memory of the GPU.
     """
     for gpu in placement.gpus:
         gpus.require_free(gpu)
@@ -77,7 +77,8 @@ def build_request(
     limited = min(on_each, key=lambda of_gpu: of_gpu.device_bytes or 0)
     if not placement.gpus and limited.device_bytes is not None and not backend.limits_cpu:
         raise UsageError(
-            f"Keras on {backend.name} cannot be limited on a CPU, where its memory is the host's; set host_memory instead",
+            f"Keras on {backend.name} has no separate memory limit on a CPU, because it uses host memory there; "
+            "set host_memory instead",
             key="device_memory",
         )
     identity = fingerprint.identify(workload)
@@ -98,29 +99,30 @@ def _check_placement(settings: TuneSettings, placement: Placement, backend: Back
     """Check that the backend can train one model on several devices with these settings."""
     if placement.count > 1 and not backend.distribution:
         raise UsageError(
-            f"training on several devices is not supported with Keras on {backend.name}, which needs a process for each; "
-            "use tensorflow or jax, on which one `fit` trains on all",
+            f"autofit does not support training on several devices with Keras on {backend.name}, which needs a process for "
+            "each device. Use tensorflow or jax, where one `fit` trains on all devices, or choose one device",
             key="devices",
         )
     if placement.count > 1 and settings.effective_batch_size is not None and backend.name == TENSORFLOW:
         raise UsageError(
-            f"Keras cannot accumulate gradients under a {backend.distribution}; leave this argument out, or use jax",
+            f"Keras's optimizer cannot accumulate gradients under a {backend.distribution}; remove effective_batch_size, "
+            "or use jax",
             key="effective_batch_size",
         )
     present = settings.baseline.batch_size
     if present is not None and placement.shared(present) != present:
         raise UsageError(
-            f"{placement.count} devices cannot share a batch of {present} evenly: batch_size is the size on all devices "
-            f"together; give a multiple of {placement.count}",
+            f"{placement.count} devices cannot share a batch of {present} evenly. batch_size is the total of all devices; "
+            f"give a multiple of {placement.count}",
             key="baseline.batch_size",
         )
 
 
 def refuse_unsupported(workload: Workload) -> None:
-    """Check the form of what the user passed.
+    """Check the form of the model and the data that the user passed.
 
     Raises:
-        UsageError: it is not supported.
+        UsageError: `build_model` is not a function, or the data is of an unsupported kind.
     """
     build_model = workload.build_model
     if not callable(build_model) and not isinstance(build_model, Reference):

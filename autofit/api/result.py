@@ -1,4 +1,4 @@
-"""Results of `tune` and `sweep`: records that print, explain and save themselves."""
+"""Results of `tune` and `sweep`: records with methods that print, explain and save them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ class _Reportable:
         _html_page().save(self, path)
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook: key figures, code and trials of a tune, or the cells of a sweep."""
+        """Return HTML for a notebook: the key figures, code and trials of a tune, or the cells of a sweep."""
         return str(_html_page().compact(self))
 
 
 @dataclass(frozen=True, repr=False)
 class Result(_Reportable, TuneRecord):
-    """The fastest config that fits, its confirmation, and every trial; see `TuneRecord` for the fields.
+    """The result of a tune: the fastest config that fits, its confirmation, and every trial.
+
+    `TuneRecord` describes the fields.
 
     `print(result)` shows the key figures and the code to paste.
     """
@@ -52,15 +54,15 @@ class Result(_Reportable, TuneRecord):
         return plain_text(summary(self))
 
     def snippet(self) -> str:
-        """Return Python code that trains with the chosen config."""
+        """Return Python code that trains the model with the chosen config."""
         return snippet.render(self)
 
     def advice(self) -> dict[str, str]:
-        """Return advice by subject, such as the bottleneck and the learning rate, a few sentences each."""
+        """Return a few sentences of advice on each subject, such as the bottleneck and the learning rate."""
         return choice.advice(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as JSON, which `autofit show`, `report` and `kwargs` read.
+        """Write the result as a JSON file, which the commands `autofit show`, `report` and `kwargs` read.
 
         Raises:
             UsageError: the file cannot be written.
@@ -70,9 +72,9 @@ class Result(_Reportable, TuneRecord):
 
 @dataclass(frozen=True, repr=False)
 class SweepResult(_Reportable, SweepRecord):
-    """A `Cell` for each combination of a sweep, with its values and its result; see `SweepRecord` for the fields.
+    """The result of a sweep: a `Cell` for each combination, with its values and its result.
 
-    `print(result)` shows the table.
+    `SweepRecord` describes the fields. `print(result)` shows the table.
     """
 
     @classmethod
@@ -84,11 +86,11 @@ class SweepResult(_Reportable, SweepRecord):
         return plain_text(sweep_table(self))
 
     def csv(self) -> str:
-        """Return the table as CSV, a line for each cell."""
+        """Return the table as CSV, with one line for each cell."""
         return columns.as_csv(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sweep as JSON, which `autofit show` and `report` read, and its table as CSV next to it.
+        """Write the sweep as a JSON file, which `autofit show` and `report` read, and its table as CSV next to it.
 
         Raises:
             UsageError: a file cannot be written.

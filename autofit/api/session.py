@@ -1,4 +1,4 @@
-"""Run a request: wait for the device, look up a stored result, start the launcher, run the engine, show its events."""
+"""Run a request: wait for the device, look up a stored result, start the launcher, run the engine and show its events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOCK_POLL_SECONDS = 0.2
 
 
 def progress_of(progress: bool | Progress) -> Progress:
-    """Return the display for the argument `progress`: itself, or a new one that is quiet if it is False."""
+    """Return `progress` if it is a display, or else a new display, which is quiet if `progress` is false."""
     return progress if isinstance(progress, Progress) else Progress(quiet=not progress)
 
 
@@ -46,26 +46,26 @@ def run(
     wait: bool = True,
     known: Callable[[TuneRequest, Emit], Returned | None] | None = None,
 ) -> Returned:
-    """Run a part of the engine that measures, show its events, and return what it returns.
+    """Run a part of the engine that measures, show its events, and return its result.
 
-    Only one measurement runs on a device at a time; another autofit on it is waited for.
+    Only one autofit measures on a device at a time; this function waits for another one to finish.
 
     Args:
-        engine: called with the request, a launcher, and a function that takes its events.
+        engine: the part of the engine; called with the request, a launcher, and a function that receives events.
         workload: the user's model and data.
         settings: the settings of the tune.
         progress: whether to show progress, or a `Progress` to show it on.
-        fresh: whether to delete stored trials of the same request first.
-        cancelled: stops the running trial and the engine when it is set.
-        wait: whether to wait for another autofit; otherwise that is an error.
-        known: looks up a result that is returned without measuring and without waiting; None if there is none.
+        fresh: whether to delete the stored trials of the same request first.
+        cancelled: when it is set, the running trial and the engine stop.
+        wait: whether to wait until another autofit has measured on the device, instead of raising an error.
+        known: looks up a stored result, which is returned without measuring or waiting; it returns None if there is none.
 
     Raises:
         UsageError: an argument is wrong.
-        DeviceBusyError: the calling process itself holds the GPU.
-        DeviceLockedError: another autofit is measuring on the device, and `wait` is off.
+        DeviceBusyError: the calling process itself holds memory of the GPU.
+        DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
         CancelledError: `cancelled` was set.
-        AutofitError: what the engine raises.
+        AutofitError: the engine raised it.
     """
     refuse_unsupported(workload)
     backend, (machine, placement) = backends.named(workload.backend), detect(settings)
@@ -77,7 +77,9 @@ def run(
 
     with DeviceLock(placement, _purpose(workload)) as lock:
         if not lock.acquire():
-            expected = [UsageError] if placement.gpus else []  # while another one holds the GPU's memory, no limit fits
+            expected = (
+                [UsageError] if placement.gpus else []
+            )  # a limit may be wrong only while another autofit holds the GPU's memory
             with contextlib.suppress(*expected):
                 if (stored := look_up()[1]) is not None:
                     return stored
@@ -85,11 +87,11 @@ def run(
                 raise DeviceLockedError(placement.name, lock.holder())
             with shown:
                 _wait_for(lock, placement.name, shown.show, cancelled)
-            machine, placement = detect(settings)  # the other autofit's memory is free now
+            machine, placement = detect(settings)  # again, because the other autofit's memory is free now
         request, stored = look_up()
         if stored is not None:
             return stored
-        work = list(_other_work(request.placement))  # before ours begins
+        work = list(_other_work(request.placement))  # listed before our own work begins
         with ProcessLauncher(workload, request.placement, settings.launch, cancelled, backend) as launcher, shown:
             for text in work:
                 shown.show(Notice(text))
@@ -105,7 +107,7 @@ def run_tune(
     wait: bool,
     cancelled: threading.Event | None = None,
 ) -> TuneRecord:
-    """Return the stored result of a tune if there is a valid one, or else tune; see `run`."""
+    """Return the stored result of a tune if there is a valid one, or else tune. The arguments are those of `run`."""
 
     def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
         from autofit.tuning import tuner  # loads Optuna and SciPy, which takes a second
@@ -134,11 +136,11 @@ def _other_work(placement: Placement) -> Iterator[str]:
     for gpu in (gpu for gpu in placement.gpus if gpu.held_by):
         yield (
             f"other processes use {gpu.name}: {', '.join(gpu.held_by)}. If they compute, rates are lower than on a free "
-            "GPU; if they take more memory, trials may run out of it"
+            "GPU; if they allocate more memory, trials may run out of memory"
         )
     work = host.other_work()
     if work is not None:
-        yield f"{work}\n    rates will be lower and less certain than on an idle machine; end it first if you can"
+        yield f"{work}\n    rates will be lower and less certain than on an idle machine; end that work first if you can"
 
 
 def run_beside(
@@ -147,7 +149,7 @@ def run_beside(
     settings: TuneSettings,
     progress: bool | Progress,
 ) -> Returned:
-    """Run a part of the engine that measures no time, without waiting for the device; see `run`."""
+    """Run a part of the engine that times nothing, without waiting for the device. The arguments are those of `run`."""
     refuse_unsupported(workload)
     backend, shown = backends.named(workload.backend), progress_of(progress)
     request = build_request(workload, settings, backend, *detect(settings))
@@ -166,10 +168,10 @@ def _wait_for(lock: DeviceLock, device: str, emit: Emit, cancelled: threading.Ev
     while not lock.acquire():
         if cancelled.wait(_LOCK_POLL_SECONDS):
             raise CancelledError("the tune was cancelled")
-    emit(Notice(f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds counts from now"))
+    emit(Notice(f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds starts now"))
 
 
 def _purpose(workload: Workload) -> str:
-    """Describe the measurement to an autofit that waits for it: names only, since arguments may be secret."""
+    """Describe the measurement for an autofit that waits for it, with names only, because arguments may be secret."""
     call_source = call_source_of(workload)
     return f"{call_source.model.partition('(')[0]} with {call_source.data}"

@@ -28,9 +28,9 @@ from autofit.workload.reference import Reference
 LOCAL, RAY = "local", "ray"
 _SHARED = (
     "cells run at the same time, each with its own GPU and cores. They share memory bandwidth, storage and power, so rates "
-    "may be slightly lower than alone. Set jobs to 1 to tune one cell at a time"
+    "may be slightly lower than with one cell at a time. Set jobs to 1 to tune one cell at a time"
 )
-_SAVING_SHARE = 0.05  # of the time of a sweep, for saving it: a file of thousands of cells takes seconds to write
+_SAVING_SHARE = 0.05  # most time to spend on saving, as a share: writing thousands of cells takes seconds
 
 
 def sweep(
@@ -56,20 +56,22 @@ def sweep(
     Args:
         build_model: as for `tune`.
         data: as for `tune`.
-        matrix: values to combine: for each dotted argument of `tune` a list, as in
-            `{"model_kwargs.width": [8, 16], "device_memory": ["2GiB", "4GiB"]}`; arguments joined by commas take the same
-            value. `exclude` lists cells to leave out, `include` cells to add.
-        executor: "local" tunes on this machine; "ray" on the hosts of the Ray cluster that runs here or that RAY_ADDRESS
-            names, "ray://HOST:PORT" on another; or a function that returns your own executor (see CONTRIBUTING.md).
-        ship: folder with your code, for Ray to copy to each host; None if all hosts share it. For Ray only.
-        host_labels: labels that the host of a cell must have in Ray, as `{"ray.io/accelerator-type": "A100"}`; may be an
-            axis of the matrix.
+        matrix: values to combine: a list for each dotted argument of `tune`, as in
+            `{"model_kwargs.width": [8, 16], "device_memory": ["2GiB", "4GiB"]}`. Arguments joined by commas take the same
+            value. `exclude` lists cells to remove, `include` cells to add.
+        executor: where cells are tuned. "local" tunes them on this machine, "ray" on the Ray cluster that runs here or that
+            RAY_ADDRESS names, and "ray://HOST:PORT" on the cluster at that address; or a function that returns your own
+            executor (see CONTRIBUTING.md).
+        ship: folder with your code, which Ray copies to each host; None if all hosts share the folder. For Ray only.
+        host_labels: labels that the host of a cell must have in Ray, as in `{"ray.io/accelerator-type": "A100"}`; they may
+            be an axis of the matrix.
         jobs: most cells to tune at the same time on this machine; None for one on each GPU. Two cells never share a device.
-            Other executors decide for themselves.
+            For "local" only.
         fresh: whether to delete the stored trials of every cell first.
         wait: as for `tune`, before every cell.
         progress: whether to show progress, or a `Progress` to show it on.
-        save: function called with the sweep so far whenever a cell has ended.
+        save: function that is called with the sweep so far when a cell has ended, or for several cells at once if saving
+            takes long.
         arguments: other arguments of `tune`, the same for all cells.
 
     Returns:
@@ -77,11 +79,11 @@ def sweep(
 
     Raises:
         UsageError: the matrix or an argument is wrong; nothing was trained.
-        DeviceBusyError: the calling process itself holds the GPU.
-        DeviceLockedError: another autofit measures on the device, and `wait` is off.
+        DeviceBusyError: the calling process itself holds memory of the GPU.
+        DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
         StorageError: the trials cannot be stored.
         TrialProcessError: no process for trials could be started.
-        ExecutorError: no host of the cluster can tune, or the cluster is gone.
+        ExecutorError: no host of the cluster can tune, or the cluster does not respond.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
     """
     arguments = {"build_model": build_model, "data": data, **arguments}
@@ -127,7 +129,13 @@ def sweep_file(
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
-    """Parse a cell: its values by axis, and the arguments of `tune` with the labels of its host."""
+    """Make the request for a cell.
+
+    Args:
+        values: the cell's values by axis.
+        arguments: the cell's arguments of `tune`, and the labels that its host must have.
+        fresh: whether to delete the stored trials of the cell first.
+    """
     arguments = dict(arguments)
     labels = arguments.pop(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
@@ -136,20 +144,20 @@ def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: 
 
 
 class _Saver:
-    """Saves a sweep whenever a cell has ended, unless that would take more than a small share of the time."""
+    """Saves a sweep when a cell has ended, but less often if saving would take more than a small share of the time."""
 
     def __init__(self, save: Callable[[SweepResult], None] | None) -> None:
         self._save, self._next = save, 0.0
         self._unsaved: SweepResult | None = None
 
     def offer(self, result: SweepResult) -> None:
-        """Save a sweep, or keep it for the next time."""
+        """Save a sweep now, or keep it until enough time has passed since the last save."""
         self._unsaved = result
         if time.monotonic() >= self._next:
             self.flush()
 
     def flush(self) -> None:
-        """Save the last sweep that was offered, unless it is saved."""
+        """Save the last sweep that was offered, unless it is already saved."""
         if self._save is not None and self._unsaved is not None:
             began = time.monotonic()
             self._save(self._unsaved)
@@ -166,7 +174,7 @@ def _sweep(
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    """Tune the cells, each given as its values by axis and its arguments of `tune`."""
+    """Tune the cells; each is a pair of its values by axis and its arguments of `tune`."""
     requests = [_request(values, arguments, fresh=fresh) for values, arguments in cells]
     shown, saver = progress_of(progress), _Saver(save)
     executor, is_parallel = make(shown=shown)
@@ -202,7 +210,9 @@ def _make_executor(
     wait: bool,
     shown: Progress,
 ) -> tuple[Executor, bool]:
-    """Make the executor that the arguments of a sweep name; `shown` displays notices, and the tunes of one cell at a time.
+    """Make the executor that the arguments of a sweep select.
+
+    `shown` displays notices and, if cells are tuned one at a time, the progress of each tune.
 
     Returns:
         The executor, and whether it tunes several cells at the same time.
@@ -211,9 +221,12 @@ def _make_executor(
     if isinstance(executor, str) and executor != LOCAL and not is_ray:
         raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")
     if ship is not None and not is_ray:
-        raise UsageError("copies code to the hosts of a Ray cluster; leave it out, or tune on one", key="ship")
+        raise UsageError("copies code to the hosts of a Ray cluster; remove ship, or set executor to ray", key="ship")
     if jobs is not None and executor != LOCAL:
-        raise UsageError("limits the cells at the same time on this machine; leave it out on other executors", key="jobs")
+        raise UsageError(
+            f"limits the cells that run at the same time on this machine; remove jobs, or set executor to {LOCAL}",
+            key="jobs",
+        )
     tune = partial(_tune, None, wait=wait)
     if callable(executor):
         return executor(tune), True
@@ -229,13 +242,13 @@ def _make_executor(
 
 
 def _tune(shown: Progress | None, cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
-    """Tune a cell and show its progress; in one line, without a display of its own."""
+    """Tune a cell and show its progress on `shown`, or send it to `tell` in one line if `shown` is None."""
     progress = _OneLine(tell) if shown is None else shown
     return run_tune(cell.workload, cell.settings, progress, fresh=cell.fresh, wait=wait, cancelled=cancelled)
 
 
 class _OneLine(Progress):
-    """Progress in one line, for a display that shows several tunes."""
+    """Progress of a tune in one line, for a display that shows several tunes."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__(quiet=True)

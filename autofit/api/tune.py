@@ -53,8 +53,9 @@ def tune(
 ) -> Result:
     """Find the fastest configuration of `fit` that fits in memory.
 
-    Each trial trains for a few seconds in a process of its own. The best configuration is confirmed in longer runs, in turn
-    with the baseline. Trials and results are stored: an interrupted tune resumes, and a repeated one returns at once.
+    Each trial trains for a few seconds in its own process. The best configuration is confirmed in longer runs, which
+    alternate with runs of the baseline. Trials and results are stored: an interrupted tune resumes, and a repeated tune
+    returns at once.
 
     Args:
         build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
@@ -115,8 +116,8 @@ def tune(
             None for one. Batch sizes are then global and multiples of that number. With device: cpu they are logical
             devices of one CPU, to try the code.
         launch: how trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.
-        fresh: whether to delete stored trials of the same request first.
-        wait: whether to wait for another autofit that measures on the device; otherwise that is an error.
+        fresh: whether to delete the stored trials of the same request first.
+        wait: whether to wait until another autofit has measured on the device, instead of raising an error.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
@@ -125,11 +126,11 @@ def tune(
 
     Raises:
         UsageError: an argument is wrong; nothing was trained.
-        DeviceBusyError: the calling process itself holds the GPU.
-        DeviceLockedError: another autofit measures on the device, and `wait` is off.
-        UserCodeError: the model or data code raised; the message contains its traceback.
-        NothingFitsError: not even the smallest batch fits the limits.
-        NoTrialFinishedError: no trial finished, for other reasons than memory.
+        DeviceBusyError: the calling process itself holds memory of the GPU.
+        DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
+        UserCodeError: the user's code raised an exception; the message contains its traceback.
+        NothingFitsError: even the smallest batch needs more memory than the limit.
+        NoTrialFinishedError: no trial finished, and the reason was not memory.
         TrialProcessError: no process for trials could be started.
         StorageError: the trials cannot be stored.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished trials are kept.
@@ -198,7 +199,7 @@ def tune_file(
 
 
 def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool, wait: bool) -> Result:
-    """Tune; without a `Progress` of the caller's, print a summary of the result at the end."""
+    """Tune; unless the caller passed a `Progress`, print a summary of the result at the end."""
     shown = progress_of(progress)
     result = Result.of(run_tune(workload, settings, shown, fresh=fresh, wait=wait))
     if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself

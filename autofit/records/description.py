@@ -10,19 +10,20 @@ from autofit.records.machine import Machine
 from autofit.records.trial import FitConfig, Limits
 
 DATA_PART = "data"
-"""The part of a footprint that the data takes at any batch size: on a CPU, tensors of the data are device memory."""
+"""The part of a footprint for the data, the same at any batch size: on a CPU, the data's tensors are device memory."""
 
 TORCH_COMPILE = "torch.compile"
-"""The compiler of the step on torch."""
+"""The compiler of the train step on torch."""
 
 
 @dataclass(frozen=True)
 class Footprint:
     """Estimated device memory of a train step; nothing is trained.
 
-    `device_bytes_by_part` are the parts of the peak; `DATA_PART` is the data that outlives the steps. 95 % of the estimates
-    by this `method` are within `relative_error` or `absolute_error_bytes` of the measured peak, whichever is more
-    (measured: see tests/benchmarks/memory.py).
+    `device_bytes_by_part` maps the parts of the peak to bytes; `DATA_PART` is the data, which stays in memory between
+    steps. `method` is how the peak was estimated. 95% of the estimates by this method differ from the measured peak by at
+    most `relative_error` (a share of the estimate) or `absolute_error_bytes`, whichever is more (measured: see
+    tests/benchmarks/memory.py).
     """
 
     batch_size: Positive
@@ -33,40 +34,40 @@ class Footprint:
 
     @property
     def device_bytes(self) -> int:
-        """The estimated peak."""
+        """The estimated peak, in bytes."""
         return sum(self.device_bytes_by_part.values())
 
     @property
     def step_bytes(self) -> int:
-        """The peak without the data."""
+        """The estimated peak without the data, in bytes."""
         return self.device_bytes - self.device_bytes_by_part.get(DATA_PART, 0)
 
     def error_bytes(self, estimated_bytes: float) -> float:
-        """The error bound, in bytes, of an estimate of `estimated_bytes` by this method."""
+        """Return the error bound, in bytes, of an estimate of `estimated_bytes` by the same method."""
         return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
 
 
 @dataclass(frozen=True)
 class Description:
-    """The properties of a workload that are read before anything is trained.
+    """The properties of a workload that are known before anything is trained.
 
     `knobs` maps each knob that the data takes to its name in the factory or in `fit`. The names in `required` have no
-    default; `defaults` are the factory's own values of its knobs. `validation_knobs` and `validation_required` are the same
-    for the validation data. `process_bytes` is the host memory of the describing process, with the model and the data open
-    and the step traced.
+    default; `defaults` are the factory's own values of its knobs. `validation_knobs` and `validation_required` are the
+    same for the validation data. `process_bytes` is the host memory of the process that described the workload, after it
+    built the model, opened the data and traced the train step.
 
-    `footprints` are estimates of device memory by ascending batch size; if they are empty, `estimate_problem` is the
-    reason. `accumulates_by` is where to set `gradient_accumulation_steps`: the attribute "optimizer" or
-    "optimizer.inner_optimizer" of the model, or "build_model" for an argument of it; empty if the train step uses other
-    optimizers. `batch_parts` is 2 for arrays (x, y), 3 with sample weights, 1 for (x,), 0 for x alone. `notices` are for
-    the user. `processes_hang` is set if forked workers cannot make the data. `keras` is the module of the model, keras or
-    tf_keras.
+    `footprints` are estimates of device memory by ascending batch size; if there are none, `estimate_problem` says why.
+    `accumulates_by` is where to set `gradient_accumulation_steps`: "optimizer" or "optimizer.inner_optimizer" for an
+    attribute of the model, "build_model" for an argument of that function, and empty if the train step uses other
+    optimizers. `batch_parts` is the number of arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for
+    x without a tuple. `notices` are messages to the user. `processes_hang` is true if forked workers cannot make the data.
+    `keras` is the module that the model comes from, keras or tf_keras.
 
-    `shapes` is set if batches differ in shape; sizes are then those of the longest batch. `fixed_batch_size` is set if the
-    workload takes batches of one size only, with the reason beside it. Arrays of `mapped_bytes` are read from files while
-    training. `fit` copies arrays to tensors of `tensor_bytes`, and needs `conversion_bytes` more while it copies. If
-    `takes_turns` is set and there is no queue, a batch is made only while no step runs. `steps_ahead` is the number of
-    further steps in flight, each with its batch.
+    `shapes` is not empty if batches differ in shape; all sizes are then those of the longest batch. `fixed_batch_size` is
+    the only size of batches that the workload takes, for the reason in `fixed_batch_size_reason`; None if it takes others.
+    Training reads arrays of `mapped_bytes` from files. `fit` copies arrays to tensors of `tensor_bytes`, and needs
+    `conversion_bytes` in addition while it copies. If `takes_turns` is true and there is no queue, a batch is made only
+    while no step runs. `steps_ahead` is the number of steps that wait behind the running one, each with its batch.
     """
 
     input_kind: str
@@ -102,7 +103,7 @@ class Description:
 
     @property
     def compiler(self) -> str:
-        """The compiler of the step, "XLA" or "torch.compile"; empty if the step is not compiled."""
+        """The compiler of the train step, "XLA" or "torch.compile"; empty if the step is not compiled."""
         if not self.jit_compile:
             return ""
         return TORCH_COMPILE if self.versions.get("backend") == "torch" else "XLA"
@@ -112,7 +113,7 @@ class Description:
 class EstimateRow:
     """Estimated memory of one batch size.
 
-    The upper bounds hold with 99 % probability; `fits` says whether both are within the limits.
+    The peaks stay below the upper bounds with a probability of 99%. `fits` is true if both bounds are within the limits.
     """
 
     batch_size: int
@@ -124,20 +125,20 @@ class EstimateRow:
 
     @property
     def device_bytes(self) -> int:
-        """Total device memory."""
+        """The total device memory, in bytes."""
         return sum(self.device_bytes_by_part.values())
 
     @property
     def host_bytes(self) -> int:
-        """Total host memory."""
+        """The total host memory, in bytes."""
         return sum(self.host_bytes_by_part.values())
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated memory of a workload by batch size, under the other knobs of `config`; nothing is trained.
+    """Estimated memory of a workload for several batch sizes, with the other knobs from `config`; nothing is trained.
 
-    `largest_batch_size` is the largest that fits the limits; None if a batch of one sample does not.
+    `largest_batch_size` is the largest batch size that is expected to fit the limits; None if not even one sample fits.
     """
 
     description: Description
@@ -150,15 +151,15 @@ class Estimate:
 
     @property
     def method(self) -> str:
-        """The method of the device memory estimate."""
+        """The method by which device memory was estimated."""
         return self.description.footprints[0].method
 
     @property
     def relative_error(self) -> float:
-        """95 % of such estimates of device memory are within this share of the measured peak, or `absolute_error_bytes`."""
+        """The relative error bound of the device memory estimates, as in `Footprint`."""
         return self.description.footprints[0].relative_error
 
     @property
     def absolute_error_bytes(self) -> int:
-        """The least error bound of such an estimate in bytes, which governs for small programs."""
+        """The lowest error bound of the device memory estimates, in bytes; it applies to small models."""
         return self.description.footprints[0].absolute_error_bytes

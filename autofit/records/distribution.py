@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 
 DISTRIBUTION = "keras-autofit"
-"""The name on PyPI, where "autofit" is another project."""
+"""The name on PyPI; "autofit" is another project there."""
 
 
 def install_command(extra: str | None = None) -> str:
-    """Return the command that installs autofit, with an extra if given."""
+    """Return the command that installs autofit, with an optional extra."""
     return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
 
 

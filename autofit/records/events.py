@@ -13,9 +13,9 @@ from autofit.records.trial import FitConfig, Limits, Trial
 
 @dataclass(frozen=True)
 class Described:
-    """The workload is described and the search begins.
+    """The workload is described, and the search begins.
 
-    `kept` are the stored trials of an earlier run; `seconds` is the part of `max_seconds` that is already spent.
+    `kept` are the stored trials of an earlier run; `seconds` is the time spent so far, which counts towards `max_seconds`.
     """
 
     description: Description
@@ -30,10 +30,10 @@ class Described:
 
 @dataclass(frozen=True)
 class Activity:
-    """The current activity and its reason.
+    """The current activity of the tune and its reason.
 
-    `config` is None if no trial runs; `phase` is None until the trial's process reports one. `reserved_seconds` is the part
-    of the time left that is kept for confirming.
+    `config` is None if no trial is running; `phase` is None until the trial's process reports one. `reserved_seconds` is
+    the part of the remaining time that is reserved for confirming.
     """
 
     doing: str
@@ -64,4 +64,4 @@ class Notice:
 
 Event = Described | Activity | TrialEnded | Notice
 Emit = Callable[[Event], None]
-"""Receives each event of a tune when it happens."""
+"""A function that receives each event of a tune when it happens."""

@@ -1,4 +1,4 @@
-"""Confidence intervals of the means of a few readings."""
+"""Confidence intervals of the mean of a few readings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from scipy.special import stdtrit
 
-_UPPER_QUANTILE = 0.975  # of a two-sided 95 % interval
-_LOOK_QUANTILE = 0.985  # of a two-sided 97 % interval: up to four looks err in at most 5 % of cases (simulated)
+_UPPER_QUANTILE = 0.975  # of a two-sided 95% interval
+_LOOK_QUANTILE = 0.985  # of a two-sided 97% interval: with up to four looks, at most 5% of answers are wrong (simulated)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of independent readings and the half-width of its 95 % confidence interval (Student's t).
+    """Return the mean of independent readings and the half-width of its 95% confidence interval (Student's t).
 
     The half-width of a single reading is infinite.
     """
@@ -25,9 +25,14 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> float:
-    """The half-width of the 95 % confidence interval of the mean of readings, with the scatter of all series pooled.
+    """Return the half-width of the 95% confidence interval of the mean of readings, with the scatter of all series pooled.
 
-    Two readings alone tell little about their scatter. The half-width is infinite if no series has two readings.
+    The series are pooled because two readings alone tell little about their scatter. The half-width is infinite if no
+    series has two readings.
+
+    Args:
+        values: the readings whose mean the interval is for.
+        others: series of readings that are assumed to scatter as much.
     """
     series = (values, *others)
     freedom = sum(len(one) - 1 for one in series if one)
@@ -38,12 +43,13 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
 
 
 def sequential_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The difference of the means of two equally long series, and the half-width of its interval.
+    """Return the difference of the means of two equally long series, and the half-width of its confidence interval.
 
-    It is Welch's interval (B. L. Welch, The generalization of "Student's" problem, 1947), as the readings of one series may
-    scatter more than those of the other. It is wide enough for looks after two, three, four and five readings: a rule
-    that stops once the interval answers its question has the true difference in it in about 95 % of cases (simulated: see
-    tests/benchmarks/confirmation.py). The half-width for single readings is infinite.
+    It is Welch's interval (B. L. Welch, The generalization of "Student's" problem, 1947), because the readings of one
+    series may scatter more than those of the other. It is widened so that a caller may compute it after two, three, four
+    and five readings, and stop at the first interval that answers the question: in about 95% of cases, that interval
+    contains the true difference (simulated: see tests/benchmarks/confirmation.py). The half-width for single readings is
+    infinite.
     """
     difference = statistics.fmean(first) - statistics.fmean(second)
     count = len(first)

@@ -1,4 +1,4 @@
-"""A host and its accelerators."""
+"""Records of a host and its accelerators."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from autofit.records.bounds import Count, Positive
 class Device:
     """One accelerator, as its driver reports it.
 
-    `index` may change from boot to boot, `uuid` does not. `held_by` describes the processes that hold its memory, for
-    display; `driver` is the driver's version. `compute_capability` is the generation of a CUDA GPU, such as (8, 9).
+    `index` may change when the host restarts; `uuid` does not. `held_by` describes, for display, the processes that hold
+    memory of the device. `driver` is the version of the driver. `compute_capability` is the generation of a CUDA GPU, such
+    as (8, 9).
     """
 
     index: int
@@ -28,9 +29,9 @@ class Device:
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices that one training uses: GPUs, or the CPU as one device or as several logical ones.
+    """The devices that one training uses: GPUs, or the CPU as one or several logical devices.
 
-    `count` is the number of devices. Without `gpus` they are the CPU, or parts of it.
+    `count` is the number of devices. If `gpus` is empty, they are logical devices of the CPU.
 
     Raises:
         ValueError: `count` is not the number of `gpus` (a damaged file).
@@ -45,16 +46,16 @@ class Placement:
 
     @classmethod
     def on(cls, *gpus: Device) -> Placement:
-        """Place the training on these GPUs, or on the CPU if there are none."""
+        """Return the placement on these GPUs, or on the CPU as one device if none is given."""
         return cls(gpus, max(1, len(gpus)))
 
     @property
     def device(self) -> Device | None:
-        """The first GPU, which stands for all of them; None for the CPU."""
+        """The first GPU, which represents all of them; None for the CPU."""
         return self.gpus[0] if self.gpus else None
 
     def shared(self, batch_size: int) -> int:
-        """Round a batch size up to one that the devices can share evenly."""
+        """Round a batch size up to a multiple of the number of devices, so that they share a batch evenly."""
         return math.ceil(batch_size / self.count) * self.count
 
     @property
@@ -74,7 +75,11 @@ ON_CPU = Placement()
 
 @dataclass(frozen=True)
 class Machine:
-    """A host; `memory_bytes` is the smaller of its RAM and the cgroup's limit, `host` the host name."""
+    """A host.
+
+    `memory_bytes` is the smaller of its RAM and the limit of its cgroup. `available_bytes` is the part of this memory that
+    is free now. `host` is the host name.
+    """
 
     system: str
     python: str

@@ -1,4 +1,4 @@
-"""Results of tunes, with all that a report shows."""
+"""Results of tunes, with everything that a report shows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from autofit.records.states import Outcome, Stage, Text
 from autofit.records.trial import FitConfig, Limits, Trial
 
 RESULT_VERSION = 2
-"""Format version of `result.json` and `sweep.json`; files of other versions are refused."""
+"""The format version of `result.json` and `sweep.json`; autofit refuses files of other versions."""
 
 
 class Bottleneck(Text):
-    """What limits the rate."""
+    """The part of training that limits the rate."""
 
     COMPUTE = "compute"
     INPUT = "input"
@@ -26,7 +26,7 @@ class Bottleneck(Text):
 
 
 class DataForm(Text):
-    """The kind of data that the user passes."""
+    """The form in which the user passes the data."""
 
     FACTORY = "factory"
     OBJECT = "object"
@@ -34,22 +34,23 @@ class DataForm(Text):
 
 
 SHOWING_PAIRS = 2
-"""Fewest pairs of runs that can show a gain; one pair has no confidence interval."""
+"""The fewest pairs of runs that can show a gain; a single pair has no confidence interval."""
 
 KEPT_PAIRS = 3
-"""Pairs of runs for which time is reserved; most gains need no more."""
+"""The number of pairs of runs for which time is reserved; most gains need no more."""
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """How much faster a config is than the baseline.
+    """The rate of a config relative to the baseline, from pairs of runs.
 
-    `ratio` compares the geometric means of the runs of both; `low` and `high` bound its 95 % confidence interval. All three
-    are None if no pair of runs finished, `low` and `high` if only one did; `baseline_outcome` says how the baseline ended.
-    The ratio is a gain only if `is_shown`.
+    `ratio` is the geometric mean of the config's rates divided by that of the baseline's; `low` and `high` are the ends of
+    its 95% confidence interval. If only one pair of runs finished, `low` and `high` are None; if none did, `ratio` is None
+    as well. `pairs` is the number of pairs that finished. `baseline_outcome` is how the baseline's runs ended. The ratio
+    counts as a gain only if `is_shown` is true.
 
     Raises:
-        ValueError: the three contradict each other (a damaged file).
+        ValueError: `ratio`, `low` and `high` contradict each other, as in a damaged file.
     """
 
     baseline: FitConfig
@@ -61,22 +62,22 @@ class Speedup:
 
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None) or (self.ratio is None and self.low is not None):
-            raise ValueError("ratio, low and high contradict each other: low and high need each other and a ratio")
+            raise ValueError("ratio, low and high contradict each other: low and high come together, and only with a ratio")
 
     @property
     def is_shown(self) -> bool:
-        """Whether at least two pairs of runs show a gain, with an interval above 1.0."""
+        """Whether at least two pairs of runs show a gain: the interval is above 1.0."""
         return self.pairs >= SHOWING_PAIRS and self.low is not None and self.low > 1.0
 
     @property
     def is_loss(self) -> bool:
-        """Whether at least two pairs of runs show a loss, with an interval below 1.0."""
+        """Whether at least two pairs of runs show a loss: the interval is below 1.0."""
         return self.pairs >= SHOWING_PAIRS and self.high is not None and self.high < 1.0
 
 
 @dataclass(frozen=True)
 class Challenger:
-    """A config that did not beat the baseline in paired runs, with the median rate of its runs."""
+    """A config that did not beat the baseline in pairs of runs, with the median rate of its runs."""
 
     config: FitConfig
     samples_per_second: float
@@ -84,7 +85,7 @@ class Challenger:
 
 
 class DecidedBy(Text):
-    """What decided between the chosen config and one with a higher reading."""
+    """The reason why the chosen config was preferred to one with a higher reading."""
 
     READINGS = "readings"
     CONFIRMATION = "confirmation"
@@ -102,7 +103,7 @@ class RateEstimate:
 
 @dataclass(frozen=True)
 class PassedOver:
-    """The config with the highest reading of all runs, if it is not the choice, and what decided against it."""
+    """The config with the highest reading of all runs, if it was not chosen, and the reason why it was not."""
 
     config: FitConfig
     samples_per_second: float
@@ -111,11 +112,13 @@ class PassedOver:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The chosen config, with the figures of the runs that confirmed it.
+    """The chosen config, with the figures from the runs that confirmed it.
 
-    `validation_batch_size` is set if validation fits only in smaller batches than training, `challenger` if the baseline
-    kept its place, `passed_over` if another config has the highest reading. If `confirmed` is False, no time was left for
-    confirming runs and the figures come from the search.
+    `spread` is the half-width of the 95% confidence interval of the rate, relative to the rate; peaks are None if they
+    could not be read. `validation_batch_size` is None unless validation fits only in smaller batches than training.
+    `challenger` is None unless it lost to the baseline, which is then the chosen config. `passed_over` is None unless
+    another config has the highest reading. If `confirmed` is false, no time was left for confirming runs, and the figures
+    come from the search.
     """
 
     config: FitConfig
@@ -132,9 +135,9 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """The largest batch that fits and the smallest that does not, for one setting of the other knobs.
+    """The largest batch size that fits and the smallest that does not, for one setting of the other knobs.
 
-    `config.batch_size` is None.
+    `config` holds the other knobs; its batch size is None. Each of the two sizes is None if no trial found one.
     """
 
     config: FitConfig
@@ -144,12 +147,13 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class CallSource:
-    """How the user's functions are written in code: import lines, and expressions for the model and the data.
+    """The source code that calls the user's functions: import lines, and expressions for the model and the data.
 
-    `dtype_policy`, `jit_compile` and `distribution` apply to the model unless they are None, `backend` to Keras.
-    `data_form` and `validation_form` say whether `data` and `validation` are a factory, called with these kwargs and the
-    knobs that it takes; an object with the knobs as attributes; or arrays. `fit_kwargs` are further arguments of `fit`. The
-    expressions are arguments that code makes, such as callbacks and values from the environment, with that code.
+    `dtype_policy`, `jit_compile` and `distribution` apply to the model and `backend` to Keras, unless they are None.
+    `data_form` and `validation_form` say whether `data` and `validation` name a factory, an object with the knobs as
+    attributes, or arrays. A factory is called with the kwargs given here and with the knobs that it takes. `fit_kwargs` are
+    further arguments of `fit`. `data_expressions`, `validation_expressions` and `fit_expressions` map arguments whose value
+    is computed, such as callbacks and values from the environment, to the code that computes it.
     """
 
     imports: tuple[str, ...] = ()
@@ -172,7 +176,7 @@ class CallSource:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneLog:
-    """All that a tune ran, with or without a result.
+    """Everything that a tune ran, with or without a result.
 
     `description` is None if the model could not be built within the limits. `trials` are the stored trials: those of the
     search, and later runs that failed and therefore count against their config. `runs` are all trials after the search.
@@ -201,10 +205,11 @@ class TuneLog:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedTune(TuneLog):
-    """A tune without a result, for the reason in `problem`.
+    """A tune without a result; `problem` is the reason.
 
-    If nothing fits, `memory` is "device" or "host", `batch_size` the smallest batch size, and `needed_bytes` the memory it
-    needs (a lower bound if `at_least`).
+    If nothing fits, `memory` is the memory that is exceeded ("device" or "host"), `batch_size` the smallest batch size, and
+    `needed_bytes` the memory that this size needs; `at_least` is true if `needed_bytes` is a lower bound. Otherwise the
+    first three are None.
     """
 
     problem: str
@@ -219,10 +224,11 @@ class TuneRecord(TuneLog):
     """A tune with its result.
 
     `choice` is the chosen config with its confirmed figures. `data_kwargs` are for the data factory (or the attributes of a
-    PyDataset object), `fit_kwargs` for `Model.fit`; `optimizer_kwargs` are set when gradients are accumulated to keep the
-    `effective_batch_size`. The compute and the input rate are the ceilings of one run of the chosen config, in which the
-    whole `fit` reached `ceilings_run_samples_per_second`; a ceiling that read lower than the `fit` is None.
-    `untuned` gives the reason for each knob that the data takes but that could not be tuned.
+    PyDataset object), `fit_kwargs` for `Model.fit`. `optimizer_kwargs` are for the optimizer; they are empty unless
+    gradients are accumulated to keep the `effective_batch_size`. `compute_samples_per_second` and
+    `input_samples_per_second` are ceilings of the rate from one run of the chosen config; each is None if it was not read,
+    or if it was lower than the rate of `fit` in that run, `ceilings_run_samples_per_second`. `stop_reason` says why the
+    search ended. `untuned` gives the reason for each knob that the data takes but that could not be tuned.
     """
 
     choice: Recommendation
@@ -246,17 +252,17 @@ class TuneRecord(TuneLog):
 
     @property
     def samples_per_second(self) -> float:
-        """The median rate of the confirming runs."""
+        """The median rate of the confirming runs, in samples per second."""
         return self.choice.samples_per_second
 
     @property
     def rate_on_each(self) -> float:
-        """The rate of each device if several share each batch."""
+        """The rate of each device, in samples per second, since the devices share each batch."""
         return self.samples_per_second / self.placement.count
 
     @property
     def spread(self) -> float | None:
-        """Half-width of the 95 % confidence interval of the rate, relative to it."""
+        """The half-width of the 95% confidence interval of the rate, relative to the rate; None if unknown."""
         return self.choice.spread
 
     @property
@@ -266,31 +272,32 @@ class TuneRecord(TuneLog):
 
     @property
     def device_peak_bytes(self) -> int | None:
-        """Peak device memory of the chosen config."""
+        """The peak device memory of the chosen config, in bytes; None if it could not be read."""
         return self.choice.device_peak_bytes
 
     @property
     def host_peak_bytes(self) -> int | None:
-        """Peak host memory of the chosen config."""
+        """The peak host memory of the chosen config, in bytes; None if it could not be read."""
         return self.choice.host_peak_bytes
 
     @property
     def validation_batch_size(self) -> int | None:
-        """The batch size of the validation data; None for that of the config."""
+        """The batch size of the validation data; None if it is that of the config."""
         return self.choice.validation_batch_size
 
     @property
     def headroom(self) -> dict[str, float | None]:
-        """Share of each limit that the chosen config leaves free, from 0 to 1; None without a limit or a reading."""
+        """The share of each limit that the chosen config leaves free, at most 1; None without a limit or a reading."""
         device = _share_left(self.device_peak_bytes, self.limits.device_bytes)
         return {"device": device, "host": _share_left(self.host_peak_bytes, self.limits.host_bytes)}
 
 
 @dataclass(frozen=True)
 class PastTune:
-    """A tune in a storage, as `autofit history` lists it; `config` and the rate are set once it has a result.
+    """A tune in a storage, as `autofit history` lists it.
 
-    `started_at` is in seconds since 1970 (UTC).
+    `config` is empty and `samples_per_second` is None until the tune has a result. `started_at` is in seconds since 1970
+    (UTC).
     """
 
     name: str

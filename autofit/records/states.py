@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Text(str, Enum):
-    """An enum whose members are text: they print, compare and hash as it."""
+    """An enum whose members are strings: they print, compare and hash like their values."""
 
     __str__ = str.__str__
     __hash__ = str.__hash__
@@ -24,7 +24,7 @@ class Outcome(Text):
 
     @property
     def is_oom(self) -> bool:
-        """Whether the trial ran out of memory, and so is evidence about the feasible frontier."""
+        """Whether the trial ran out of device or host memory."""
         return self in (Outcome.DEVICE_OOM, Outcome.HOST_OOM)
 
 
@@ -46,7 +46,7 @@ class Stage(Text):
 
 
 class Phase(Text):
-    """The activity of a trial's process; `label` is its text for people, which also follows "while"."""
+    """The activity of a trial's process. `label` is its text in messages; it also fits after the word "while"."""
 
     label: str
 
@@ -78,22 +78,22 @@ class Phase(Text):
 
     @property
     def counts(self) -> bool:
-        """Whether its memory counts: the user's run has no phase in which the input pipeline runs alone."""
+        """Whether the memory of this phase counts: the user's run has no phase in which the input pipeline runs alone."""
         return self is not Phase.INPUT_ALONE
 
     @property
     def is_first(self) -> bool:
-        """Whether a step with new shapes runs in it, which compiles the step and chooses algorithms."""
+        """Whether the first step with new shapes runs in this phase, which compiles the step and chooses algorithms."""
         return self in (Phase.FIRST_STEP, Phase.FIRST_LONGEST)
 
     @property
     def trains(self) -> bool:
-        """Whether later steps than the first run in it."""
+        """Whether steps after the first one run in this phase."""
         return self in (Phase.LONGEST_BATCH, Phase.COMPUTE_ALONE, Phase.FIRST_EPOCH, Phase.TRAINING)
 
 
 class FailureKind(Text):
-    """The kind of a failure that a trial's process reports itself."""
+    """The kind of failure that a trial's process itself reports."""
 
     USAGE = "usage"
     WORKER_DIED = "worker_died"

@@ -29,8 +29,8 @@ class Cell:
     """One cell of a sweep: its values by axis, and its tune.
 
     An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
-    `tune` is None until the tune ends, and if it leaves no record. `problem` is the error of a tune without a result.
-    `host` is the name of the host that tuned the cell. `note` says which hosts were lost before.
+    `tune` is None until the tune ends; it stays None if the tune leaves no record. `problem` is the error of a tune without
+    a result. `host` is the name of the host that tuned the cell. `note` names the hosts that were lost while they tuned it.
     """
 
     values: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def outcome(self) -> CellOutcome:
-        """How the tune of this cell ended; waiting if it has not run yet."""
+        """The way in which the tune of this cell ended; WAITING if it has not ended yet."""
         if isinstance(self.tune, TuneRecord):
             return CellOutcome.OK
         if self.tune is None:
@@ -50,12 +50,12 @@ class Cell:
 
     @property
     def device_count(self) -> int | None:
-        """Number of devices that share each batch; None without a result."""
+        """The number of devices that share each batch; None if the tune has no result."""
         return self.tune.placement.count if isinstance(self.tune, TuneRecord) else None
 
     @property
     def rate_on_each(self) -> float | None:
-        """Samples per second of each device; None without a result."""
+        """The rate of each device, in samples per second; None if the tune has no result."""
         return self.tune.rate_on_each if isinstance(self.tune, TuneRecord) else None
 
     @property
@@ -67,7 +67,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
-    """A sweep: one tune per cell of a matrix, in order."""
+    """A sweep: one tune for each cell of a matrix, in the order of the matrix."""
 
     title: str
     cells: tuple[Cell, ...]
@@ -78,7 +78,7 @@ class SweepRecord:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts of the cells if there are several; empty otherwise."""
+        """The names of the hosts that tuned the cells; empty if there is only one host."""
         hosts = tuple(dict.fromkeys(cell.host for cell in self.cells if cell.host))
         return hosts if len(hosts) > 1 else ()
 
@@ -88,15 +88,16 @@ class SweepRecord:
         return len({cell.device_count for cell in self.cells} - {None}) > 1
 
     def scaling_efficiencies(self) -> tuple[float | None, ...]:
-        """Return each cell's rate per device, relative to the cell with the fewest devices and otherwise equal values.
+        """Return the scaling efficiency of each cell.
 
-        It is 1 if N devices train N times as many samples per second as one. It is None for a cell without a result, and
-        for all cells if they have the same number of devices.
+        It is the rate of each device, divided by that rate in the cell that has the fewest devices and otherwise equal
+        values. It is 1 if N devices train N times as many samples per second as one device. It is None for a cell without a
+        result, and for all cells if they have the same number of devices.
         """
         if not self.compares_devices:
             return (None,) * len(self.cells)
         pairs = [(_beside_devices(cell), cell) for cell in self.cells]
-        rates: dict[str, float] = {}  # of the fewest devices of each group
+        rates: dict[str, float] = {}  # for each group, the rate of each device in the cell with the fewest devices
         for group, cell in sorted(pairs, key=lambda pair: pair[1].device_count or math.inf):
             rates.setdefault(group, cell.rate_on_each or 0.0)
         return tuple(
@@ -110,6 +111,6 @@ class SweepRecord:
 
 
 def _beside_devices(cell: Cell) -> str:
-    """Return the values on the axes that do not set the number of devices as text, since values may not be hashable."""
+    """Return a cell's values on all axes except `devices`, as text because a value may not be hashable."""
     others = [(axis, value) for axis, value in cell.values.items() if _DEVICES not in map(str.strip, axis.split(","))]
     return repr(sorted(others, key=lambda item: item[0]))

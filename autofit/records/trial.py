@@ -1,4 +1,4 @@
-"""Configs, trials, their measurements and the conditions of these: frozen dataclasses, with units in the field names."""
+"""Configs, trials, measurements and their conditions: frozen dataclasses with units in the field names."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from autofit.records.units import counted
 KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
 
 AUTOTUNE = -1
-"""`tf.data.AUTOTUNE`: tf.data itself decides on the parallel calls or the prefetched batches, while it runs."""
+"""`tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs."""
 
 AUTOTUNE_BATCHES = 8
-"""Batches that `prefetch(AUTOTUNE)` counts as. Its buffer begins with one and doubles whenever it was full and ran empty,
-up to half of the free RAM: 2 to 10 batches were ready in training (measured; see tests/trial/test_autotune.py)."""
+"""The number of batches that is assumed for `prefetch(AUTOTUNE)`. Its buffer starts with one batch and doubles each time it
+was full and then ran empty, up to half of the free RAM: 2 to 10 batches were ready in training (measured; see
+tests/trial/test_autotune.py)."""
 
 FEW_UPDATES = 10
-"""With fewer updates of the weights per epoch, a batch counts as large for the data."""
+"""The number of updates of the weights per epoch below which a batch size counts as large for the data."""
 
 INPUT_BOUND_RATIO = 1.2
-"""Below this ratio of input to compute rate the pipeline counts as input-bound."""
+"""The ratio of input rate to compute rate below which training counts as limited by its input."""
 
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
-"""Names of the two constraints of a trial, in units of the limit: use / limit - 1, feasible at 0 and below."""
+"""Names of the two constraints of a trial. Each is the peak divided by the limit, minus one; it is met at 0 or below."""
 
 BUSY_SHARE = 0.1
-"""Share of the cores above which other processes affect a rate (measured: 0.01 to 0.05 on idle machines)."""
+"""The share of the cores above which other processes affect a rate (measured: 0.01 to 0.05 on idle machines)."""
 
-_IDLE_SHARE = 0.25  # of the cores: while this share is idle, no process waits for a core
-_RATE_NOISE_FLOOR = 0.015  # relative standard deviation of a rate, however narrow its interval
-_USUAL_RATE_NOISE = 0.04  # of a rate without an interval
+_IDLE_SHARE = 0.25  # share of the cores: if at least this share is idle, no process waits for a core
+_RATE_NOISE_FLOOR = 0.015  # lowest relative standard deviation of a rate, even if its interval is narrower
+_USUAL_RATE_NOISE = 0.04  # relative standard deviation assumed for a rate without an interval
 
 
 @dataclass(frozen=True)
 class FitConfig:
-    """One setting of the knobs; None for a knob that the workload's input does not take.
+    """One setting of the knobs; a knob is None if the data does not take it.
 
-    `prefetch_factor` is that of a torch `DataLoader`, batches ahead for each worker process; it has no `max_queue_size`.
+    `prefetch_factor` is the number of batches that each worker process of a torch `DataLoader` makes ahead; it replaces
+    `max_queue_size`, which a `DataLoader` does not have.
     """
 
     batch_size: Positive | None = None
@@ -51,20 +53,20 @@ class FitConfig:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FitConfig:
-        """Make a config from a mapping by knob; other keys are ignored."""
+        """Make a config from a mapping of knobs to values; other keys are ignored."""
         return cls(**{knob: values[knob] for knob in KNOBS if knob in values})
 
     def values(self) -> dict[str, int]:
-        """The knobs that are set."""
+        """Return the knobs that are not None, with their values."""
         return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
 
     @property
     def has_queue(self) -> bool:
-        """Whether Keras puts a queue between the workers and the step.
+        """Whether there is a queue between the workers and the train step.
 
-        It does for more than one thread, or for any process; otherwise `workers` 0 and 1 are the same and
-        `max_queue_size` does nothing (Keras 3.15, `PyDatasetAdapter`). Data that takes only a queue has one. With AUTOTUNE,
-        tf.data has one.
+        Keras makes one for more than one worker thread, or for any worker process. Otherwise `workers` 0 and 1 are the same
+        and `max_queue_size` has no effect (Keras 3.15, `PyDatasetAdapter`). Data that takes `max_queue_size` but not
+        `workers` has a queue, and so has tf.data with AUTOTUNE.
         """
         if AUTOTUNE in (self.workers, self.max_queue_size):
             return True
@@ -74,7 +76,7 @@ class FitConfig:
 
     @property
     def queue_batches(self) -> int:
-        """Batches in a full queue; 0 without one."""
+        """The number of batches in a full queue; 0 if there is no queue."""
         if not self.has_queue:
             return 0
         if self.prefetch_factor is not None:
@@ -83,13 +85,16 @@ class FitConfig:
 
     @property
     def queue_in_words(self) -> str | None:
-        """The batches of a full queue; None without one, or if its size is unknown."""
+        """The number of batches in a full queue, as text; None if there is no queue or its size is unknown."""
         if not self.has_queue or (self.max_queue_size is None and self.prefetch_factor is None):
             return None
         return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
 
     def worker_count(self, cores: int) -> int:
-        """Workers beside the training thread; 1 without a queue. AUTOTUNE counts as one thread per core."""
+        """Return the number of workers in addition to the training thread.
+
+        It is 1 if there is no queue; AUTOTUNE counts as one thread for each core.
+        """
         if not self.has_queue:
             return 1
         return cores if self.workers == AUTOTUNE else self.workers or 1
@@ -108,7 +113,7 @@ class FitConfig:
 
 
 def value_in_words(value: int) -> str:
-    """The value of a knob; AUTOTUNE is "auto"."""
+    """Return the value of a knob as text; AUTOTUNE is "auto"."""
     return "auto" if value == AUTOTUNE else str(value)
 
 
@@ -118,7 +123,7 @@ KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_mult
 
 @dataclass(frozen=True)
 class Limits:
-    """What a trial may use, in bytes; `device_bytes` is None if there is no device limit."""
+    """The memory that a trial may use, in bytes; `device_bytes` is None if there is no device limit."""
 
     device_bytes: Positive | None
     host_bytes: Positive
@@ -126,10 +131,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a trial has its outcome, and the `phase` in which it ended.
+    """The reason for a trial's outcome, and the `phase` in which the trial ended.
 
-    `hung` is set if a TIMEOUT was ended because its processes were idle, `outside_pool` if a DEVICE_OOM came from a library
-    that found no memory outside the limit, `server_lost` if it CRASHED together with the trial server.
+    `last_host_bytes` is the last reading of its host memory. `hung` is true for a TIMEOUT that was ended early because its
+    processes were idle. `outside_pool` is true for a DEVICE_OOM of a library that allocates memory outside the limit.
+    `server_lost` is true if the trial CRASHED because the trial server ended.
     """
 
     reason: str
@@ -145,11 +151,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions while a rate was timed, as means over that time; None if the system or the driver reports no figure.
+    """The conditions while a rate was timed, as means over that time; None for what the system or driver does not report.
 
-    `cores` are those that this process may use, `other_cores` the number of them that other processes used, including the
-    host of a virtual machine, and `idle_cores` the number that nothing used. `clock_mhz` is the clock of a GPU's
-    multiprocessors, and `throttles` are the reasons why it was not higher.
+    `cores` is the number of cores that this process may use, `other_cores` the number of them that other processes used
+    (including the host of a virtual machine), and `idle_cores` the number that no process used. `clock_mhz` is the clock of
+    a GPU's multiprocessors, and `throttles` are the reasons why it was not higher.
     """
 
     cores: Positive
@@ -167,22 +173,27 @@ class Conditions:
 
     @property
     def other_work(self) -> str:
-        """The other work, as text for people."""
+        """A description of the work of other processes."""
         return f"other processes used {self.other_cores or 0:.1f} of {self.cores} cores"
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured in one trial: the record that its process sends, that is stored, and that is saved in results.
+    """The measurement of one trial, as the trial's process sends it and as it is stored and saved in results.
 
-    `samples_per_second` is the end-to-end rate of `fit`; `compute_samples_per_second` that of the same step on one cached
-    batch; `input_samples_per_second` that of the input pipeline alone. `spread` is the half-width of the 95 % confidence
-    interval of the end-to-end rate, relative to it. Peaks are None if they cannot be read; those by phase include the
-    input pipeline alone, the total peaks do not. `driver_peak_bytes` is the highest use that the driver counted for the
-    trial's processes, context and libraries included; `allocator_fallbacks` counts the algorithms that the backend gave up
-    because their workspace did not fit, and how often torch's allocator gave back what it kept to find room.
-    `queued_batches` is the number of batches ready or in the making when the queue was full. `started_at` is in seconds
-    since 1970 (UTC); `phase_seconds` is the time spent in each phase; `conditions` are those in which the rate was timed.
+    `seconds` is the duration of the trial. `samples_per_second` is the end-to-end rate of `fit`,
+    `compute_samples_per_second` the rate of the same step on one cached batch, and `input_samples_per_second` the rate of
+    the input pipeline alone. `spread` is the half-width of the 95% confidence interval of the end-to-end rate, relative to
+    that rate.
+
+    Peaks are None if they cannot be read. The peaks by phase include the phase in which the input pipeline runs alone; the
+    total peaks do not. `driver_peak_bytes` is the highest use that the driver reported for the trial's processes, including
+    the GPU's context and libraries. `allocator_fallbacks` is the number of algorithms that the backend gave up because
+    their workspace did not fit, plus the number of times that torch's allocator released cached memory to find space.
+    `queued_batches` is the number of batches that were ready or in progress when the queue was full.
+
+    `started_at` is in seconds since 1970 (UTC). `phase_seconds` is the time spent in each phase. `conditions` are the
+    conditions in which the rate was timed.
     """
 
     outcome: Outcome
@@ -208,16 +219,17 @@ class Measurement:
 
     @property
     def rate_noise(self) -> float:
-        """Relative standard deviation of `samples_per_second`: half its interval, but no less than runs differ by."""
+        """The relative standard deviation of `samples_per_second`: half of `spread`, but at least that of repeated runs."""
         return _USUAL_RATE_NOISE if self.spread is None else max(_RATE_NOISE_FLOOR, self.spread / 2)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One `FitConfig` tried in one process.
+    """A `FitConfig` that ran in its own process, with its measurement.
 
-    `why` is the reason of the search for trying it. `number` counts the stored trials of a tune from 0; None for a trial
-    that is not stored by itself. `validation_batch_size` is the batch size of the validation; None for the config's own.
+    `why` is the reason why the search chose it. `number` is the trial's number among the stored trials of a tune, starting
+    at 0; None for a trial that is not stored by itself. `validation_batch_size` is the batch size of the validation data;
+    None if it is that of the config.
     """
 
     config: FitConfig
@@ -228,7 +240,7 @@ class Trial:
     validation_batch_size: Positive | None = None
 
     def fits(self, limits: Limits) -> bool:
-        """Whether the trial finished within `limits`."""
+        """Return whether the trial finished within `limits`."""
         measurement = self.measurement
         return (
             measurement.outcome is Outcome.OK
@@ -241,17 +253,19 @@ class Trial:
 class TrialSpec:
     """Everything that a trial's process needs to know.
 
-    A describing trial uses the factory's own default, or else Keras's, for a knob of `config` that is None. It estimates
-    the memory of `batch_sizes`; if XLA compiles the step, of the first two only, unless `compile_all`.
+    A describing trial replaces a knob of `config` that is None by the factory's default, or else by Keras's. It estimates
+    the memory of each of `batch_sizes`. If XLA compiles the step, it estimates only the first two, unless `compile_all` is
+    true.
 
     A measuring trial times the end-to-end rate for at most `measure_seconds`. It ends early if its rate is clearly below
-    `rate_to_beat`, and does not repeat a measurement that is given: the step alone with `compute_samples_per_second`, the
-    pipeline alone with `input_samples_per_second`. If `memory_is_read` and the input is slower than the step, it does not
-    wait until the queue is full.
+    `rate_to_beat`. It does not time the step alone if `compute_samples_per_second` is given, nor the pipeline alone if
+    `input_samples_per_second` is given. It does not wait until the queue is full if `memory_is_read` is true and the input
+    is slower than the step.
 
-    A confirming trial times for all of `measure_seconds`. It gets both rates to leave out the batches of the full queue,
-    which would inflate the rate. If `validates`, it validates in batches of `validation_batch_size`, or of the config's own
-    size if that is None. The optimizer accumulates gradients up to `effective_batch_size` samples.
+    A confirming trial times the rate for all of `measure_seconds`. It needs both given rates to discount the batches that
+    were in the queue before, which would inflate the rate. If `validates` is true, it validates in batches of
+    `validation_batch_size`, or of the config's batch size if that is None. The optimizer accumulates gradients up to
+    `effective_batch_size` samples; None for no accumulation.
     """
 
     role: Role

@@ -1,21 +1,21 @@
-"""Quantities and signals as people read them."""
+"""Format quantities and signals for messages."""
 
 from __future__ import annotations
 
 import re
 import signal
 
-# all control characters but tab and line feed; those that turn the direction of writing; halves of a character
+# control characters except tab and line feed; characters that change the direction of writing; lone surrogates
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def how_it_ended(exit_code: int) -> str:
-    """How a process ended, by its exit status (-N for signal N): `died by SIGKILL`, `exited with status 3`."""
+    """Describe how a process ended, given its exit status (-N for signal N): `died by SIGKILL`, `exited with status 3`."""
     return f"died by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with status {exit_code}"
 
 
 def counted(count: int, noun: str) -> str:
-    """A count and its noun: `1 trial`, `3 trials`, `2 processes`."""
+    """Return a count and its noun: `1 trial`, `3 trials`, `2 processes`."""
     plural = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{plural}"
 
@@ -52,5 +52,5 @@ def signal_name(number: int) -> str:
 
 
 def printable(text: str) -> str:
-    """A text with each character that controls a terminal or the direction of writing, or that is half a one, as �."""
+    """Replace control characters, characters that change the direction of writing, and lone surrogates by �."""
     return _CONTROLS.sub("\ufffd", text)

@@ -1,1 +1,1 @@
-"""The user's model and data: named, passed to another process, opened and fingerprinted."""
+"""The user's model and data: references to them, their transfer to trial processes, and their fingerprint."""

@@ -1,4 +1,4 @@
-"""Gradient accumulation: how many batches make one update of the weights, and where to set that number."""
+"""Gradient accumulation: the number of batches per update of the weights, and where to set it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ NAME = "gradient_accumulation_steps"
 """The argument of Keras's optimizers. A `build_model` with a parameter of this name receives it."""
 
 BUILD_MODEL = "build_model"
-"""What `place_of` returns if `build_model` takes the steps itself."""
+"""The value that `place_of` returns if `build_model` has a parameter for the accumulation steps."""
 
 
 def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
-    """Batches per update; 1 without accumulation."""
+    """Return the number of batches per update of the weights; 1 without accumulation."""
     if effective_batch_size is None or not batch_size:
         return 1
     return max(1, round(effective_batch_size / batch_size))
 
 
 def optimizer_kwargs(batch_size: int | None, effective_batch_size: int | None) -> dict[str, int]:
-    """The optimizer's arguments; none for one batch per update, because Keras rejects 1."""
+    """Return the optimizer's argument for accumulation; empty for one batch per update, because Keras rejects 1."""
     steps = steps_of(batch_size, effective_batch_size)
     return {NAME: steps} if steps > 1 else {}
 
 
 def is_argument_of(build_model: Callable[..., Any]) -> bool:
-    """Whether `build_model` takes the steps itself."""
+    """Return whether `build_model` has a parameter for the accumulation steps."""
     try:
         return NAME in inspect.signature(build_model).parameters
     except ValueError:  # some builtins have no signature
@@ -37,14 +37,18 @@ def is_argument_of(build_model: Callable[..., Any]) -> bool:
 
 
 def place_of(model: Any, build_model: Callable[..., Any]) -> str:
-    """Where to set the steps: "build_model", "optimizer", or "optimizer.inner_optimizer" if losses are scaled."""
+    """Return where to set the accumulation steps.
+
+    Returns:
+        "build_model", "optimizer", or, if the optimizer scales losses, "optimizer.inner_optimizer".
+    """
     if is_argument_of(build_model):
         return BUILD_MODEL
     return "optimizer.inner_optimizer" if hasattr(model.optimizer, "inner_optimizer") else "optimizer"
 
 
 def accumulate(model: Any, steps: int) -> None:
-    """Make the optimizer of a compiled model accumulate over `steps` batches."""
+    """Make the optimizer of a compiled model accumulate gradients over `steps` batches."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not hasattr(optimizer, NAME):
         raise UsageError(
@@ -52,8 +56,8 @@ def accumulate(model: Any, steps: int) -> None:
         )
     if optimizer.built:
         raise UsageError(
-            "build_model returns a model whose optimizer is built already. Give build_model a parameter "
-            f"{NAME} and pass it to the optimizer",
+            "build_model returns a model whose optimizer is already built, so autofit cannot change its accumulation. "
+            f"Give build_model a parameter {NAME} and pass it to the optimizer",
             key="effective_batch_size",
         )
     setattr(optimizer, NAME, steps)

@@ -1,4 +1,4 @@
-"""Types of arguments that several models share, and errors about arguments in plain words."""
+"""Types of arguments that several pydantic models share, and readable errors about arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ REFERENCE = "write path/to/file.py:function or package.module:function"
 
 
 def written_as(form: str) -> WrapValidator:
-    """Say what to write ("write a percentage (2%) or a share (0.02)") in place of an error for each type of a union."""
+    """Return a validator that replaces pydantic's errors for a type by one sentence.
+
+    Args:
+        form: what to write, such as "write a percentage (2%) or a share (0.02)".
+    """
 
     def validate(value: Any, handler: Any) -> Any:
         try:
@@ -29,16 +33,18 @@ def written_as(form: str) -> WrapValidator:
 
 
 NONE_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
-"""Lets a program pass None for a mapping, as the signature of `tune` does."""
+"""Replaces None by an empty mapping."""
 
 Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mapping of names to values")]
-"""Keyword arguments for a function of the user's; None for none."""
+"""Keyword arguments for one of the user's functions; None means that there are none."""
 
 
 def explain(error: ValidationError, fields: Mapping[str, Any]) -> UsageError:
-    """Turn the first problem that pydantic found into an error that names the argument, its value and what is allowed.
+    """Turn pydantic's first error into one that names the argument, its value and what is allowed.
 
-    `fields` are the fields of the model, by name (`model_fields`).
+    Args:
+        error: the error of pydantic.
+        fields: the fields of the model by name (`model_fields`).
     """
     first = error.errors()[0]
     keys = [str(key) for key in first["loc"]]
@@ -47,13 +53,13 @@ def explain(error: ValidationError, fields: Mapping[str, Any]) -> UsageError:
 
 def no_such(name: str, allowed: Collection[str]) -> str:
     """Say that an argument does not exist; suggest the most similar one and list all that are allowed."""
-    knobs = [knob for knob, aliases in NAMES.items() if name in aliases]  # the names of knobs in tf.data factories
+    knobs = [knob for knob, aliases in NAMES.items() if name in aliases]  # a name such as num_workers stands for its knob
     hint = did_you_mean(next((knob for knob in knobs if knob in allowed), name), allowed)
     return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
 
 
 def did_you_mean(name: Any, allowed: Iterable[str]) -> str:
-    """Return the end of a sentence that asks for the most similar of the allowed names, if one is similar."""
+    """Return the end of a sentence: "; did you mean …?" with the most similar allowed name, or a full stop if none is."""
     similar = difflib.get_close_matches(str(name), allowed, 1)
     return f"; did you mean {similar[0]}?" if similar else "."
 

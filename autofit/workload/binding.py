@@ -1,4 +1,4 @@
-"""Check, without calling them, that the user's functions take the arguments that trials will pass."""
+"""Check that the user's functions accept the arguments that trials will pass, without calling the functions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ Resolve = Callable[[str, Any], Any]
 def bind_all(workload: Workload, resolve: Resolve) -> dict[str, dict[str, str]]:
     """Check the arguments of every function of a workload.
 
-    `resolve` returns the function for an argument, given its name and value.
+    Args:
+        workload: the workload.
+        resolve: returns the function for an argument of the workload, given the argument's name and value.
 
     Returns:
-        The knobs that `data` and, if given, `validation` take, each with its name there.
+        For `data` and, if given, `validation`: the knobs that it takes, each with the name of its parameter or attribute.
+
+    Raises:
+        UsageError: a function does not accept its arguments, or requires others.
     """
     _bind("build_model", resolve("build_model", workload.build_model), workload.model_kwargs, "model_kwargs")
     knobs = {}
@@ -50,10 +55,10 @@ def resolve_reference(key: str, part: Any) -> Any:
 
 
 def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -> None:
-    """Check that a function takes these arguments and requires no others."""
+    """Check that a function accepts these arguments and requires no others."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a builtin without a signature
+    except (TypeError, ValueError):  # some builtins have no signature
         return
     try:
         signature.bind(**kwargs)

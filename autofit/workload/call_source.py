@@ -1,4 +1,4 @@
-"""The source of the user's call: how their functions are called in the snippet that a report shows."""
+"""The source code that calls the user's functions, for the snippet that a report shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 
 
 def call_source_of(workload: Workload) -> CallSource:
-    """Write the calls of a workload's functions as the user would."""
+    """Return the calls of a workload's functions, written as in the user's own code."""
     imports: list[str] = []
     build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
     data, data_kwargs = _unwrapped(workload.data, workload.data_kwargs)
@@ -52,12 +52,12 @@ def call_source_of(workload: Workload) -> CallSource:
 
 
 def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are written as values."""
+    """Return the arguments whose values do not come from the environment; the snippet shows these values."""
     return {name: value for name, value in kwargs.items() if not is_from_environment(value)}
 
 
 def _expressions(kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """The arguments that are written as code that reads the environment."""
+    """Return the arguments whose values come from the environment, each as the code that reads it."""
     return {name: repr(value) for name, value in kwargs.items() if is_from_environment(value)}
 
 
@@ -68,15 +68,18 @@ def _form(data: Any) -> DataForm:
 
 
 def _fit_expressions(fit_kwargs: Mapping[str, Any], imports: list[str]) -> dict[str, str]:
-    """The arguments of `fit` written as code: a call of the function that makes them, or the argument's name."""
+    """Return the arguments of `fit` that have no value to show, each as code.
+
+    The code is a call of the function that returns the value, or, for callbacks in a list, the name of the argument.
+    """
     made = {name: value for name, value in fit_kwargs.items() if name == CALLBACKS or is_made(value)}
     return {name: f"{_name(value, f'make_{name}', imports)}()" if is_made(value) else name for name, value in made.items()}
 
 
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The function and keyword arguments of a `functools.partial`.
+    """Replace a `functools.partial` by its function, and merge its arguments into `kwargs`.
 
-    Anything else, and a partial with arguments that cannot be passed by keyword, is returned unchanged.
+    Any other object is returned unchanged, and so is a partial with arguments that cannot be passed by keyword.
     """
     if not isinstance(part, functools.partial):
         return part, dict(kwargs)
@@ -91,7 +94,10 @@ def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any
 
 
 def _name(function: Any, unnamed: str, imports: list[str]) -> str:
-    """The function's name in code, with its import added to `imports`; `unnamed` if it cannot be imported by name."""
+    """Return the name of a function in code and add its import to `imports`.
+
+    The name is `unnamed` if the function cannot be imported by its own name.
+    """
     if isinstance(function, Reference):
         if function.path is not None:
             folder = f"sys.path.insert(0, {str(function.path.parent)!r})"
@@ -107,7 +113,7 @@ def _name(function: Any, unnamed: str, imports: list[str]) -> str:
 
 
 def _import(module: str, name: str, imports: list[str]) -> None:
-    """Add a name to the import line of its module."""
+    """Add a name to the import line of its module; add that line if there is none."""
     start = f"from {module} import "
     for position, line in enumerate(imports):
         if line.startswith(start):

@@ -1,7 +1,7 @@
-"""Values of a tuning file that come from environment variables and may be secret.
+"""Values in a tuning file that come from environment variables and may be secret.
 
-The user's functions get the values. Everything shown, stored or sent names the variable instead: code as
-`os.environ["NAME"]`, other text as `${NAME}`.
+The user's functions receive the values. Everything that autofit shows, stores or sends names the variable instead:
+`os.environ["NAME"]` in code, `${NAME}` in other text.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-_SHORTEST = 4  # characters of a value that is searched for in other text: a shorter value occurs by chance
+_SHORTEST = 4  # characters: a shorter value is not hidden in other text, where it may occur by chance
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from.
+    """The origin of a value from environment variables.
 
     Attributes:
         written: the text in the file.
-        code: Python code that gives the value; needs `import os`.
-        variables: names and values of the variables in it.
+        code: Python code that evaluates to the value; it needs `import os`.
+        variables: the name and value of each environment variable in the text.
     """
 
     written: str
@@ -30,7 +30,7 @@ class Source:
 
 
 class FromEnvironment:
-    """A value from environment variables. Its `repr` is the code that gives it; pickling makes it a plain value."""
+    """A value from environment variables. Its `repr` is the code that reads it; pickling turns it into a plain value."""
 
     source: Source
 
@@ -46,7 +46,7 @@ _KINDS: dict[type, Any] = {kind: type(kind.__name__, (FromEnvironment, kind), {}
 
 
 def marked(value: Any, source: Source) -> Any:
-    """A value that knows its source; a number was read from text. A bool or a date is returned unchanged."""
+    """Return a string or number together with its source; a value of any other type is returned unchanged."""
     if type(value) not in _KINDS:
         return value
     made = _KINDS[type(value)](value)
@@ -55,22 +55,22 @@ def marked(value: Any, source: Source) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value without its source, also inside mappings and lists."""
+    """Return a value without its source; in mappings and lists, do the same for each item."""
     return _replaced(value, lambda inner: str.__str__(inner) if isinstance(inner, str) else +inner)
 
 
 def shown(value: Any) -> Any:
-    """A value as the file has it, also inside mappings and lists."""
+    """Return a value as the text in the file; in mappings and lists, do the same for each item."""
     return _replaced(value, lambda inner: inner.source.written)
 
 
 def is_from_environment(value: Any) -> bool:
-    """Whether a value, or a value in its mappings and lists, comes from the environment."""
+    """Return whether a value, or an item of its mappings and lists, comes from the environment."""
     return any(True for _ in _within(value))
 
 
 def hiding(*values: Any) -> Callable[[str], str]:
-    """Return a function that replaces values of environment variables in a text by `${NAME}`."""
+    """Return a function that replaces, in a text, the values of the environment variables in `values` by `${NAME}`."""
     names = {text: name for value in values for inner in _within(value) for name, text in inner.source.variables}
     texts = sorted((text for text in names if len(text) >= _SHORTEST), key=len, reverse=True)
     if not texts:

@@ -1,4 +1,4 @@
-"""The identity of a workload: a hash of its functions, their modules and arguments, and the versions of its packages."""
+"""The identity of a workload: a hash of its functions with their modules and arguments, and its packages' versions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from autofit.workload.own_modules import OwnModules, read
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload, explained_pickling_errors, is_plain_array
 
-_PLAIN = (str, bytes, int, float, bool, tuple, Path)  # types of globals that count even where their module counts
-_ARRAY_END_BYTES = 1 << 20  # of each end of an array: enough to tell arrays apart, cheap for large ones
+_PLAIN = (str, bytes, int, float, bool, tuple, Path)  # globals of these types count even if their module is hashed
+_ARRAY_END_BYTES = 1 << 20  # hashed at each end of an array: enough to tell arrays apart, and fast for large arrays
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
-# attributes of a class that are not members: documentation, positions, and an ABC's cache of other classes
+# attributes of a class that do not count: documentation, positions in the file, and an ABC's cache of other classes
 _NOT_MEMBERS = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__", "_abc_impl"}
 
 
@@ -39,17 +39,18 @@ class Identity:
 
 
 def identify(workload: Workload) -> Identity:
-    """Fingerprint a workload: the same workload has the same fingerprint in another process and on another day.
+    """Return the identity of a workload; its fingerprint is the same in every process.
 
-    The fingerprint changes with every own module that the functions come from or import, directly or not (see
-    `own_modules`), and with arguments, defaults and closures (see `_Hasher`). Arrays given as data count by shape and type
-    only, because their values change neither speed nor memory. Files that the functions read do not count.
+    The fingerprint depends on every own module that defines the functions or that they import, directly or indirectly (see
+    `own_modules`), and on arguments, defaults and closures (see `_Hasher`). It depends on the shape and type of arrays
+    given as data, but not on their values, which change neither speed nor memory. It does not depend on files that the
+    functions read.
     """
-    importlib.invalidate_caches()  # a notebook's user may have written a module a moment ago
+    importlib.invalidate_caches()  # the user of a notebook may have written a module a moment ago
     inputs, fit_kwargs = (workload.data, workload.validation), dict(workload.fit_kwargs)
     named = (workload.build_model, *inputs, *fit_kwargs.values())
     modules = OwnModules([str(part.path.parent) for part in named if isinstance(part, Reference) and part.path])
-    if isinstance(fit_kwargs.get(CALLBACKS), list | tuple):  # the values in callbacks change from run to run
+    if isinstance(fit_kwargs.get(CALLBACKS), list | tuple):  # callbacks count by type: their values change between runs
         fit_kwargs[CALLBACKS] = [type(callback) for callback in fit_kwargs[CALLBACKS]]
     kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, fit_kwargs)
     settings = (workload.dtype_policy, workload.jit_compile, workload.distribution)
@@ -60,14 +61,14 @@ def identify(workload: Workload) -> Identity:
         arguments.dump([sorted(plain(dict(given)).items()) for given in kwargs])
     modules.follow_texts(arguments.texts)
     digests = [hasher.digest.hexdigest() for hasher in (objects, functions, arguments)]
-    packages = sorted(modules.packages - {"", "cloudpickle", *sys.stdlib_module_names})  # cloudpickle: of closures' cells
+    packages = sorted(modules.packages - {"", "cloudpickle", *sys.stdlib_module_names})  # closures import cloudpickle
     versions = {name: version for name in packages if (version := version_of(name))}
     fingerprint = hashlib.sha256("\n".join([*digests, modules.text()]).encode(errors="surrogatepass"))
     return Identity(fingerprint.hexdigest()[:16], versions)
 
 
 def version_of(package: str) -> str | None:
-    """The version of an installed package, by the name under which it is imported; None if it is not installed."""
+    """Return the version of a package, given the name under which it is imported; None if it is not installed."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package)
     distributions = _distributions().get(package)
@@ -76,24 +77,25 @@ def version_of(package: str) -> str | None:
 
 @functools.cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Distributions by the names under which they are imported, such as `pillow` by `PIL`; reads all their records."""
+    """Map import names to distributions, such as `PIL` to `pillow`. This reads the records of all distributions: slow."""
     return importlib.metadata.packages_distributions()
 
 
 class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
-    """A pickler whose output is the same in every process, and is hashed.
+    """A pickler that hashes its output, which is the same in every process.
 
-    Functions and classes count by name; those that a trial cannot import by name (of `__main__` or a notebook, or made by
-    another function) also by their byte code or members, the globals that they name, and the imports of their script or
-    cell. What has no stable pickle, such as a set of objects, hashes differently in each process.
+    Functions and classes are hashed by name. Some cannot be imported by name in a trial: those of `__main__` or a notebook,
+    and those made by another function. For these, the byte code or the members, the globals that they use, and the imports
+    of their script or cell are hashed as well. An object without a stable pickle, such as a set of objects, has another
+    hash in each process.
 
     Args:
-        modules: takes the modules that define functions and classes.
-        arrays_by_form: count arrays by shape and type only, not also by their first and last values.
+        modules: receives the modules that define the functions and classes.
+        arrays_by_form: whether to hash only the shape and type of arrays, without their first and last values.
 
     Attributes:
         digest: the hash.
-        texts: all strings in it.
+        texts: all strings that were hashed.
     """
 
     def __init__(self, modules: OwnModules, *, arrays_by_form: bool = False) -> None:
@@ -103,7 +105,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         self._arrays_by_form = arrays_by_form
 
     def persistent_id(self, obj: Any) -> Any:
-        """Replace arrays, sets, whose order differs between processes, and the mark of `reducer_override`."""
+        """Replace three kinds of objects: arrays, sets (whose order differs between processes) and `_Hasher` itself."""
         if isinstance(obj, str):
             self.texts.add(obj)
         if is_plain_array(obj):
@@ -113,7 +115,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         return "parts" if obj is _Hasher else None
 
     def reducer_override(self, obj: Any) -> Any:
-        """Pickle everything but the built-in containers and values."""
+        """Reduce an object that is not a built-in container or value to the parts that are hashed."""
         parts: Any
         if isinstance(obj, FunctionType | BuiltinFunctionType | type):
             parts = self._definition(obj)
@@ -126,20 +128,20 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             reduced = reduce(obj) if reduce else obj.__reduce_ex__(self.proto)
             if not isinstance(reduced, str):
                 return reduced
-            # the name of a global, as of what functools.cache or Cython makes of a function
+            # `reduced` is the name of a global, as for a function decorated with functools.cache or compiled by Cython
             parts = [reduced, type(obj), *(self._definition(obj) if hasattr(obj, "__qualname__") else ())]
-        # as a state, the parts are pickled when the object is known already, so they may contain it
+        # the parts are given as the object's state: pickle knows the object by then, so the parts may contain it
         return _Hasher, (type(obj).__name__,), parts
 
     def _module(self, module: ModuleType) -> list[str]:
-        """A module's name; its loaded submodules are its attributes."""
+        """Return a module's name, and add its loaded submodules, which code can reach as its attributes."""
         if self._modules.contain(module.__name__):
             for name in [name for name in sys.modules if name.startswith(f"{module.__name__}.")]:
                 self._modules.contain(name)
         return [module.__name__]
 
     def _reference(self, reference: Reference) -> list[str]:
-        """A function named in a file: its name, and its module's unless it is given by path."""
+        """Return the name of a function that a YAML file names, with its module unless the file names a path."""
         if reference.path is not None:
             self._modules.add(reference.path)
             return [reference.name]
@@ -147,10 +149,12 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         return [reference.text]
 
     def _definition(self, value: Any) -> list[Any]:
-        """A function or class: its name, what it was made with and, if it is the user's own, what it holds."""
+        """Return the parts of a function or class: its name, its closure and, if it is the user's own, its contents."""
         name, module, code = value.__qualname__, getattr(value, "__module__", None) or "", getattr(value, "__code__", None)
         defined_in = value.__globals__.get("__name__") or "" if code else module  # decorators change `__module__`
-        is_own = self._modules.contain(module) | self._modules.contain(defined_in)  # adds both
+        is_own = self._modules.contain(module) | self._modules.contain(
+            defined_in
+        )  # `|` evaluates both sides, so both modules are added
         loaded = sys.modules.get(module) if module != "__main__" else None
         imported = functools.reduce(lambda held, part: getattr(held, part, None), name.split("."), loaded)
         is_imported = imported is value and hasattr(loaded, "__file__")
@@ -170,7 +174,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         return [*parts, used, code]
 
     def _array(self, array: Any) -> tuple[Any, ...]:
-        """An array's shape and type, and a hash of its ends unless only the form counts."""
+        """Return an array's shape and type, and, unless `arrays_by_form` is set, a hash of its first and last values."""
         form = "array", array.shape, str(array.dtype)
         if self._arrays_by_form:
             return form
@@ -180,17 +184,17 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
 
 
 def _code_parts(code: CodeType) -> list[Any]:
-    """Instructions without their positions. Constants count where they are used, so that docstrings do not."""
+    """Return a function's instructions without their positions, and with the constants that they use: no docstring."""
     arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames)
     instructions = [(one.opname, one.argval) for one in dis.get_instructions(code)]
-    stores_line = ("STORE_NAME", "__firstlineno__")  # from Python 3.13 on, a class body stores the number of its line
+    stores_line = ("STORE_NAME", "__firstlineno__")  # since Python 3.13, a class body stores its line number
     if stores_line in instructions:
         del instructions[instructions.index(stores_line) - 1]
-    return [arguments, code.co_freevars, getattr(code, "co_exceptiontable", None), instructions]  # None: Python 3.10
+    return [arguments, code.co_freevars, getattr(code, "co_exceptiontable", None), instructions]  # None in Python 3.10
 
 
 def _names_of(code: CodeType, operations: set[str]) -> Iterator[str]:
-    """The names in operations of a function's code and of the functions inside it."""
+    """Return the names that the given operations use in a function's code and in the functions inside it."""
     yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname in operations)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

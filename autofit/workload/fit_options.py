@@ -1,9 +1,9 @@
-"""Arguments of `fit` beside data and knobs: which of them the user may give, and how trials and the rendered call use them.
+"""Arguments of `fit` other than data and knobs: those that the user may give, and their use in trials and the snippet.
 
     given by the user ──> validated ──┬──> trials: class_weight, shuffle, callbacks, validation_…
-                                      └──> the call that trains: all of them, steps scaled to the chosen batch
+                                      └──> snippet: all of them, with steps scaled to the chosen batch size
 
-Callbacks and class weights may be given as a function that makes them; each process that needs them calls it.
+Callbacks and class weights may be given as a function that returns them; each process that needs them calls it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _REFUSED = {
     "y": "give it in data, as (x, y)",
     "sample_weight": "give it in data, as (x, y, sample_weight)",
     "validation_data": "give it as validation",
-    "batch_size": "it is tuned; write your present value in baseline, a fixed value in space",
+    "batch_size": "it is tuned; write your current value in baseline, or a fixed value in space",
     **dict.fromkeys(("workers", "max_queue_size", "use_multiprocessing"), "it is tuned; write a fixed value in space"),
 }
 MADE = (CALLBACKS, CLASS_WEIGHT)
-"""Arguments that may be given as a function that makes them."""
+"""Arguments that may be given as a function that returns their value."""
 
-_WITH_TARGETS = 2  # parts of (x, y)
+_WITH_TARGETS = 2  # parts in (x, y)
 
 
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,14 +49,14 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
             raise UsageError(f"autofit sets {name} of fit itself: {_REFUSED[name]}", key=key)
         if name not in _TAKEN:
             hint = did_you_mean(name, _TAKEN)
-            raise UsageError(f"fit has no such argument to give here{hint} Allowed: {', '.join(_TAKEN)}", key=key)
+            raise UsageError(f"this argument of fit is not allowed here{hint} Allowed are {', '.join(_TAKEN)}", key=key)
         is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if name in _COUNTS and value is not None and not is_count:
-            raise UsageError(f"{value!r} is not allowed; give a whole number from 1 on", key=key)
+            raise UsageError(f"{value!r} is not allowed; give a whole number of at least 1", key=key)
     split = options.get(VALIDATION_SPLIT)
     if split is not None and not (isinstance(split, int | float) and 0 <= split < 1):
         raise UsageError(
-            f"{split!r} is not allowed; give a share of at least 0 and below 1",
+            f"{split!r} is not allowed; give a share of the samples: at least 0 and less than 1",
             key=f"fit_kwargs.{VALIDATION_SPLIT}",
         )
     if options.get(CLASS_WEIGHT) is not None and not is_made(options[CLASS_WEIGHT]):
@@ -64,15 +64,15 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     callbacks = options.get(CALLBACKS)
     if not (callbacks is None or isinstance(callbacks, list | tuple) or is_made(callbacks) or _is_callback(callbacks)):
         raise UsageError(
-            f"{callbacks!r} is not allowed; give a list of callbacks, or a function that returns one "
-            "(in YAML path/to/file.py:function)",
+            f"{callbacks!r} is not allowed; give a list of callbacks, or a function that returns such a list "
+            "(in a YAML file: path/to/file.py:function)",
             key=f"fit_kwargs.{CALLBACKS}",
         )
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _class_weight(weights: Any) -> dict[int, float]:
-    """Class weights with plain numbers: they are often computed with NumPy and are saved as JSON."""
+    """Convert class weights to Python numbers, because NumPy's numbers cannot be saved as JSON."""
     try:
         return {int(label): float(weight) for label, weight in dict(weights).items()}
     except (TypeError, ValueError):
@@ -83,7 +83,7 @@ def _class_weight(weights: Any) -> dict[int, float]:
 
 
 def is_made(value: Any) -> bool:
-    """Whether the value of an argument is a function that makes it."""
+    """Return whether an argument is given as a function that returns its value."""
     return isinstance(value, Reference) or (callable(value) and not _is_callback(value))
 
 
@@ -92,18 +92,23 @@ def _is_callback(value: Any) -> bool:
 
 
 def resolved(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, with functions replaced by what they return."""
+    """Return the arguments, with each function replaced by the value that it returns."""
     values = {name: value.resolve() if isinstance(value, Reference) else value for name, value in options.items()}
     return validated({name: value() if is_made(value) else value for name, value in values.items()})
 
 
 def of_training(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that apply to every `fit` of a trial, on any data."""
+    """Return the arguments that a trial passes to each of its calls of `fit`."""
     return {name: options[name] for name in _IN_TRIALS if name in options}
 
 
 def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int | None:
-    """Samples in an epoch of `steps_per_epoch` batches of the size that they were written for; None if not given."""
+    """Return the samples in an epoch of `steps_per_epoch` batches; None without that argument or without a batch size.
+
+    Args:
+        options: the user's arguments of `fit`.
+        batch_size: the batch size that the user wrote `steps_per_epoch` for.
+    """
     steps = options.get(STEPS_PER_EPOCH)
     return None if steps is None or batch_size is None else int(steps * batch_size)
 
@@ -111,10 +116,15 @@ def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int 
 def rendered(
     options: Mapping[str, Any], chosen: int | None, written_for: int | None, *, scale_validation: bool
 ) -> dict[str, Any]:
-    """The user's arguments for the call that trains with the chosen batch size.
+    """Return the user's arguments for the call that trains with the chosen batch size.
 
-    Steps are scaled to keep the number of samples of an epoch and, if the validation data takes the batch size, of a
-    validation. `written_for` is the batch size that the arguments were written for.
+    `steps_per_epoch` is scaled so that an epoch keeps its number of samples.
+
+    Args:
+        options: the user's arguments of `fit`.
+        chosen: the chosen batch size.
+        written_for: the batch size that the user wrote the arguments for.
+        scale_validation: whether to scale `validation_steps` as well, because the validation data takes the batch size.
     """
     if not chosen or not written_for:
         return dict(options)
@@ -123,7 +133,7 @@ def rendered(
 
 
 def with_class_weight(batch: Any, options: Mapping[str, Any]) -> Any:
-    """Complete a batch for `train_step` as `fit` does: (x, y) with class weights becomes (x, y, sample_weight)."""
+    """Add sample weights to a batch (x, y) if there are class weights, because `fit` passes them to `train_step`."""
     if CLASS_WEIGHT not in options or not isinstance(batch, tuple) or len(batch) != _WITH_TARGETS:
         return batch
     return (*batch, np.ones(length_of(leaves(batch)[0]), np.float32))

@@ -1,9 +1,10 @@
 """The user's own modules, found by following imports from file to file. Nothing is imported or run.
 
-A module counts as a whole, except for comments, layout and docstrings. A module that imports by a computed name counts with
-all modules beside it and on the search path, and with those in packages that its texts or a workload's arguments name.
+Everything in a module counts except comments, layout and docstrings. If a module imports by a computed name, then all
+modules in its folder and on the search path count as well, and so do those in packages that its strings or the workload's
+arguments name.
 
-An import is written as a dotted name. Leading dots make it relative; `*` as the last part stands for every module there.
+This module writes an import as a dotted name. Leading dots make it relative; `*` as the last part means every module there.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-_INSTALLED = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])  # and autofit itself
+_INSTALLED = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])  # the second is autofit
 _INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
 _IMPORTERS = {"import_module", "__import__"}
-_ANY = "*"  # in place of a name: every module there
-_MAX_CACHED_SOURCES = 1_000  # parsed files kept for the next tune of a sweep
+_ANY = "*"  # as a part of an import: every module there
+_MAX_CACHED_SOURCES = 1_000  # parsed files that are cached for the next tune of a sweep
 
 
 class OwnModules:
-    """The files of the user's modules that functions come from, and of the modules that these import.
+    """The files of the user's modules that define functions, and of all own modules that these import.
 
     Args:
-        folders: where to look for modules before Python's search path.
+        folders: folders in which modules are searched before Python's search path.
 
     Attributes:
         packages: top-level names of the imported modules that are not the user's own.
@@ -43,7 +44,7 @@ class OwnModules:
         self._computing: list[Path] = []  # files that import by a computed name
 
     def add(self, *files: Path) -> None:
-        """Add files, the packages that contain them, and every own module that they import."""
+        """Add files, the `__init__.py` of their packages, and every own module that they import."""
         pending = list(files)
         while pending:
             file = pending.pop()
@@ -56,19 +57,19 @@ class OwnModules:
                 pending += self._files_of(name, file)
 
     def follow(self, imports: Collection[str], file: Path) -> None:
-        """Add the own modules that these imports in a file run; a file that does not exist stands for a notebook."""
+        """Add the own modules that these imports load in a file; a file that does not exist stands for a notebook."""
         importing = file if file.is_file() else Path("notebook").absolute()
         self._computing += [importing] if _ANY in imports else []
         self.add(*(imported for name in imports for imported in self._files_of(name, importing)))
 
     def follow_texts(self, texts: Iterable[str]) -> None:
-        """Add the own modules that texts name, if one of the files imports by a computed name."""
+        """Add the own modules that texts may name, if one of the files imports by a computed name."""
         names = list(_named_by(texts))
-        for file in self._computing:  # grows by the files that are added
+        for file in self._computing:  # the loop reaches files that it adds
             self.follow(names, file)
 
     def contain(self, module: str) -> bool:
-        """Whether an imported module is the user's own; adds it to the own modules, or its package to `packages`."""
+        """Return whether an imported module is the user's own. Add it to the own modules, or else to `packages`."""
         top = module.partition(".")[0]
         origins = [getattr(sys.modules.get(name), "__file__", None) for name in (module, top)]
         file = next((Path(origin) for origin in origins if origin and Path(origin).is_file()), None)
@@ -80,15 +81,15 @@ class OwnModules:
         return True
 
     def text(self) -> str:
-        """The names and digests of the files, the same in whichever folder they are."""
-        digests = {file.resolve(): digest for file, digest in self._digests.items()}  # links to a file count once
+        """Return the names and digests of the files; the folders of the files do not change it."""
+        digests = {file.resolve(): digest for file, digest in self._digests.items()}  # a file counts once despite links
         return "\n".join(f"{file.name} {digests[file]}" for file in sorted(digests, key=lambda file: (file.name, file)))
 
     def _files_of(self, name: str, file: Path) -> Iterator[Path]:
-        """The own files that an import in a file runs: the module's, and those of the packages that contain it."""
+        """Return the own files that an import in a file loads: the module, and the `__init__.py` of its packages."""
         absolute = name.lstrip(".")
         level = len(name) - len(absolute)
-        # folders above the file come last: programs add them to the search path
+        # folders above the file are searched last, because programs add them to the search path when they run
         folders = [*self._folders, *sys.path, *map(str, file.parents)]
         if level:
             folders = [str(file.parents[min(level, len(file.parents)) - 1])]
@@ -109,14 +110,14 @@ class OwnModules:
 
 @functools.cache
 def _is_own(path: Path) -> bool:
-    """Whether a file or folder belongs neither to the standard library nor to an installed package."""
+    """Return whether a file or folder belongs neither to the standard library nor to an installed package."""
     path = path.resolve()
     return not any(path.is_relative_to(folder) for folder in _INSTALLED) and not _INSTALLED_FOLDERS & set(path.parts)
 
 
 def _locate(name: str, folders: list[str]) -> tuple[list[Path], list[str]]:
-    """The file of an own module (none for a package without `__init__.py`) and the folders of its submodules."""
-    finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec"))  # those of editable installs too
+    """Return the file of an own module, and the folders of its submodules; a package may have no file."""
+    finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec"))  # also those of editable installs
     spec = next(filter(None, (finder.find_spec(name, folders) for finder in finders)), None)
     files = [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
     below = list(spec.submodule_search_locations or ()) if spec is not None else []
@@ -125,7 +126,7 @@ def _locate(name: str, folders: list[str]) -> tuple[list[Path], list[str]]:
 
 @functools.lru_cache(_MAX_CACHED_SOURCES)
 def read(content: bytes) -> tuple[str, frozenset[str]]:
-    """Return a digest of Python code and its imports. Content that cannot be parsed counts by its bytes."""
+    """Return a digest of Python code, and its imports. If the code cannot be parsed, the digest is that of its bytes."""
     text, imports = content, frozenset[str]()
     try:
         with warnings.catch_warnings():
@@ -133,7 +134,7 @@ def read(content: bytes) -> tuple[str, frozenset[str]]:
             tree = ast.parse(content)
         imports = frozenset(_imports_of(tree))
         for node in ast.walk(tree):
-            if isinstance(body := getattr(node, "body", None), list):  # docstrings are constants that stand alone
+            if isinstance(body := getattr(node, "body", None), list):  # removes docstrings
                 body[:] = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
         text = ast.dump(tree).encode(errors="surrogatepass")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -142,8 +143,9 @@ def read(content: bytes) -> tuple[str, frozenset[str]]:
 
 
 def _imports_of(tree: ast.Module) -> Iterator[str]:
-    """The imports anywhere in a file, including those by `import_module` and `__import__`."""
-    texts, computed = set(), 0  # computed: mentions of an importing function other than in a call with a constant name
+    """Return all imports in a file, including those by `import_module` and `__import__`."""
+    # `computed` counts the uses of an importing function that are not a call with a constant name
+    texts, computed = set(), 0
     for node in ast.walk(tree):
         match node:
             case ast.Import(names):
@@ -164,6 +166,6 @@ def _imports_of(tree: ast.Module) -> Iterator[str]:
 
 
 def _named_by(texts: Iterable[str]) -> Iterator[str]:
-    """The imports of every module that may have a name that starts with one of the texts."""
+    """Return imports of all modules whose names may start with one of the texts."""
     for start in {re.split(r"[^\w.]", text)[0] for text in texts}:
-        yield from (f"{start}.*", f"{start.rpartition('.')[0]}.*")  # the last part may be only the start of a name
+        yield from (f"{start}.*", f"{start.rpartition('.')[0]}.*")  # the last part may be the beginning of a name

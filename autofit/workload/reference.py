@@ -1,4 +1,4 @@
-"""A function named in a YAML file."""
+"""References: functions that a YAML file names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from autofit.errors import UsageError
 
 @dataclass(frozen=True)
 class Reference:
-    """A function named in a YAML file: `package.module:function`, or `path/to/file.py:function` relative to `folder`."""
+    """A function that a YAML file names: `package.module:function`, or `path/to/file.py:function`.
+
+    Attributes:
+        text: the text in the file.
+        folder: the folder that a path in the text is relative to.
+    """
 
     text: str
     folder: str = "."
 
     @property
     def path(self) -> Path | None:
-        """The Python file; None if a module is named."""
+        """The Python file; None if the reference names a module."""
         file = self.text.rpartition(":")[0]
         return (Path(self.folder) / file).resolve() if file.endswith(".py") else None
 
@@ -40,7 +45,9 @@ class Reference:
         """Check that the function exists, without importing anything."""
         module, _, name = self.text.rpartition(":")
         if not module or not name.isidentifier():
-            raise UsageError(f"{self.text!r} is neither path/to/file.py:function nor package.module:function")
+            raise UsageError(
+                f"{self.text!r} does not name a function; write path/to/file.py:function or package.module:function"
+            )
         if self.path is None:
             return
         if not self.path.is_file():
@@ -55,18 +62,23 @@ class Reference:
             raise UsageError(f"{self.text!r}: {self.path} does not define {name}{near}")
 
     def resolve(self) -> Callable[..., Any]:
-        """Import the module, which may raise any error, and return the function."""
+        """Import the module and return the function.
+
+        Raises:
+            UsageError: the module or the function does not exist, or is not what the reference means.
+            Exception: the module's own code raised it.
+        """
         if self.path is not None:
             if str(self.path.parent) not in sys.path:
                 sys.path.insert(0, str(self.path.parent))
         elif importlib.util.find_spec(self.module.partition(".")[0]) is None:
             raise UsageError(
-                f"{self.text!r}: there is no module {self.module} on the search path; install it or name its file"
+                f"{self.text!r}: there is no module {self.module} on the search path. Install it, or name its file instead"
             )
         module = importlib.import_module(self.module)
         if self.path is not None and Path(module.__file__ or "").resolve() != self.path:
             raise UsageError(
-                f"{self.text!r}: another module named {self.module} is in use ({module.__file__}); rename the file"
+                f"{self.text!r}: Python uses another module named {self.module} ({module.__file__}); rename your file"
             )
         if not hasattr(module, self.name):
             raise UsageError(f"{self.text!r}: {self.module} has no function {self.name}")
@@ -74,13 +86,13 @@ class Reference:
         if not callable(function):
             raise UsageError(
                 f"{self.text!r}: {self.name} is an object of type {type(function).__name__}, not a function. Name a "
-                "function or class that makes it, because each trial makes its own"
+                "function or class that creates the object, because each trial creates its own"
             )
         return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
 
 
 def _may_define_otherwise(body: list[ast.stmt], name: str) -> bool:
-    """Whether a file assigns or imports the name, so that only importing the file can tell what it is."""
+    """Return whether a file assigns or imports the name; only importing the file then shows whether it is a function."""
     nodes = [node for statement in body for node in ast.walk(statement)]
     assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}

@@ -1,8 +1,8 @@
-"""The user's model and data, in a form that crosses to another process.
+"""The user's model and data, in a form that can be sent to another process.
 
-Callables cross as references (from YAML) or by cloudpickle (from Python, so that functions of `__main__` and of notebooks
-work). Large NumPy arrays, including those inside other objects, are written once per tune to `.npy` files that each trial
-maps into memory.
+Functions named in a YAML file are sent as references. Functions from Python are sent by cloudpickle, which also supports
+those of `__main__` and of notebooks. Large NumPy arrays, including those inside other objects, are written once per tune to
+`.npy` files, which each trial maps into memory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from autofit.workload import fit_options
 from autofit.workload.arguments import Keywords, explain
 
 _PICKLE_FILE = "workload.pickle"
-_SMALL_ARRAY_BYTES = 64 * 1024  # a file for a smaller array costs more than it saves
+_SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
 
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
 class Workload:
-    """A model, its data, and how it is built: the arguments of a tune that cross to the processes of its trials."""
+    """A model and its data: the arguments of a tune that are sent to the processes of its trials."""
 
     build_model: Any = Field(
         description="Function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.",
@@ -93,18 +93,21 @@ class Workload:
             )
 
     def save(self, folder: Path) -> None:
-        """Write the workload to a folder: one pickle, and a file for each large array."""
+        """Write the workload to a folder: one pickle, and one file for each large array."""
         with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump(list(sys.path), file)
             _ArrayPickler(file, folder).dump(self)
 
 
 ARGUMENTS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]  # set by pydantic
-"""The arguments of a tune that make the workload: type, default and text of each."""
+"""The arguments of a tune that are part of the workload, each with its type, default and description."""
 
 
 def load(folder: Path) -> Workload:
-    """Read a saved workload, its arrays mapped into memory, under the module search path of the process that saved it."""
+    """Read a saved workload, with its arrays mapped into memory.
+
+    This first sets the module search path to that of the process that saved the workload.
+    """
     with open(folder / _PICKLE_FILE, "rb") as file:
         path = pickle.load(file)
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
@@ -115,24 +118,25 @@ def load(folder: Path) -> Workload:
 
 @contextlib.contextmanager
 def explained_pickling_errors() -> Iterator[None]:
-    """Turn what pickling raises into a `UsageError` with a remedy."""
+    """Turn any error of pickling into a `UsageError` with a remedy."""
     try:
         yield
     except UsageError:
         raise
     except OSError as error:
         raise UsageError(
-            f"the arrays cannot be written for the trials: {error}. Point TMPDIR to a folder with more room"
+            f"the arrays for the trials cannot be written to a temporary file: {error}. "
+            "Set TMPDIR to a folder with more free space"
         ) from None
     except Exception as error:  # raised by the methods that pickle the user's objects
         raise UsageError(
-            f"the model or the data cannot be handed to another process: {str(error) or type(error).__name__}. "
-            "Pass functions that open files and build objects when they are called"
+            f"the model or the data cannot be sent to another process: {str(error) or type(error).__name__}. "
+            "Pass functions that open files and create objects when they are called"
         ) from None
 
 
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
-    """A cloudpickle pickler that writes large arrays to files beside the pickle."""
+    """A cloudpickle pickler that writes large arrays to files next to the pickle."""
 
     def __init__(self, file: IO[bytes], folder: Path) -> None:
         super().__init__(file)
@@ -159,5 +163,5 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def is_plain_array(obj: Any) -> bool:
-    """Whether an object is a NumPy array that holds no Python objects."""
+    """Return whether an object is a NumPy array that holds no Python objects."""
     return isinstance(obj, np.ndarray) and not obj.dtype.hasobject

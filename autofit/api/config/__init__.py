@@ -1,1 +1,1 @@
-"""YAML files: reading, validation and the places of errors."""
+"""YAML files: reading, validation, and errors that name line and column."""

@@ -1,7 +1,7 @@
-"""Read a YAML file into values and their places.
+"""Read a YAML file into its values and their positions.
 
-In values, `${NAME}` is replaced by the environment variable NAME, `${NAME:-default}` by the default if NAME is unset or
-empty, and `$${` by `${`. The result is read as YAML again, so that `batch_size: ${BATCH:-32}` is a number.
+In a value, `${NAME}` stands for the environment variable NAME. `${NAME:-default}` stands for the default if NAME is unset
+or empty, and `$${` for a literal `${`. The result is read as YAML again, so that `batch_size: ${BATCH:-32}` is a number.
 """
 
 from __future__ import annotations
@@ -19,26 +19,32 @@ from autofit.errors import ConfigError
 from autofit.workload.environment import Source, marked
 
 _VARIABLE = re.compile(r"\$(\$?)\{(?:(\w+)(?::-([^}]*))?)?([^}]*)(\}?)")
-_MOST_BYTES = 2**20  # a hundred times the size of a long file
-_MOST_VALUES = 100_000  # with aliases expanded, since a few lines can stand for billions of values
+_MOST_BYTES = 2**20  # a hundred times the size of a long tuning file
+_MOST_VALUES = 100_000  # counted with aliases expanded, since aliases can make billions of values from a few lines
 _YAML_DOCUMENTS = "but found another document"
 _YAML_TABS = "found character '\\t' that cannot start any token"
 
 
 @dataclass(frozen=True)
 class Document:
-    """The values of a file and their places."""
+    """The values of a YAML file and their positions."""
 
     name: str
     value: Any
     root: yaml.Node
 
     def error(self, keys: tuple[int | str, ...], problem: str, key: str | None = None) -> ConfigError:
-        """Make an error at the deepest of these keys that the file has; `key` is shown instead of the dotted keys."""
+        """Make an error at the deepest of these keys that the file has.
+
+        Args:
+            keys: the path to the wrong value: keys of mappings and positions in lists.
+            problem: what is wrong and what is allowed.
+            key: the dotted path to show; None to show `keys`.
+        """
         return _error(self.name, self._node(keys), problem, key or ".".join(map(str, keys)) or None)
 
     def _node(self, keys: tuple[int | str, ...]) -> yaml.Node:
-        """Find the node of the deepest of these keys: a key of a mapping, or an item of a list."""
+        """Return the node of the deepest of these keys that the file has: a key of a mapping, or an item of a list."""
         value, place = self.root, self.root
         for key in keys:
             if isinstance(value, yaml.MappingNode):
@@ -55,7 +61,8 @@ def read(path: str | os.PathLike[str]) -> Document:
     """Read a YAML file.
 
     Raises:
-        ConfigError: it cannot be read, is not YAML, is empty, has a duplicate key, or names a variable that is not set.
+        ConfigError: the file cannot be read, is too large, is not YAML, is empty, has a duplicate key, or names an
+            environment variable that is not set.
     """
     name = os.fspath(path)
     try:
@@ -63,13 +70,15 @@ def read(path: str | os.PathLike[str]) -> Document:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             raise ConfigError(
-                name, None, None, None, f"is larger than {_MOST_BYTES:,} bytes; a tuning file has a few hundred"
+                name, None, None, None, f"is larger than {_MOST_BYTES:,} bytes; name a tuning file, which is far smaller"
             )
         text = raw.decode()
     except OSError as error:
         raise ConfigError(name, None, None, None, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(name, raw[: error.start].count(b"\n") + 1, None, None, "is not a text file in UTF-8") from None
+        raise ConfigError(
+            name, raw[: error.start].count(b"\n") + 1, None, None, "is not UTF-8 text; save it as UTF-8"
+        ) from None
     try:
         return _document(name, text)
     except yaml.MarkedYAMLError as error:
@@ -77,10 +86,10 @@ def read(path: str | os.PathLike[str]) -> Document:
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
         raise ConfigError(name, line, column, None, f"is not YAML: {_problem(error)}") from None
     except yaml.reader.ReaderError as error:
-        problem = f"is not YAML: it holds the character #x{error.character:04x}"
+        problem = f"is not YAML: it contains the character #x{error.character:04x}, which is not allowed; remove it"
         raise ConfigError(name, text.count("\n", 0, error.position) + 1, None, None, problem) from None
     except RecursionError:
-        raise ConfigError(name, None, None, None, "is nested too deeply") from None
+        raise ConfigError(name, None, None, None, "is nested too deeply; use fewer levels") from None
 
 
 def _document(name: str, text: str) -> Document:
@@ -90,16 +99,16 @@ def _document(name: str, text: str) -> Document:
     if root is None:
         raise ConfigError(name, 1, 1, None, "is empty; it needs at least the keys build_model and data")
     if _count(root, {}) > _MOST_VALUES:
-        raise ConfigError(name, 1, 1, None, f"its aliases expand to more than {_MOST_VALUES:,} values")
+        raise ConfigError(name, 1, 1, None, f"has aliases that expand to more than {_MOST_VALUES:,} values; use fewer")
     return Document(name, loader.construct_document(root), root)
 
 
 class _Loader(yaml.SafeLoader):
-    """Replaces environment variables, and names the places of duplicate keys and malformed values."""
+    """A YAML loader that replaces environment variables, and names the line of duplicate keys and malformed values."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
-        self._sources: dict[int, Source] = {}  # of the nodes with variables, by their id
+        self._sources: dict[int, Source] = {}  # for each node with variables, by the node's id
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Note whether the next scalar is a key; variables in keys are not replaced."""
@@ -107,7 +116,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        """Replace environment variables when a value is composed: once, even if aliases share it."""
+        """Replace environment variables in a value: here, because this runs once even if several aliases share the value."""
         node = super().compose_scalar_node(anchor)
         if "${" in node.value and not self._is_key:
             try:
@@ -125,12 +134,14 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in lines:
-                    raise _error(self.name, key, f"duplicate key, first in line {lines[key.value]}", key.value)
+                    raise _error(
+                        self.name, key, f"duplicate key, first in line {lines[key.value]}; remove one of them", key.value
+                    )
                 lines[key.value] = key.start_mark.line + 1
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Mark values that hold variables, and name the place of a value that YAML rejects, such as an impossible date."""
+        """Mark values with variables, and name the line of a value that YAML rejects, such as an impossible date."""
         try:
             value = super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError) as error:
@@ -140,7 +151,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(node: yaml.Node, counts: dict[int, float]) -> float:
-    """Count the values in a tree with aliases expanded; infinite if it contains itself."""
+    """Count the values in a tree with aliases expanded; the count is infinite if the tree contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1.0
     if id(node) not in counts:
@@ -160,14 +171,14 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     if problem == _YAML_TABS:
         return "there is a tab; indent with spaces"
     if problem == _YAML_DOCUMENTS:
-        return "a second document starts here; write one tune in a file"
+        return "a second document starts here; write each tune in its own file"
     if problem.startswith("could not determine a constructor for the tag"):
         return f"{problem}; tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)"
     return problem
 
 
 def expand(written: str, environment: Mapping[str, str]) -> tuple[str, Source]:
-    """Replace the environment variables in a text; return it with its source.
+    """Replace the environment variables in a text; return the new text and its source.
 
     Raises:
         ValueError: a variable is not set and has no default, or `${` is not closed or names no variable.

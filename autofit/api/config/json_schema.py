@@ -1,4 +1,4 @@
-"""JSON Schema of a tuning file, for editors."""
+"""The JSON Schema of a tuning file, for editors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ def schema() -> dict[str, Any]:
     schema["properties"][MATRIX] = {
         "type": "object",
         "additionalProperties": {"type": "array", "minItems": 1},
-        "description": "Values to combine in a sweep: for each dotted argument a list.",
+        "description": "Values to combine in a sweep: a list for each dotted argument.",
     }
     for part in (schema, *schema.get("$defs", {}).values()):
         part["properties"] = {key: _or_variable(fields) for key, fields in part["properties"].items()}
-    schema["patternProperties"] = {f"^{USER_KEY_PREFIX}": {"description": "your own keys, for anchors; ignored"}}
+    schema["patternProperties"] = {
+        f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}
+    }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "autofit tuning file"}
 
 
 def _or_variable(fields: dict[str, Any]) -> dict[str, Any]:
-    """A property's schema that also allows a string with an environment variable."""
+    """Extend a property's schema to also allow a string with an environment variable."""
     types = [option.get("type") for option in fields.get("anyOf", [fields])]
     if "string" in types or not {"integer", "number", "boolean"} & set(types):
         return fields

@@ -1,4 +1,4 @@
-"""Read YAML files into the arguments of `tune()`; every error names file, line, column and key."""
+"""Read YAML files into the arguments of `tune`; every error names file, line, column and key."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ TuneFile = create_model(
     __base__=TuneSettings,
     __doc__="The keys of a tuning file: the arguments of `tune`, with references in place of functions.",
     **_WORKLOAD,
-    host_labels=(dict[str, str], Field({}, description="Ray labels that a host must have, in a sweep on a cluster.")),
+    host_labels=(dict[str, str], Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")),
 )
 
-_PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")  # to the user's functions, and shown
+_PASSED_ON = (
+    "model_kwargs",
+    "data_kwargs",
+    "validation_kwargs",
+)  # passed to the user's functions, so their variables stay marked
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a tuning file into the arguments of `tune()`; functions become references relative to the file.
+    """Read a tuning file into the arguments of `tune`; functions become references relative to the file.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, has a wrong key or value, or describes a sweep.
@@ -50,15 +54,15 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     if MATRIX in raw:
         raise document.error((MATRIX,), f"this file describes a sweep; run: autofit sweep {document.name}")
     if raw.get(HOST_LABELS):
-        raise document.error((HOST_LABELS,), "applies to sweeps on a cluster; a tune runs on this machine")
+        raise document.error((HOST_LABELS,), "applies only to sweeps on a cluster, but a tune runs here; remove it")
     return _arguments(document, raw)
 
 
 def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Read a file with a `matrix` into (values by axis, arguments of `tune()`) for each cell.
+    """Read a file with a `matrix` into its cells: pairs of values by axis and arguments of `tune`.
 
     Raises:
-        ConfigError: as `load`, for any cell; or there is no matrix.
+        ConfigError: a cell has an error that `load` would raise, or there is no matrix.
     """
     document = read(path)
     raw = dict(_mapping(document))
@@ -73,17 +77,17 @@ def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[
 
 
 def load_any(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Read a file with a `matrix` like `load_sweep`, any other file as one cell without values.
+    """Read a file with a `matrix` as `load_sweep` does, and any other file as one cell without values.
 
     Raises:
-        ConfigError: as `load` and `load_sweep`.
+        ConfigError: as for `load` and `load_sweep`.
     """
     return load_sweep(path) if MATRIX in _mapping(read(path)) else [({}, load(path))]
 
 
 @contextlib.contextmanager
 def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
-    """Add line and column to an error that names a key of the file; errors about overrides pass unchanged.
+    """Add line and column to an error that names a key of the file; errors about overrides remain unchanged.
 
     Raises:
         ConfigError: the body raised a `UsageError` that names a key of the file.
@@ -105,7 +109,7 @@ def _mapping(document: Document) -> dict[str, Any]:
 
 
 def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Validate a file, or one cell of its matrix, and return the arguments of `tune()`."""
+    """Validate a file, or one cell of its matrix, and return the arguments of `tune`."""
 
     def error(keys: tuple[int | str, ...], problem: str) -> ConfigError:
         dotted = ".".join(map(str, keys))
@@ -139,7 +143,7 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
 def _fit_kwargs(
     fit_kwargs: Mapping[str, Any], folder: str, error: Callable[[tuple[int | str, ...], str], ConfigError]
 ) -> dict[str, Any]:
-    """Return the arguments of `fit`, with references for those that functions make."""
+    """Validate the arguments of `fit`, and replace function names among them by references."""
     options, key = dict(fit_kwargs), ""
     try:
         for name in fit_options.MADE:

@@ -28,7 +28,7 @@ Values = dict[str, Any]
 
 
 class MatrixError(ValueError):
-    """A matrix has an error under `keys`."""
+    """A matrix contains an error; `keys` is the path to it."""
 
     def __init__(self, keys: tuple[int | str, ...], problem: str) -> None:
         self.keys = keys
@@ -41,7 +41,7 @@ def paths(axis: str) -> tuple[str, ...]:
 
 
 def unfold(matrix: Any) -> list[Values]:
-    """Return the cells of a matrix in order: the last axis varies fastest, included cells come last."""
+    """Return the cells of a matrix in order: the last axis varies fastest, and included cells come last."""
     if not isinstance(matrix, Mapping):
         raise MatrixError((), "must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]")
     axes = {str(axis): values for axis, values in matrix.items() if axis not in (INCLUDE, _EXCLUDE)}
@@ -49,10 +49,10 @@ def unfold(matrix: Any) -> list[Values]:
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise MatrixError((axis,), f"{values!r} is not allowed; write a list of values, such as [8, 16, 32]")
         if any(values.count(value) > 1 for value in values):
-            raise MatrixError((axis,), f"{values!r} has a duplicate value")
+            raise MatrixError((axis,), f"{values!r} has a duplicate value; remove it")
     count = math.prod(len(values) for values in axes.values())
     if count > _MOST_CELLS:
-        raise MatrixError((), f"gives {count:,} cells, each a tune of several minutes; the limit is {_MOST_CELLS:,}")
+        raise MatrixError((), f"has {count:,} cells, but the limit is {_MOST_CELLS:,}; list fewer values")
     cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())] if axes else []
     for number, excluded in enumerate(_cells(matrix, _EXCLUDE)):
         for axis in (axis for axis in excluded if axis not in axes):
@@ -64,10 +64,10 @@ def unfold(matrix: Any) -> list[Values]:
         cells = kept
     for number, included in enumerate(_cells(matrix, INCLUDE)):
         if included in cells:
-            raise MatrixError((INCLUDE, number), f"duplicate cell {_described(included)}")
+            raise MatrixError((INCLUDE, number), f"duplicate cell {_described(included)}; remove it")
         cells.append(included)
     if not cells:
-        raise MatrixError((), "gives no cells; name an axis, such as model_kwargs.width: [8, 16, 32]")
+        raise MatrixError((), "has no cells; name an axis, such as model_kwargs.width: [8, 16, 32]")
     return cells
 
 
@@ -86,7 +86,7 @@ def _with(arguments: Mapping[str, Any], keys: Sequence[str], value: Any, axis: s
         return {**arguments, first: value}
     inner = arguments.get(first) or {}
     if not isinstance(inner, Mapping):
-        raise MatrixError((axis,), f"{first} is {inner!r}, which has no {rest[0]}")
+        raise MatrixError((axis,), f"{first} is {inner!r}, which is not a mapping and so has no {rest[0]}")
     return {**arguments, first: _with(inner, rest, value, axis)}
 
 

@@ -1,1 +1,1 @@
-"""The kinds of input: the knobs of each, how a config is applied to it, and how that is written in code."""
+"""The kinds of input: the knobs of each kind, and how a config is applied to its data."""

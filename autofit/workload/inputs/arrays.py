@@ -1,4 +1,4 @@
-"""Arrays: their only knob is `batch_size`, an argument of `fit`."""
+"""Arrays as input; their only knob is `batch_size`, an argument of `fit`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from autofit.workload.inputs.batch import (
 from autofit.workload.inputs.fit_input import ArrayBytes, FitInput, packed
 
 _MOST_PARTS = 3  # x, y and sample weights
-_PIPELINE_BYTES = 32 * 2**20  # of arrays for the pipeline alone: it copies a row as fast from a part as from all
+_PIPELINE_BYTES = 32 * 2**20  # size of the arrays that time the pipeline alone: more rows give the same rate
 _FEWEST_PIPELINE_BATCHES = 4
 
 
 class Arrays(FitInput):
-    """Arrays in memory as `fit` takes them: x, (x,), (x, y) or (x, y, sample_weight), each a nest of arrays."""
+    """Arrays in memory as `fit` takes them: x, (x,), (x, y) or (x, y, sample_weight); each part is a nest of arrays."""
 
     kind: ClassVar[str] = "arrays"
     fit_knobs: ClassVar[tuple[str, ...]] = ("batch_size",)
@@ -41,7 +41,9 @@ class Arrays(FitInput):
     def _open(self) -> None:
         lengths = sorted({length_of(leaf) for leaf in leaves(self._data)})
         if len(lengths) != 1 or lengths[0] == 0:
-            raise UsageError(f"the arrays have {lengths} samples. Give arrays of the same number of samples, at least one")
+            raise UsageError(
+                f"the arrays have these numbers of samples: {lengths}. Give arrays with the same number, at least one"
+            )
         is_tuple = isinstance(self._data, tuple | list)
         self._parts = tuple(self._data) if is_tuple else (self._data,)
         self.part_count = len(self._parts) if is_tuple else 0
@@ -51,7 +53,7 @@ class Arrays(FitInput):
 
     @staticmethod
     def recognises(data: Any) -> bool:
-        """Whether `data` is an array, a dict of arrays, or a tuple of one to three such, the first not None."""
+        """Return whether `data` is a nest of arrays, or a tuple of one to three such nests; the first is not None."""
         parts = tuple(data) if isinstance(data, tuple | list) else (data,)
         return (
             1 <= len(parts) <= _MOST_PARTS
@@ -60,16 +62,16 @@ class Arrays(FitInput):
         )
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """`batch_size` of `fit`, whatever a function that returns the arrays takes."""
+        """Return `batch_size` of `fit`; a function that returns arrays need not take it."""
         return {"batch_size": "batch_size"}
 
     def batch(self) -> Any:
-        """The first full batch, copied from the mapped file, with floats in Keras's precision, as `fit` converts them."""
+        """Return a copy of the first full batch, with floats in Keras's precision, to which `fit` converts them."""
         return self.as_step_data(mapped(self._rows(0, self.batch_samples), _converted))
 
     def as_step_data(self, batch: Any) -> Any:
-        """Parts as `fit` packs them: x without targets is not in a tuple, unless it is a tuple or list of arrays."""
-        return packed(itertools.takewhile(lambda part: part is not None, batch))  # weights without targets do not count
+        """Return the parts as `fit` packs them: x alone is not in a tuple, unless it is a tuple or list of arrays."""
+        return packed(itertools.takewhile(lambda part: part is not None, batch))  # `fit` ignores weights without targets
 
     def sample_count(self) -> int | None:
         return self._count
@@ -82,7 +84,7 @@ class Arrays(FitInput):
         kept = math.floor(self._count * (1.0 - share))
         if not 0 < kept < self._count:
             raise UsageError(
-                f"{share:g} of {self._count} samples leaves none to train or to validate on; change the share",
+                f"a share of {share:g} of {self._count} samples leaves none for training or none for validation; change it",
                 key="fit_kwargs.validation_split",
             )
         rows = self._rows(0, kept), self._rows(kept, self._count)
@@ -91,11 +93,17 @@ class Arrays(FitInput):
         return training, validation
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """All full batches, for as many epochs as the steps need. Fewer batches would take less memory."""
+        """Return the arguments for all full batches, over several epochs if the steps need them.
+
+        All batches are given because fewer would take less memory than the user's run.
+        """
         return self._arguments(self._count // self.batch_samples, steps)
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        """A few batches, repeated: `fit` copies the arrays, and the user's run does not hold a second copy."""
+        """Return the arguments for a few batches, repeated.
+
+        `fit` copies the arrays that it is given, and the user's run never holds a second copy of all of them.
+        """
         few = _PIPELINE_BYTES // max(1, bytes_of(self.batch()))
         return self._arguments(min(self._count // self.batch_samples, max(_FEWEST_PIPELINE_BATCHES, few)), steps)
 
@@ -107,11 +115,11 @@ class Arrays(FitInput):
         }
 
     def array_bytes(self) -> ArrayBytes:
-        """The arrays, the tensors that `fit` trains on, and the copies from which it makes them one after the other.
+        """Return the bytes of mapped arrays, of the tensors that `fit` trains on, and of the copies while it makes these.
 
-        Keras casts all floats of another precision together. TensorFlow then copies each array once more before it makes a
-        tensor of it (Keras 3.15 `convert_to_sliceable`, TensorFlow 2.21 `convert_to_eager_tensor`). On other backends Keras
-        casts the arrays and slices them batch by batch.
+        On TensorFlow, Keras first casts all arrays that hold floats of another precision. TensorFlow then makes one tensor
+        after the other, and copies each array once more before that (Keras 3.15 `convert_to_sliceable`, TensorFlow 2.21
+        `convert_to_eager_tensor`). On other backends, Keras casts the arrays and slices them batch by batch.
         """
         arrays = leaves(self._parts)
         from_files = sum(bytes_of(array) for array in arrays if _is_mapped(array))
@@ -119,7 +127,7 @@ class Arrays(FitInput):
             cast = tuple(_tensor_bytes(array) for array in arrays if _is_cast(array))
             return ArrayBytes(from_files, cast)
         copied = [0 if hasattr(array, "numpy") else _tensor_bytes(array) for array in arrays]  # tensors are not copied
-        # while an array is copied, the tensors of those after it do not exist yet
+        # while an array is copied, the tensors of the arrays after it do not exist yet
         beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
         return ArrayBytes(
             mapped=from_files,
@@ -136,14 +144,14 @@ class Arrays(FitInput):
         }
 
     def _rows(self, first: int, end: int) -> tuple[Any, ...]:
-        """Some rows, as views that share the arrays' memory."""
+        """Return the rows from `first` to before `end`, as views that share the arrays' memory."""
         if (first, end) == (0, self._count):
             return self._parts
         return tuple(_sliced(part, first, end) for part in self._parts)
 
 
 def _sliced(nest: Any, first: int, end: int) -> Any:
-    """Rows of the arrays of a nest. Lists stay lists: `fit` takes several inputs as a list."""
+    """Slice the arrays of a nest. Lists stay lists, because `fit` takes several inputs as a list."""
     if isinstance(nest, list):
         return [_sliced(part, first, end) for part in nest]
     return mapped(nest, lambda array: _rows_of(array, first, end))
@@ -152,14 +160,14 @@ def _sliced(nest: Any, first: int, end: int) -> Any:
 def _rows_of(array: Any, first: int, end: int) -> Any:
     if not hasattr(array, "dense_shape"):
         return array[first:end]
-    import tensorflow as tf  # loaded already: the array is a tensor of TensorFlow
+    import tensorflow as tf  # already loaded, since the array is a TensorFlow tensor
 
     widths = [end - first, *(int(size) for size in array.dense_shape[1:])]
     return tf.sparse.slice(array, [first, *([0] * (len(widths) - 1))], widths)
 
 
 def _converted(array: Any) -> Any:
-    """Rows as the array that a train step sees; ragged and sparse rows are unchanged."""
+    """Return rows as the NumPy array that a train step sees; return ragged and sparse rows unchanged."""
     rows = dense(array)
     if is_ragged(rows) or is_sparse(rows):
         return rows
@@ -167,13 +175,13 @@ def _converted(array: Any) -> Any:
 
 
 def _tensor_bytes(array: Any) -> int:
-    """Bytes of the tensor that `fit` makes of an array, floats in Keras's precision."""
+    """Return the bytes of the tensor that `fit` makes from an array, with floats in Keras's precision."""
     parts = components(array)
     return sum(int(part.size) * int((_float_type() if _is_float(part.dtype) else part.dtype).itemsize) for part in parts)
 
 
 def _is_cast(array: Any) -> bool:
-    """Whether `fit` casts an array to Keras's precision: if it holds floats of another precision."""
+    """Return whether `fit` casts an array, because the array holds floats of another precision than Keras's."""
     kinds = {part.dtype for part in components(array)}
     return any(_is_float(kind) and kind != _float_type() for kind in kinds)
 
@@ -183,7 +191,7 @@ def _is_float(kind: Any) -> bool:
 
 
 def _becomes_tensors() -> bool:
-    """Whether `fit` makes tensors of whole arrays."""
+    """Return whether `fit` turns whole arrays into tensors, as it does on TensorFlow."""
     import keras  # heavy: must stay out of the parent
 
     return bool(keras.backend.backend() == "tensorflow")

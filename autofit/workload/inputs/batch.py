@@ -1,7 +1,7 @@
-"""Batches as Keras passes them to a train step: nests of any arrays that Keras takes.
+"""Batches as Keras passes them to a train step: nests of arrays.
 
-A nest consists of dicts, tuples and lists. Its leaves are arrays, ragged or sparse tensors, or None for a missing part:
-Keras takes `(x, None)`. The attributes of a leaf tell its kind, so that no library is imported.
+A nest consists of dicts, tuples and lists. Its leaves are arrays, ragged or sparse tensors, or None for a missing part, as
+in `(x, None)`. The kind of a leaf is recognised by its attributes, so that this module imports no library.
 """
 
 from __future__ import annotations
@@ -13,29 +13,43 @@ from autofit.errors import UnsupportedInputError, UsageError
 
 
 def checked(batch: Any, source: str) -> Any:
-    """Return a batch unchanged if it is a nest of arrays with samples; `source` is its origin, for the error."""
+    """Return a batch unchanged if it is a nest of arrays with at least one sample.
+
+    Args:
+        batch: the batch.
+        source: what made the batch, for the error.
+
+    Raises:
+        UnsupportedInputError: a leaf is not an array, or no array has a sample.
+    """
     arrays = leaves(batch)
     wrong = next((leaf for leaf in arrays if not is_array(leaf)), None)
     if wrong is not None:
         raise UnsupportedInputError(
-            f"{source} gave a {type(wrong).__name__} in a batch. Give what Keras takes: arrays or tensors, and tuples, "
-            "lists and dicts of them"
+            f"{source} returned a batch that contains a {type(wrong).__name__}. Return what Keras takes: arrays or "
+            "tensors, or tuples, lists or dicts of them"
         )
     if not any(length_of(leaf) for leaf in arrays):
-        raise UnsupportedInputError(f"{source} gave a batch without samples. Give arrays whose first axis has entries")
+        raise UnsupportedInputError(
+            f"{source} returned a batch without samples. Return arrays with at least one sample on the first axis"
+        )
     return batch
 
 
 def first_of(batches: Iterator[Any], source: str) -> Any:
-    """Return the first batch of an iterator."""
+    """Return the first batch of an iterator; `source` is what made the iterator, for the error.
+
+    Raises:
+        UsageError: the iterator is empty.
+    """
     batch = next(batches, None)
     if batch is None:
-        raise UsageError(f"{source} is empty; it must give at least one batch")
+        raise UsageError(f"{source} is empty; make it return at least one batch")
     return batch
 
 
 def leaves(nest: Any) -> list[Any]:
-    """The arrays of a nest; missing parts (None) are left out."""
+    """Return the arrays of a nest, without missing parts (None)."""
     if isinstance(nest, dict):
         nest = list(nest.values())
     if isinstance(nest, tuple | list):
@@ -55,22 +69,22 @@ def mapped(nest: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether a leaf is an array, a tensor, or a data frame."""
+    """Return whether a leaf is an array, a tensor, or a data frame."""
     return hasattr(leaf, "shape") and (hasattr(leaf, "dtype") or hasattr(leaf, "dtypes"))
 
 
 def is_ragged(leaf: Any) -> bool:
-    """Whether a leaf is a ragged tensor of TensorFlow."""
+    """Return whether a leaf is a ragged TensorFlow tensor."""
     return hasattr(leaf, "nested_row_splits")
 
 
 def is_sparse(leaf: Any) -> bool:
-    """Whether a leaf is a sparse tensor of TensorFlow or a sparse matrix of SciPy."""
+    """Return whether a leaf is a sparse TensorFlow tensor or a sparse SciPy matrix."""
     return hasattr(leaf, "dense_shape") or hasattr(leaf, "tocsr")
 
 
 def length_of(leaf: Any) -> int:
-    """Entries along the first axis; 0 for a scalar."""
+    """Return the number of entries along the first axis; 0 for a scalar."""
     shape = leaf.shape
     if len(shape) == 0:
         return 0
@@ -80,7 +94,7 @@ def length_of(leaf: Any) -> int:
 
 
 def components(leaf: Any) -> list[Any]:
-    """The NumPy arrays that hold the numbers of a leaf: one for a dense array."""
+    """Return the NumPy arrays that a leaf consists of: one for a dense array, several for ragged and sparse ones."""
     if is_ragged(leaf):
         return [leaf.flat_values.numpy(), *(splits.numpy() for splits in leaf.nested_row_splits)]
     if hasattr(leaf, "dense_shape"):
@@ -92,7 +106,7 @@ def components(leaf: Any) -> list[Any]:
 
 
 def dense(leaf: Any) -> Any:
-    """A tensor or data frame as a NumPy array; arrays, and ragged and sparse leaves, are returned unchanged."""
+    """Return a tensor or data frame as a NumPy array; return arrays, and ragged and sparse leaves, unchanged."""
     if is_ragged(leaf) or is_sparse(leaf):
         return leaf
     if hasattr(leaf, "numpy"):
@@ -101,14 +115,15 @@ def dense(leaf: Any) -> Any:
 
 
 def bytes_of(nest: Any) -> int:
-    """Bytes of all arrays of a nest."""
+    """Return the total bytes of the arrays of a nest."""
     return sum(int(part.nbytes) for leaf in leaves(nest) for part in components(leaf))
 
 
 def samples_of(batch: Any, batch_size: int | None) -> int:
-    """Samples in a batch: `batch_size` if the first axis of some array has that length, else the first array's length.
+    """Return the number of samples in a batch.
 
-    The first axis does not always count samples: in a batch of graphs it counts nodes.
+    This is `batch_size` if the first axis of any array has that length, and the length of the first array otherwise. The
+    first axis does not always count samples: in a batch of graphs it counts nodes.
     """
     lengths = [length for length in map(length_of, leaves(batch)) if length]
     return batch_size if batch_size in lengths else lengths[0]

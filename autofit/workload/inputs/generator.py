@@ -1,4 +1,4 @@
-"""Python generators: a factory returns one, and `fit` makes its batches in a single thread."""
+"""Python generators as input: a factory returns one, and `fit` draws batches from it in a single thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autofit.workload.inputs.fit_input import FitInput
 
 
 class Generator(FitInput):
-    """The full batches of a generator; when it ends, the factory makes a new one."""
+    """The full batches of a generator; when it ends, the factory is called for a new one."""
 
     kind: ClassVar[str] = "generator"
 
@@ -66,5 +66,5 @@ class Generator(FitInput):
                 return
 
     def _is_partial(self, batch: Any) -> bool:
-        """Whether a batch is shorter than the first, provided that its first axis counts samples."""
+        """Return whether a batch has fewer samples than the first; False if the first axis does not count samples."""
         return self._full_length == self.batch_samples and length_of(leaves(batch)[0]) < self.batch_samples

@@ -1,4 +1,4 @@
-"""Datasets with `__getitem__`: `keras.utils.PyDataset`, and `tf_keras.utils.Sequence` of Keras 2."""
+"""Datasets with `__getitem__` as input: `keras.utils.PyDataset`, and `tf_keras.utils.Sequence` of Keras 2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 
 
 class IndexedInput(FitInput):
-    """The user's dataset under one config; `fit` gets a `DatasetProxy` of the wanted length."""
+    """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required number of batches."""
 
     def _open(self) -> None:
         self._length = self._batch_count()
@@ -31,11 +31,11 @@ class IndexedInput(FitInput):
 
     @abstractmethod
     def _batch_count(self) -> int | None:
-        """Batches in an epoch; None for an endless dataset."""
+        """Return the number of batches in an epoch; None for an endless dataset."""
 
     @abstractmethod
     def _proxy(self, length: int) -> Any:
-        """A `DatasetProxy` of the dataset with another length, in batches."""
+        """Return a `DatasetProxy` of the dataset that has `length` batches."""
 
     def sample_count(self) -> int | None:
         return None if self._length is None else self._length * self.batch_samples
@@ -53,7 +53,7 @@ class IndexedInput(FitInput):
         return {"validation_data": self._counted(steps if self._length is None else min(steps, self._length))}
 
     def look(self) -> Iterator[Any]:
-        """Every batch in turn, made in this process; without end for an endless dataset."""
+        """Yield every batch, made in this process; without end for an endless dataset."""
         indices = itertools.count() if self._length is None else range(self._length)
         return (self._as_batch(self._data[index], f"the {self.kind}") for index in indices)
 
@@ -66,7 +66,7 @@ class IndexedInput(FitInput):
 
 
 class PyDatasetInput(IndexedInput):
-    """A PyDataset: all knobs are arguments of its constructor, because `fit` of Keras 3 takes none of them."""
+    """A PyDataset. All knobs are arguments of its constructor, because `fit` of Keras 3 takes none of them for it."""
 
     kind: ClassVar[str] = "PyDataset"
     recognises = staticmethod(is_pydataset)
@@ -76,19 +76,19 @@ class PyDatasetInput(IndexedInput):
             asked, actual = getattr(self._config, knob), getattr(self._data, knob)
             if asked is not None and asked != actual:
                 raise UsageError(
-                    f"the PyDataset was given {knob}={asked} but has {knob}={actual}. "
-                    f"Pass {knob} on in its __init__, as in super().__init__(**kwargs)"
+                    f"the factory was called with {knob}={asked}, but its PyDataset has {knob}={actual}. "
+                    f"Pass {knob} on to the base class, as in super().__init__(**kwargs)"
                 )
         self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
         super()._open()
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """The knobs of the factory, without a queue that no worker fills."""
+        """Return the knobs of the factory, without `max_queue_size` if no worker can fill the queue."""
         is_dead = "workers" not in named and "use_multiprocessing" not in named and self.applied.workers in (0, 1)
         return {knob: name for knob, name in named.items() if not (is_dead and knob == "max_queue_size")}
 
     def as_step_data(self, batch: Any) -> Any:
-        """A batch as Keras passes it on: an array becomes a tuple of one, a list a tuple."""
+        """Return a batch as Keras passes it on: a list becomes a tuple, and an array becomes a tuple with one item."""
         if isinstance(batch, dict):
             return batch
         return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
@@ -105,7 +105,7 @@ class PyDatasetInput(IndexedInput):
 
 
 class SequenceInput(IndexedInput):
-    """A Sequence of Keras 2: the batch size belongs to the factory, all other knobs are arguments of `fit`."""
+    """A Sequence of Keras 2. The batch size is an argument of the factory, all other knobs are arguments of `fit`."""
 
     kind: ClassVar[str] = "Sequence"
     fit_knobs: ClassVar[tuple[str, ...]] = _WORKER_KNOBS
@@ -119,7 +119,7 @@ class SequenceInput(IndexedInput):
         return has_base(data, "tf_keras", "Sequence")
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """The factory's batch size, and the knobs of `fit`."""
+        """Return the batch size of the factory, if it takes one, and the knobs of `fit`."""
         return {**{k: v for k, v in named.items() if k == "batch_size"}, **{knob: knob for knob in self.fit_knobs}}
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class SequenceInput(IndexedInput):
         return {**super().fit_arguments(steps), **{knob: value for knob, value in knobs.items() if value is not None}}
 
     def as_step_data(self, batch: Any) -> Any:
-        """A batch as Keras 2 packs it, which is how `fit` packs arrays."""
+        """Return a batch as Keras 2 packs it: in the same way as `fit` packs arrays."""
         return packed(batch if isinstance(batch, tuple | list) else (batch,))
 
     def _batch_count(self) -> int:
@@ -140,10 +140,10 @@ class SequenceInput(IndexedInput):
 
 
 class DatasetProxy:
-    """A dataset with another length, shorter or longer (it starts over), that has full batches only.
+    """The full batches of the user's dataset, with another length; a longer proxy starts over at the first batch.
 
-    It counts the batches made in all threads and processes, and reports errors of the user's dataset. An epoch that ends by
-    the dataset's length, unlike one that `stop_training` ends, leaves no enqueuer behind.
+    It counts the batches made in all threads and processes, and reports errors of the user's dataset. The length ends an
+    epoch after the required steps: an epoch that `stop_training` ends would leave Keras's enqueuer running.
     """
 
     _dataset: Any
@@ -178,9 +178,15 @@ class DatasetProxy:
 def proxy_of(
     base: type, dataset: Any, count: int | None, length: int, report_error: Callable[[BaseException], None], **knobs: Any
 ) -> Any:
-    """Wrap a dataset of `count` batches (None if it is endless) in a `DatasetProxy` that has `length` batches.
+    """Wrap a dataset in a `DatasetProxy`.
 
-    `base` is the class of datasets that the user's Keras takes, `knobs` are arguments of its constructor.
+    Args:
+        base: the class of datasets that the user's version of Keras takes.
+        dataset: the user's dataset.
+        count: the number of batches in the dataset; None if it is endless.
+        length: the number of batches in the proxy.
+        report_error: called with each error of the dataset.
+        knobs: arguments of the constructor of `base`.
     """
     made = _proxy_class(base)(**knobs)
     made._dataset, made._length, made._report_error = dataset, length, report_error
@@ -191,7 +197,7 @@ def proxy_of(
 
 @functools.cache
 def _proxy_class(base: type) -> Any:
-    """A `DatasetProxy` that is a subclass of a Keras class, which is loaded only in trials."""
+    """Make a subclass of both `DatasetProxy` and a Keras class; only trials load Keras."""
     return type(f"{base.__name__}Proxy", (DatasetProxy, base), {})
 
 

@@ -1,6 +1,6 @@
-"""The kinds of input: how the user's data is opened as one of them, and how a config for it is written in code.
+"""Open the user's data as one of the kinds of input, and write a config as arguments for it.
 
-To add a kind, write a subclass of `FitInput` in a new file and list it in `KINDS`. The classes load Keras, TensorFlow and
+To add a kind, write a subclass of `FitInput` in a new file and list it in `KINDS`. The classes import Keras, TensorFlow and
 torch only in methods that a trial's process calls.
 """
 
@@ -31,13 +31,17 @@ KINDS: dict[str, type[FitInput]] = {
 def open_input(
     data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: Callable[[BaseException], None]
 ) -> FitInput:
-    """Build the user's data under a config, of which the knobs that the data does not take are ignored.
+    """Make the user's data with a config applied; knobs that the data does not take are ignored.
 
     Args:
         data: arrays, a PyDataset, or a factory.
-        kwargs: arguments of the factory beside the knobs.
+        kwargs: arguments of the factory in addition to the knobs.
         config: the knobs.
-        report_error: called with errors of the user's code while batches are made (in a thread or another process).
+        report_error: called with each error of the user's code while batches are made (in a thread or another process).
+
+    Raises:
+        UsageError: a knob is AUTOTUNE, which this kind of data does not take; or as for `FitInput`.
+        UnsupportedInputError: the data is of an unsupported kind; or as for `FitInput`.
     """
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
@@ -74,10 +78,17 @@ def _copy_with(data: Any, **knobs: Any) -> Any:
 def render_kwargs(
     description: Description, config: FitConfig, sample_count: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Write a config as arguments: (data_kwargs for the data factory, fit_kwargs for `Model.fit`).
+    """Write a config as arguments of the data factory and of `Model.fit`.
 
-    A queue that Keras does not make is left out unless the factory requires it. `sample_count` is given if the data has no
-    length; it sets `steps_per_epoch`.
+    `max_queue_size` is left out if Keras makes no queue, unless the factory requires this argument.
+
+    Args:
+        description: the description of the workload.
+        config: the config.
+        sample_count: the samples in an epoch of data without a length, which set `steps_per_epoch`; None otherwise.
+
+    Returns:
+        `data_kwargs` and `fit_kwargs`.
     """
     kind = KINDS[description.input_kind]
     given = _rendered(description, description.knobs, description.required, config)
@@ -98,7 +109,7 @@ def render_validation(description: Description, config: FitConfig) -> dict[str, 
 def _rendered(
     description: Description, names: Mapping[str, str], required: Sequence[str], config: FitConfig
 ) -> dict[str, Any]:
-    """The arguments of `arguments_of` that have an effect or no default."""
+    """Return the arguments of `arguments_of`, without a queue size that has no effect and is not required."""
     given = arguments_of(names, config)
     is_indexed = issubclass(KINDS[description.input_kind], IndexedInput)
     queue = names.get("max_queue_size") if is_indexed and not config.has_queue else None

@@ -1,4 +1,4 @@
-"""The knobs that the data takes, as parameters of a factory or attributes of an object, and the arguments that set them."""
+"""The knobs of the user's data: parameters of a factory, or attributes of an object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from autofit.errors import UnsupportedInputError
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
 
-_PERSISTENT = "persistent_workers"  # of a torch DataLoader, whose workers are always processes
+_PERSISTENT = "persistent_workers"  # stands for use_multiprocessing: workers of a torch DataLoader are always processes
 
 NAMES: dict[str, tuple[str, ...]] = {
     "batch_size": ("batch_size",),
@@ -20,22 +20,22 @@ NAMES: dict[str, tuple[str, ...]] = {
     "use_multiprocessing": ("use_multiprocessing", _PERSISTENT),
     "prefetch_factor": ("prefetch_factor",),
 }
-"""The parameter names of each knob in a factory: Keras's own, those of tf.data, and those of a torch DataLoader."""
+"""The names that a factory's parameter may have for each knob: those of Keras, tf.data and a torch DataLoader."""
 
 NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
-"""Why data other than `tf.data` cannot have AUTOTUNE."""
+"""The error for AUTOTUNE with data other than `tf.data`."""
 
 PREFETCH_FACTOR = 2
-"""The default of a torch DataLoader with workers."""
+"""The default `prefetch_factor` of a torch DataLoader with workers."""
 
 AUTOTUNED = ("workers", "max_queue_size")
-"""The knobs that `tf.data` can set itself."""
+"""The knobs that `tf.data` can set by itself (AUTOTUNE)."""
 
-_OF_LOADERS = ("prefetch_factor",)  # knobs that the `**kwargs` of a PyDataset do not take
+_OF_LOADERS = ("prefetch_factor",)  # knobs of a DataLoader alone: a factory's `**kwargs` are taken to be a PyDataset's
 _LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1, "prefetch_factor": 1}
-_MIN_PREFETCH_BATCHES = 1  # for tf.data if the config has no queue: Keras itself keeps one batch ready
+_MIN_PREFETCH_BATCHES = 1  # of tf.data if the config has no queue: Keras itself keeps one batch ready
 
-_FACTORY = """Pass a function that builds it instead; the knobs among its parameters are tuned:
+_FACTORY = """Pass a function that creates it instead; autofit tunes the knobs among its parameters:
 
     def make_data(batch_size{more}):
         return {returned}
@@ -43,27 +43,31 @@ _FACTORY = """Pass a function that builds it instead; the knobs among its parame
 
 
 def has_base(value: Any, package: str, name: str) -> bool:
-    """Whether a value's class has a base of that name. Found by name, so that no library is imported."""
+    """Return whether a value's class, or one of its bases, has this name and package; this imports no library."""
     return any(base.__name__ == name and base.__module__.startswith(package) for base in type(value).__mro__)
 
 
 def is_pydataset(data: Any) -> bool:
-    """Whether a value is a `keras.utils.PyDataset`."""
+    """Return whether a value is a `keras.utils.PyDataset`."""
     return has_base(data, "keras", "PyDataset")
 
 
 def is_tfdata(data: Any) -> bool:
-    """Whether a value is a `tf.data.Dataset`."""
+    """Return whether a value is a `tf.data.Dataset`."""
     return has_base(data, "tensorflow.python.data", "DatasetV2")
 
 
 def is_torch_loader(data: Any) -> bool:
-    """Whether a value is a `torch.utils.data.DataLoader`."""
+    """Return whether a value is a `torch.utils.data.DataLoader`."""
     return has_base(data, "torch.utils.data", "DataLoader")
 
 
 def refuse_unsupported(data: Any) -> None:
-    """Refuse data that every trial would refuse, before any trial runs, and say how to write a factory for it."""
+    """Refuse a data object that no trial could use, and say how to write a factory for it.
+
+    Raises:
+        UnsupportedInputError: the object is not of a supported kind.
+    """
     if callable(data):
         return
     if is_tfdata(data):
@@ -81,11 +85,11 @@ def refuse_unsupported(data: Any) -> None:
     if is_pydataset(data) and not _can_set(data, "batch_size"):
         name = type(data).__name__
         how = _FACTORY.format(more=", **knobs", returned=f"{name}(..., batch_size=batch_size, **knobs)")
-        raise UnsupportedInputError(f"this {name} has no attribute batch_size that can be set. {how}")
+        raise UnsupportedInputError(f"this {name} has no writable attribute batch_size. {how}")
 
 
 def _can_set(data: Any, name: str) -> bool:
-    """Whether an object has an attribute of that name that can be set; tried on a copy."""
+    """Return whether an object has a writable attribute of this name; this writes to a copy."""
     if not hasattr(data, name):
         return False
     try:
@@ -96,11 +100,14 @@ def _can_set(data: Any, name: str) -> bool:
 
 
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
-    """The knobs that the data takes and that the user does not fix, each with its name there.
+    """Return the knobs that the data takes and that the user does not fix, each with its name in the data.
 
-    A factory takes a knob if it has a parameter with one of the knob's `NAMES`, or `**kwargs`. `fixed` (the `data_kwargs`)
-    and the keywords of a `functools.partial` fix a knob. A ready-made PyDataset takes the knobs that it has as
-    attributes; arrays take none.
+    A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's `NAMES`. A PyDataset object takes the
+    knobs that are writable attributes; arrays take none.
+
+    Args:
+        data: the user's data.
+        fixed: the `data_kwargs`. They fix knobs, and so do the keywords of a `functools.partial`.
     """
     if not callable(data):
         return {knob: knob for knob in KNOBS if is_pydataset(data) and _can_set(data, knob)}
@@ -121,7 +128,7 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names that are required parameters of a factory."""
+    """Return the names that are required parameters of a factory; none if the data is not a factory."""
     if not callable(data):
         return ()
     parameters = inspect.signature(data).parameters
@@ -129,9 +136,14 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
-    """The data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes.
+    """Return the data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes.
 
-    Values that a config cannot have, such as None, are left out; AUTOTUNE as well, unless the data `autotunes`.
+    The result omits values that a config cannot have, such as None.
+
+    Args:
+        data: the user's data.
+        names: the knobs that the data takes, each with its name in the data.
+        autotunes: whether AUTOTUNE is a value that a config can have.
     """
     if callable(data):
         parameters = inspect.signature(data).parameters
@@ -148,14 +160,14 @@ def _is_value(knob: str, value: Any, *, autotunes: bool) -> bool:
 
 
 def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
-    """Fill the knobs of a config that are None with the data's own values, or else Keras's."""
+    """Fill the knobs of a config that are None with the data's own values, or else with Keras's defaults."""
     return FitConfig.of({**KERAS_DEFAULTS.values(), **defaults, **config.values()})
 
 
 def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
-    """A config that leaves the data as the user wrote it: a knob that is None keeps the data's own value, if it has one.
+    """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's own value.
 
-    The batch size is always set, because it is an argument of `fit` for arrays.
+    A factory's required parameters need a value. The batch size needs one because it is an argument of `fit` for arrays.
     """
     required = required_of(data, names.values())
     whole = with_defaults(config, {"prefetch_factor": PREFETCH_FACTOR, **defaults_of(data, names, autotunes=False)})
@@ -164,9 +176,14 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
-    """The arguments that apply a config to a factory, given the knobs that it takes, each with its name there.
+    """Return the arguments that apply a config to a factory.
 
-    Without a queue (`FitConfig.has_queue`), tf.data prefetches one batch and a DataLoader takes no `prefetch_factor`.
+    If the config has no queue (`FitConfig.has_queue`), tf.data prefetches one batch, and the `prefetch_factor` of a
+    DataLoader is None.
+
+    Args:
+        names: the knobs that the factory takes, each with its name there.
+        config: the config.
     """
     values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}
     if "max_queue_size" in values and not config.has_queue:

@@ -1,6 +1,7 @@
-"""`tf.data`: a factory returns a `tf.data.Dataset`; its knobs are parameters of the factory.
+"""`tf.data` as input: a factory returns a `tf.data.Dataset`; its knobs are parameters of the factory.
 
-`batch_size` goes to `batch`, `num_parallel_calls` (or `workers`) to `map`, `prefetch` (or `max_queue_size`) to `prefetch`.
+The factory passes `batch_size` to the dataset's `batch`, `num_parallel_calls` (or `workers`) to `map`, and `prefetch` (or
+`max_queue_size`) to `prefetch`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _INFINITE = -1  # tf.data.INFINITE_CARDINALITY
 
 
 class TfData(FitInput):
-    """The user's `tf.data.Dataset` under one config; `fit` gets as many full batches as it should train on."""
+    """The user's `tf.data.Dataset` with one config applied; `fit` receives one full batch for each step."""
 
     kind: ClassVar[str] = "tf.data"
     autotunes: ClassVar[bool] = True
@@ -47,11 +48,11 @@ class TfData(FitInput):
         return (self._as_batch(batch, _SOURCE) for batch in self._data)
 
     def _full_batches(self) -> Any:
-        """The dataset without partial batches: the last one of a known length, otherwise by a filter."""
+        """Return the dataset without partial batches: drop the last batch if the length is known, else filter by size."""
         import tensorflow as tf  # heavy: must stay out of the parent
 
         first = leaves(self._batch)[0]
-        if self.of_fixed_size or length_of(first) != self.batch_samples:  # the first axis of graphs does not count samples
+        if self.of_fixed_size or length_of(first) != self.batch_samples:  # for graphs the first axis counts nodes
             return self._data
         if self._length is not None:
             return self._data.take(max(1, self._length - 1))
@@ -59,7 +60,7 @@ class TfData(FitInput):
 
 
 def _has_fixed_size(data: Any) -> bool:
-    """Whether the first axis of every tensor of a dataset is known before it runs, as after `drop_remainder`."""
+    """Return whether the dataset declares the length of the first axis of each tensor, as it does with `drop_remainder`."""
     import tensorflow as tf  # heavy: must stay out of the parent
 
     shapes = [spec.shape for spec in tf.nest.flatten(data.element_spec) if hasattr(spec, "shape")]
@@ -67,7 +68,7 @@ def _has_fixed_size(data: Any) -> bool:
 
 
 def _length_of(tensor: Any) -> Any:
-    """Entries along the first axis of a tensor, as a tensor."""
+    """Return the number of entries along the first axis of a tensor, as a tensor."""
     import tensorflow as tf  # heavy: must stay out of the parent
 
     if hasattr(tensor, "nrows"):

@@ -1,6 +1,7 @@
-"""`torch.utils.data.DataLoader`: a factory returns it; its knobs are `batch_size`, `num_workers` and `prefetch_factor`.
+"""`torch.utils.data.DataLoader` as input: a factory returns one.
 
-Its workers are processes, each with `prefetch_factor` batches ahead. Keras takes a DataLoader on every backend.
+Its knobs are `batch_size`, `num_workers` and `prefetch_factor`. Its workers are processes, each of which makes
+`prefetch_factor` batches ahead. Keras takes a DataLoader on every backend.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from autofit.workload.inputs.knobs import PREFETCH_FACTOR, is_torch_loader
 
 _SOURCE = "the torch DataLoader"
 _NAMES = {"workers": "num_workers", "prefetch_factor": "prefetch_factor"}  # arguments of a DataLoader
-_SAME = ("pin_memory", "timeout", "worker_init_fn", "generator", "in_order", "pin_memory_device")  # kept by copies
+_SAME = ("pin_memory", "timeout", "worker_init_fn", "generator", "in_order", "pin_memory_device")  # the same in a copy
 
 
 class TorchLoader(FitInput):
-    """The user's DataLoader under one config; `fit` gets a copy of the wanted length, with full batches only."""
+    """The user's DataLoader with one config applied; `fit` receives a copy with the required number of full batches."""
 
     kind: ClassVar[str] = "torch DataLoader"
     has_processes: ClassVar[bool] = True
@@ -34,21 +35,22 @@ class TorchLoader(FitInput):
             is_given = knob == "workers" or data.num_workers > 0  # without workers there is no prefetch_factor
             if is_given and asked not in (None, actual):
                 raise UsageError(
-                    f"the DataLoader was given {name}={asked} but has {name}={actual}. Pass {name} on in its factory"
+                    f"the factory was called with {name}={asked}, but its DataLoader has {name}={actual}. "
+                    f"Pass {name} to the DataLoader"
                 )
         factor = data.prefetch_factor or self._config.prefetch_factor or PREFETCH_FACTOR
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
-        # a lock of another multiprocessing context cannot be handed to the workers
+        # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
         self._made = (data.multiprocessing_context or multiprocessing).Value("q", 0)
         self._length = _length_of(data)
         self._keep_first(lambda: first_of(iter(self._copy(num_workers=0)), _SOURCE), _SOURCE, self._config.batch_size)
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """The knobs of the factory, without the queue of Keras, which a DataLoader does not have."""
+        """Return the knobs of the factory without `max_queue_size`, because Keras makes no queue for a DataLoader."""
         return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
 
     def as_step_data(self, batch: Any) -> Any:
-        """A batch as Keras passes it on: a list becomes a tuple."""
+        """Return a batch as Keras passes it on: a list becomes a tuple."""
         return tuple(batch) if isinstance(batch, tuple | list) else batch
 
     def sample_count(self) -> int | None:
@@ -67,19 +69,19 @@ class TorchLoader(FitInput):
         return {"validation_data": self._copy(), **({} if whole else {"validation_steps": steps})}
 
     def look(self) -> Iterator[Any]:
-        """Every batch in turn, made in this process."""
+        """Yield every batch, made in this process."""
         return (self._as_batch(batch, _SOURCE) for batch in self._copy(num_workers=0))
 
     def batches_made(self) -> int | None:
         return int(self._made.value)
 
     def _copy(self, *, batches: int | None = None, num_workers: int | None = None) -> Any:
-        """A loader of the same data that counts its batches and reports the errors of the dataset and `collate_fn`.
+        """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`.
 
         Args:
-            batches: full batches of an epoch, starting over if there are fewer; None for those of the loader. A stream
-                keeps its length.
-            num_workers: worker processes; None for those of the loader.
+            batches: number of full batches in an epoch; if the loader has fewer, it starts over. None keeps the number of
+                the loader. An iterable dataset keeps its length in any case.
+            num_workers: number of worker processes; None keeps the number of the loader.
         """
         from torch.utils.data import DataLoader, IterableDataset  # heavy: must stay out of the parent
 
@@ -109,7 +111,7 @@ class TorchLoader(FitInput):
 
 
 def _length_of(loader: Any) -> int | None:
-    """Batches of an epoch; None if the dataset has no length."""
+    """Return the number of batches in an epoch; None if the dataset has no length."""
     try:
         return len(loader)
     except TypeError:
@@ -117,7 +119,7 @@ def _length_of(loader: Any) -> int | None:
 
 
 class _Repeated:
-    """The full batches of a sampler, starting over until there are enough."""
+    """The full batches of a sampler; it starts over until there are `count` batches."""
 
     def __init__(self, sampler: Any, count: int) -> None:
         self._sampler, self._count = sampler, count
@@ -151,7 +153,7 @@ class _Reporting:
             self.__getitems__ = self._items
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes that `worker_init_fn` may read from the dataset."""
+        """Return an attribute of the dataset, since `worker_init_fn` may read one."""
         if name.startswith("__") or name == "_dataset":
             raise AttributeError(name)
         return getattr(self._dataset, name)
