@@ -76,9 +76,7 @@ def read(path: str | os.PathLike[str]) -> Document:
     except OSError as error:
         raise ConfigError(name, None, None, None, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            name, raw[: error.start].count(b"\n") + 1, None, None, "is not UTF-8 text; save it as UTF-8"
-        ) from None
+        raise ConfigError(name, raw[: error.start].count(b"\n") + 1, None, None, "is not text in UTF-8") from None
     try:
         return _document(name, text)
     except yaml.MarkedYAMLError as error:
@@ -116,7 +114,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        """Replace environment variables in a value: here, because this runs once even if several aliases share the value."""
+        """Replace environment variables in a value; this runs once even if several aliases share the value."""
         node = super().compose_scalar_node(anchor)
         if "${" in node.value and not self._is_key:
             try:

@@ -31,7 +31,8 @@ def test_the_optimizer_that_updates_the_weights_is_told():
 
 
 @pytest.mark.parametrize(
-    ("made", "told"), [(optimizer(built=True), "is built already"), (SimpleNamespace(), "use an optimizer of Keras 3")]
+    ("made", "told"),
+    [(optimizer(built=True), "gradient_accumulation_steps"), (SimpleNamespace(), "use an optimizer of Keras 3")],
 )
 def test_an_optimizer_that_cannot_be_told_is_said(made, told):
     with pytest.raises(UsageError, match=told):

@@ -415,7 +415,7 @@ def test_what_holds_itself_is_told():
     nested = []
     for _ in range(5_000):
         nested = [nested]
-    with pytest.raises(UsageError, match="cannot be handed"):
+    with pytest.raises(UsageError, match="another process"):
         fingerprint(build, None, model_kwargs={"nested": nested})
 
 
@@ -628,7 +628,7 @@ def test_a_file_that_is_not_python_counts_as_it_is(tmp_path):
 
 
 def test_what_cannot_be_handed_over_is_said_before_it_is_hashed():
-    with pytest.raises(UsageError, match="cannot be handed to another process"):
+    with pytest.raises(UsageError, match="another process"):
         fingerprint(build, sys._getframe())
 
 
@@ -683,7 +683,7 @@ class Locked:
 
 
 def test_what_cannot_be_handed_over_is_said_whatever_its_error():
-    with pytest.raises(UsageError, match="cannot be handed to another process: a lock is shared by inheritance"):
+    with pytest.raises(UsageError, match="a lock is shared by inheritance"):
         fingerprint(build, None, model_kwargs={"lock": Locked()})
 
 

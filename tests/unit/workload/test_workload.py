@@ -63,7 +63,7 @@ def test_functions_of_main_and_lambdas_cross(tmp_path):
 
 
 def test_what_cannot_be_pickled_is_said(tmp_path):
-    with pytest.raises(UsageError, match="cannot be handed to another process"):
+    with pytest.raises(UsageError, match="another process"):
         round_trip(tmp_path, data=functools.partial(make, sys._getframe()))
 
 
@@ -171,5 +171,5 @@ def test_two_files_of_one_name_are_not_taken_for_each_other(tmp_path, monkeypatc
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "same_name.py").write_text("def f():\n    return 1\n")
     assert Reference("one/same_name.py:f", str(tmp_path)).resolve()() == 1
-    with pytest.raises(UsageError, match="another module named same_name is in use"):
+    with pytest.raises(UsageError, match="same_name"):
         Reference("two/same_name.py:f", str(tmp_path)).resolve()
