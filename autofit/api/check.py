@@ -53,7 +53,7 @@ def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
                 key=f"space.{unknown[0]}",
             )
     device = request.limits.device_bytes
-    limits = "no separate limit" if device is None else format_bytes(device)
+    limits = "no limit of its own" if device is None else format_bytes(device)
     findings["device"] = f"{request.placement.name}, {limits}"
     findings["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
     attributes = stored_attributes(request)

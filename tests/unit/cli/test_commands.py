@@ -96,7 +96,7 @@ def test_check_prints_its_findings_and_runs_nothing(folder):
     [
         ("model_kwargs: {wdith: 4}\n", 2, "tune.yaml:4:1: model_kwargs: build_model(width=8) "),
         ("data_kwargs: {foldr: 4}\n", 2, "tune.yaml:4:1: data_kwargs: Photos(batch_size, folder='x') "),
-        ("space: {workers: [1, 2]}\n", 2, "tune.yaml:4:9: space.workers: the data takes batch_size; "),
+        ("space: {workers: [1, 2]}\n", 2, "tune.yaml:4:9: space.workers: "),
         ("space: {prefetch: [1, 2]}\n", 2, "tune.yaml:4:9: space.prefetch: "),
         ("host_memory: 900TiB\n", 2, "tune.yaml:4:1: host_memory: 900TiB "),
         ("device: gpu:9\n", 2, "tune.yaml:4:1: device: 'gpu:9' "),
