@@ -151,9 +151,7 @@ def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):
                 return Measurement(Outcome.HOST_OOM, Evidence("too large"), host_peak_bytes=51 * MIB)
             return (yield from super().run(spec))
 
-    with pytest.raises(
-        NothingFitsError, match=r"a batch of 1 needs more than 51\.0 MiB of host memory, the limit is 50\.0"
-    ):
+    with pytest.raises(NothingFitsError, match=r"a batch of 1 needs more than 51\.0 MiB of host memory.* 50\.0"):
         collect(tune, make_request(tmp_path, host_bytes=50 * MIB), Large())
 
 
