@@ -1,1 +1,1 @@
-"""The host's resources and the limits of a trial."""
+"""The resources of this host, locks on its devices, and the memory limits of trials."""

@@ -1,8 +1,8 @@
-"""A lock on devices, so that one autofit at a time measures there; a second one waits.
+"""Locks on devices: one autofit process at a time measures on a device, and the others wait.
 
-Two tunes on one device falsify each other's rates and take each other's memory. The lock of a device is a file, which the
-kernel unlocks when its holder ends for whatever reason (flock(2)). It covers all programs of this machine that share a
-folder for temporary files; other containers have their own.
+Two tunes on one device would distort each other's rates and compete for memory. The lock of a device is a file that the
+kernel unlocks when its holder ends, for whatever reason (flock(2)). The lock covers all programs on this machine that share
+a folder for temporary files; each container has its own folder and locks.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from autofit.records.machine import Placement
 from autofit.records.units import printable
 
 _CPU = "cpu"  # one lock for all logical devices of the CPU
-_PERMISSIONS = 0o666  # each user of the machine may wait for every other
-_NOTE_CHARACTERS = 200  # of a holder's note, which another user's program may have written
+_PERMISSIONS = 0o666  # each user of the machine may lock the same file
+_NOTE_CHARACTERS = 200  # read of a holder's note, because another user's program may have written it
 
 
 class DeviceLock:
-    """The locks of all devices of a placement; a context that releases them.
+    """The locks of all devices of a placement; as a context manager, it releases them at the end of the block.
 
     Args:
         placement: the devices.
-        purpose: what the holder measures, shown to those who wait.
+        purpose: what the holder measures, shown to processes that wait.
     """
 
     def __init__(self, placement: Placement, purpose: str) -> None:
-        names = sorted(gpu.uuid for gpu in placement.gpus) or [_CPU]  # in the same order in every process
+        names = sorted(gpu.uuid for gpu in placement.gpus) or [_CPU]  # every process locks in the same order
         self._paths = [Path(tempfile.gettempdir()) / f"autofit-{name}.lock" for name in names]
         self._purpose = purpose
         self._awaited = self._paths[0]
@@ -45,7 +45,7 @@ class DeviceLock:
         self.release()
 
     def acquire(self) -> bool:
-        """Acquire all locks or none without waiting; True if locking is unavailable."""
+        """Acquire all locks, or none if one is held, without waiting; return True also if locking is unavailable."""
         for path in self._paths:
             try:
                 file = _locked(path)
@@ -56,7 +56,7 @@ class DeviceLock:
             if file is not None:
                 self._files[path] = file
                 note = f"pid {os.getpid()}, {self._purpose}, since {time.strftime('%H:%M')}"
-                with contextlib.suppress(OSError):  # another user's file may be read only
+                with contextlib.suppress(OSError):  # another user's file may be read-only
                     os.ftruncate(file, 0)
                     os.pwrite(file, note.encode(errors="replace"), 0)
         return True
@@ -73,14 +73,14 @@ class DeviceLock:
     def release(self) -> None:
         """Release the locks that are held."""
         for path, file in self._files.items():
-            with contextlib.suppress(OSError):  # another user's file stays
+            with contextlib.suppress(OSError):  # another user's file may not be removable
                 path.unlink()
             os.close(file)
         self._files.clear()
 
 
 def _locked(path: Path) -> int | None:
-    """Open and lock a file; None if it can be neither opened nor created, or its file system has no locks.
+    """Return a locked file; None if it can be neither opened nor created, or if its file system does not support locks.
 
     Raises:
         BlockingIOError: another process holds the lock.
@@ -103,7 +103,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _opened(path: Path) -> int | None:
-    """Open the file of a lock, creating it if it does not exist; None if that is not allowed."""
+    """Open a lock file, creating it if it does not exist, and return its descriptor; None if that is not allowed."""
     for flags in (os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR):
         try:
             file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _PERMISSIONS)

@@ -1,4 +1,4 @@
-"""GPUs of this host, as the NVIDIA driver reports them: which to use, their memory and clock, and who holds the memory."""
+"""The GPUs of this host, as the NVIDIA driver reports them: choice, memory, clock, and processes that hold memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from autofit.records.units import format_bytes
 
 _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
 _DEVICE_FILE = Path("/dev/nvidia0")
-_IDLE_BYTES = 1.5 * 2**30  # most in use on a GPU on which nothing trains: driver, display, idle contexts (assumed)
+_IDLE_BYTES = 1.5 * 2**30  # the most memory in use without training: driver, display, idle contexts (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_THROTTLES = {  # NVML's reasons for a lower clock that a load causes, by bit
+_THROTTLES = {  # reasons for which a clock is lowered under load, by NVML's bit
     0x04: "power cap",
     0x08: "hardware slowdown",
     0x20: "temperature",
@@ -34,7 +34,7 @@ Reading = TypeVar("Reading")
 
 @dataclass(frozen=True)
 class UnreadDevice:
-    """A GPU that cannot be tuned on because NVML does not report its memory; `problem` is NVML's message."""
+    """A GPU that tunes cannot use because NVML does not report its memory; `problem` is NVML's message."""
 
     index: int
     name: str
@@ -43,7 +43,7 @@ class UnreadDevice:
 
 
 def choose_placement(machine: Machine, device: str, devices: int | Sequence[int] | None) -> Placement:
-    """Return the devices of a training; `devices` is their number, or the indices of GPUs, and None means one.
+    """Return the devices to train on; `devices` is their number or a list of GPU indices, and None means one.
 
     Raises:
         UsageError: there are fewer GPUs than requested, or the arguments contradict each other.
@@ -55,9 +55,11 @@ def choose_placement(machine: Machine, device: str, devices: int | Sequence[int]
         raise UsageError(f"give either devices: {devices!r} or device: {device}, not both", key="devices")
     if not isinstance(devices, int):
         if device == "cpu":
-            raise UsageError(f"{devices!r} selects GPUs, but device is cpu; write a number of devices", key="devices")
+            raise UsageError(
+                f"{devices!r} selects GPUs, but device is cpu; write the number of devices instead", key="devices"
+            )
         if len(set(devices)) < len(devices):
-            raise UsageError(f"{devices!r} has a duplicate", key="devices")
+            raise UsageError(f"{devices!r} has a duplicate; list each GPU once", key="devices")
         selected = [choose_device(machine, f"gpu:{index}") for index in devices]
         return Placement.on(*(gpu for gpu in selected if gpu is not None))
     if device == "cpu":
@@ -65,12 +67,13 @@ def choose_placement(machine: Machine, device: str, devices: int | Sequence[int]
     if len(machine.devices) < devices:
         names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in machine.devices) or "none"
         raise UsageError(
-            f"{devices} GPUs are requested; available GPUs: {names}. To try the code without them, write device: cpu, "
+            f"{devices} GPUs are requested; available GPUs: {names}. To test the code without GPUs, write device: cpu, "
             f"which trains on {devices} logical devices of one CPU",
             key="devices",
         )
     foremost = _foremost(machine.devices)
-    alike = sorted(machine.devices, key=lambda gpu: gpu.name != foremost.name)  # stable: GPUs of that model, then others
+    # the sort is stable: GPUs of the foremost one's model come first
+    alike = sorted(machine.devices, key=lambda gpu: gpu.name != foremost.name)
     return Placement.on(*alike[:devices])
 
 
@@ -87,7 +90,9 @@ def choose_device(machine: Machine, device: str) -> Device | None:
     elif device.startswith("gpu:") and device[4:].isdigit():
         chosen = next((gpu for gpu in machine.devices if gpu.index == int(device[4:])), None)
     else:
-        raise UsageError(f"{device!r} is not one of auto, cpu, gpu, gpu:0, gpu:1, …", key="device")
+        raise UsageError(
+            f"{device!r} is not a device; write auto, cpu, gpu, or a GPU with its index, such as gpu:0", key="device"
+        )
     if chosen is not None:
         return chosen
     if not machine.devices and (reason := unusable_gpu()) is not None:
@@ -101,24 +106,26 @@ def choose_device(machine: Machine, device: str) -> Device | None:
 
 
 def _foremost(devices: Sequence[Device]) -> Device:
-    """The GPU that CUDA numbers 0: the first in CUDA_VISIBLE_DEVICES if that is set, otherwise the fastest."""
+    """Return the GPU that CUDA numbers 0: the first in CUDA_VISIBLE_DEVICES if that is set, otherwise the fastest."""
     if _VISIBLE in os.environ:
         return devices[0]
     return max(devices, key=lambda device: (device.compute_capability or (0, 0), device.total_bytes))
 
 
 def unusable_gpu() -> str | None:
-    """Why a GPU that is present and not hidden cannot be used; None if there is no such GPU."""
+    """Return why a GPU that is present and not hidden cannot be used; None if there is no such GPU."""
     entries = (entry.strip() for entry in os.environ.get(_VISIBLE, "").split(","))
     mig_slice = next((entry for entry in entries if entry.startswith("MIG-")), None)
     devices = survey()
     unread = next((device for device in devices if isinstance(device, UnreadDevice)), None)
     if mig_slice is not None and not devices:
-        return f"{_VISIBLE} names {mig_slice}, a MIG slice that the driver does not report; name one of nvidia-smi -L"
+        return (
+            f"{_VISIBLE} names {mig_slice}, a MIG slice that the driver does not report; name one that nvidia-smi -L lists"
+        )
     if unread is not None:
         return f"the driver does not report the memory of {unread.name} ({unread.problem})"
     if _VISIBLE not in os.environ and not devices and _DEVICE_FILE.exists():
-        return f"{_DEVICE_FILE} exists, but the driver does not answer (a container needs its capability utility)"
+        return f"{_DEVICE_FILE} exists, but the driver does not answer (a container needs the driver capability 'utility')"
     return None
 
 
@@ -132,15 +139,16 @@ def require_free(device: Device) -> None:
     if own or framework_on_gpu() is not None:
         raise DeviceBusyError(device.name, own or None)
     is_unnamed = not any(held.values()) and (used or 0) > _IDLE_BYTES
-    if is_unnamed and _CUDA_FILE in _open_files():  # the driver names no holder, and it may be this process
+    if is_unnamed and _CUDA_FILE in _open_files():  # the driver names no holder, so it may be this process
         raise DeviceBusyError(device.name, None)
 
 
 def framework_on_gpu() -> str | None:
-    """The name of an imported framework that has memory on a GPU; None if there is none, or none can tell.
+    """Return the name of an imported framework that has memory on a GPU; None if no framework reports that.
 
-    The driver's answer is not enough: in a container it may name no process, those of the host, or this one with 0 bytes,
-    and it counts a process that has only listed its GPUs as one that uses CUDA. Asking imports and starts nothing.
+    The driver's report is not enough. In a container it may name no process, name processes of the host, or name this one
+    with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA. This function imports and
+    initializes nothing.
     """
     for name, (module, is_on_gpu) in _FRAMEWORKS.items():
         loaded = sys.modules.get(module)
@@ -149,13 +157,13 @@ def framework_on_gpu() -> str | None:
         try:
             if is_on_gpu(loaded):
                 return name
-        except Exception:  # these are private, and may differ in another version; the driver's answer remains
+        except Exception:  # private names, which another version may lack; the driver's report remains
             continue
     return None
 
 
 def _tensorflow_on_gpu(context: Any) -> bool:
-    current = context.context_safe()  # without a handle until the first operation
+    current = context.context_safe()  # it has no handle before the first operation
     return getattr(current, "_context_handle", None) is not None and bool(current.list_logical_devices("GPU"))
 
 
@@ -174,9 +182,9 @@ def _open_files() -> set[str]:
 
 
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:
-    """Return the device memory in use (by all processes, by the given ones), in bytes.
+    """Return the device memory in use by all processes, and by the given ones, in bytes.
 
-    A figure that the driver does not report is None. In a container it may not report single processes, or with 0 bytes.
+    Each is None if the driver does not report it. In a container the driver may omit single processes, or report 0 bytes.
     """
     with opened():
         own = [size for pid, size in bytes_by_pid(device).items() if pid in pids]
@@ -184,7 +192,7 @@ def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int |
 
 
 def holders(device: Device) -> str:
-    """Describe the processes that hold the GPU's memory now; empty if the driver names none."""
+    """Describe the processes that now hold memory of the GPU; empty if the driver names none."""
     return ", ".join(next((now.held_by for now in nvidia_devices() if now.uuid == device.uuid), ()))
 
 
@@ -196,12 +204,12 @@ def nearby_cores(device: Device) -> tuple[int, ...]:
 
 
 def nvidia_devices() -> tuple[Device, ...]:
-    """Return the GPUs of `survey` that can be tuned on."""
+    """Return the GPUs of `survey` that tunes can use."""
     return tuple(device for device in survey() if isinstance(device, Device))
 
 
 def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order; with `hidden` all GPUs, in the driver's order."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order; if `hidden`, all GPUs in the driver's order."""
     selection = None if hidden else os.environ.get(_VISIBLE)
     with opened():
         driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
@@ -210,9 +218,10 @@ def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
 
 
 def _selected(devices: tuple[Device | UnreadDevice, ...], selection: str) -> tuple[Device | UnreadDevice, ...]:
-    """The devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that selects none.
+    """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that selects none.
 
-    Numbers follow the PCI bus, as CUDA's do if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model.
+    Numbers follow the order of the PCI bus. CUDA's numbers do if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one
+    model.
     """
     chosen: list[Device | UnreadDevice] = []
     for entry in (part.strip() for part in selection.split(",")):
@@ -240,10 +249,10 @@ def _read(index: int, handle: Any, driver: str) -> Device | UnreadDevice:
 
 @contextlib.contextmanager
 def opened() -> Iterator[bool]:
-    """Open NVML for the block, which may be nested; yield False if it is not available. Readings outside a block are empty.
+    """Open NVML for the block and yield whether it is available. Blocks may be nested; readings outside one are empty.
 
-    Without persistence mode the driver initializes a GPU again after its last client has gone, which takes seconds. A block
-    around many readings keeps it awake.
+    Without persistence mode, the driver shuts a GPU down when its last client closes, and initializing it again takes
+    seconds. One block around many readings avoids this.
     """
     try:
         pynvml.nvmlInit()
@@ -258,7 +267,7 @@ def opened() -> Iterator[bool]:
 
 
 def _handles() -> Iterator[Any]:
-    """The handle of each device that CUDA can use, or the driver's error; a GPU in MIG slices yields the slices."""
+    """Yield the handle of each device that CUDA can use, or the driver's error; for a GPU in MIG slices, the slices."""
     for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -279,31 +288,31 @@ def _slices(handle: Any) -> Iterator[Any]:
 
 
 def _compute_capability(handle: Any) -> tuple[int, int] | None:
-    """The compute capability of a GPU, or of the GPU that a slice is part of."""
+    """Return the compute capability of a GPU, or of the GPU that a slice belongs to; None if it is not reported."""
     whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
     pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
     return None if pair is None else (int(pair[0]), int(pair[1]))
 
 
 def total_used(device: Device) -> int | None:
-    """The memory in use, bytes."""
+    """Return the memory in use on a GPU, in bytes; None if it is not reported."""
     memory = _of(device, pynvml.nvmlDeviceGetMemoryInfo)
     return None if memory is None else int(memory.used)
 
 
 def bytes_by_pid(device: Device) -> dict[int, int]:
-    """The bytes that each process holds, by pid; empty if none are reported."""
+    """Return the bytes of the GPU that each process holds, by pid; empty if none are reported."""
     return _of(device, _processes) or {}
 
 
 def clock_mhz(device: Device) -> int | None:
-    """The clock of the multiprocessors, MHz."""
+    """Return the clock of the GPU's multiprocessors, in MHz; None if it is not reported."""
     clock = _of(device, pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
     return None if clock is None else int(clock)
 
 
 def throttles(device: Device) -> frozenset[str]:
-    """The reasons, caused by a load, why the GPU's clock is lower now than it could be."""
+    """Return the reasons for which the GPU's clock is now lowered under load."""
     bits = _of(device, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
     return frozenset(reason for bit, reason in _THROTTLES.items() if int(bits) & bit)
 
@@ -321,7 +330,7 @@ def _of(device: Device, query: Callable[..., Reading], *arguments: Any) -> Readi
 
 
 def _processes(handle: Any) -> dict[int, int]:
-    """The bytes that each process holds, for computing or drawing, by pid."""
+    """Return the bytes that each process holds for computing or drawing, by pid."""
     held: dict[int, int] = {}
     for query in (pynvml.nvmlDeviceGetGraphicsRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses):
         for process in _reading(query, handle) or ():

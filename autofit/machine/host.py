@@ -1,4 +1,4 @@
-"""This host, read without loading a Keras backend: memory, cores, cgroup limits, memory of a process, and other work."""
+"""Read this host without loading a Keras backend: memory, cores, cgroup limits, process memory, and other work."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _UNLIMITED_BYTES = 2**60  # cgroup v1 writes "no limit" as a number just below 2**63
 _KIB = 1024
-_SAMPLE_SECONDS = 0.5  # before a tune: long enough to average over the scheduler's slices
-_LEAST_CORES = 0.1  # used by a process that is named
-_NAMED_PROCESSES = 2  # that fit a line
+_SAMPLE_SECONDS = 0.5  # long enough to average over the scheduler's time slices
+_LEAST_CORES = 0.1  # a message names only processes that use at least this many cores
+_NAMED_PROCESSES = 2  # the number of names that fit on a line
 
 
 def detect(devices: tuple[Device, ...] = ()) -> Machine:
-    """Read the host's resources and the cgroup limits of this process; `devices` are its accelerators."""
+    """Read the host's resources and the cgroup limits of this process; `devices` are the host's accelerators."""
     memory = psutil.virtual_memory()
     total, available = memory.total, memory.available
     for group in _cgroups("memory"):
@@ -57,7 +57,7 @@ def shared_memory() -> tuple[int, int]:
 
 
 def usable_cores() -> int:
-    """Return the number of CPU cores that this process may use, by its affinity and its CPU quota."""
+    """Return the number of CPU cores that this process may use, given its affinity mask and CPU quota."""
     quota = cpu_quota()
     return visible_cores() if quota is None else min(visible_cores(), max(1, math.ceil(quota)))
 
@@ -86,7 +86,7 @@ def cpu_quota() -> float | None:
 
 
 def oom_kills() -> int:
-    """Return how many processes of this process's cgroups the kernel's OOM killer has killed; 0 if it keeps no count."""
+    """Return how many processes in this process's cgroups the OOM killer has killed; 0 if the kernel does not count."""
     counts = [0]
     for group in _cgroups("memory"):
         for name in ("memory.events", "memory.oom_control"):
@@ -102,13 +102,13 @@ class ProcessMemory:
     """Host memory of a process in bytes, as the kernel counts it.
 
     Attributes:
-        proportional: each shared page divided by the number of processes that map it (PSS).
-        proportional_files: the part of `proportional` that is files, mostly the libraries of a backend.
+        proportional: all pages, each divided by the number of processes that map it (PSS).
+        proportional_files: the part of `proportional` that belongs to files, mostly a backend's libraries.
         written: private pages written since this process or its parent was forked; no other process maps them.
         own_files: pages of files that no other process maps.
         resident: all pages (RSS).
-        resident_files: the part of `resident` that is files.
-        highest_resident: the peak of `resident`, however short.
+        resident_files: the part of `resident` that belongs to files.
+        highest_resident: the peak of `resident`, even if it was short.
     """
 
     proportional: int
@@ -121,11 +121,11 @@ class ProcessMemory:
 
     @classmethod
     def of(cls, process: psutil.Process) -> ProcessMemory:
-        """Read a process; if the system does not count as Linux does, only what cannot be shared."""
+        """Read the memory of a process; without Linux's counts, only its resident and its unshared pages."""
         try:
             rollup = _kernel_sizes(process.pid, "smaps_rollup")
             status = _kernel_sizes(process.pid, "status")
-            # pages of files just written, such as libraries just installed, and of shared memory
+            # dirty pages of shared memory, and of files just written, such as newly installed libraries
             dirty_mapped = max(0, rollup.get("Pss_Dirty", 0) - rollup["Pss_Anon"])
             return cls(
                 proportional=rollup["Pss"],
@@ -142,7 +142,7 @@ class ProcessMemory:
 
 
 def bytes_read(process: psutil.Process) -> int | None:
-    """Return the bytes that a process has read from storage, without the page cache; None if the system does not count."""
+    """Return the bytes that a process has read from storage, not from the page cache; None if unknown."""
     try:
         return int(process.io_counters().read_bytes)
     except (psutil.AccessDenied, AttributeError):
@@ -158,7 +158,7 @@ def process_name(pid: int) -> str:
 
 
 def _cgroups(controller: str) -> list[Path]:
-    """Return the cgroups of this process that have a controller, with their parents, of cgroup v2 or v1."""
+    """Return the folders of this process's cgroups (v2 or v1) that have a controller, and of their parents."""
     groups = []
     for line in _read_lines(_OWN_CGROUPS):
         _, controllers, path = line.split(":", 2)
@@ -171,7 +171,7 @@ def _cgroups(controller: str) -> list[Path]:
 
 
 def _page_cache_bytes(group: Path) -> int:
-    """Return the file cache in a cgroup's use, which the kernel frees under memory pressure."""
+    """Return the size of a cgroup's file cache, which the kernel frees under memory pressure, in bytes."""
     stat = dict(line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line)
     return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
 
@@ -183,7 +183,7 @@ def _processor() -> str:
 
 
 def _kernel_sizes(pid: int, name: str) -> dict[str, int]:
-    """Return the sizes in bytes in a file of /proc/PID with lines such as `Rss:  12 kB`."""
+    """Return the sizes, in bytes by name, from a file of /proc/PID with lines such as `Rss:  12 kB`."""
     lines = (line.split() for line in Path(f"/proc/{pid}/{name}").read_text(errors="replace").splitlines())
     return {words[0][:-1]: int(words[1]) * _KIB for words in lines if words[-1:] == ["kB"] and len(words) == 3}
 
@@ -202,9 +202,9 @@ def _read_int(path: Path) -> int | None:
 
 @dataclass(frozen=True)
 class CoreSeconds:
-    """Cumulative CPU seconds of the cores that this process may use: idle, and used by our own processes.
+    """Cumulative seconds of the cores that this process may use: idle seconds, and those that our own processes used.
 
-    The rest is other work, including the time that the host of a virtual machine has taken away ("steal").
+    All other seconds went to other work, or to the host of a virtual machine ("steal").
     """
 
     at: float
@@ -213,13 +213,13 @@ class CoreSeconds:
 
     @classmethod
     def read(cls, tree: Sequence[psutil.Process]) -> CoreSeconds:
-        """Read the present counts; `tree` are our processes besides this one."""
+        """Read the current counts; `tree` lists our processes other than this one."""
         own = os.times()
         return cls(time.monotonic(), _idle_seconds(), own.user + own.system + sum(_used_seconds(p) for p in tree))
 
 
 def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float]:
-    """Return how many cores other processes used, and how many were idle, on average between two readings."""
+    """Return the average numbers of cores that other processes used and that were idle between two readings."""
     seconds, cores = after.at - before.at, visible_cores()
     if seconds <= 0:
         return 0.0, float(cores)
@@ -229,7 +229,7 @@ def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float
 
 
 def other_work() -> str | None:
-    """Describe what other processes are doing on the machine; None if it is little. Takes half a second."""
+    """Describe the CPU use of other processes on this machine; None if it is low. Takes half a second."""
     seconds_before, before = _seconds_by_process(), CoreSeconds.read(())
     time.sleep(_SAMPLE_SECONDS)
     after = CoreSeconds.read(())
@@ -247,14 +247,14 @@ def other_work() -> str | None:
 
 
 def _idle_seconds() -> float:
-    """Seconds that the cores of this process have been idle or waiting for storage."""
+    """Return the seconds that the cores of this process have been idle or have waited for storage."""
     by_core = psutil.cpu_times(percpu=True)
     usable = [by_core[number] for number in usable_core_numbers() if number < len(by_core)]
     return sum(times.idle + getattr(times, "iowait", 0.0) for times in usable)
 
 
 def _used_seconds(process: psutil.Process) -> float:
-    """Seconds that a process and its ended children have used."""
+    """Return the CPU seconds that a process and its ended children have used."""
     try:
         times = process.cpu_times()
     except psutil.Error:

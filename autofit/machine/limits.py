@@ -1,4 +1,4 @@
-"""Memory limits in bytes, from amounts such as "80%" and "6GiB"."""
+"""Convert memory amounts such as "80%" and "6GiB" into limits in bytes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from autofit.records.units import format_bytes
 MemoryAmount = str | int
 """A percentage ("80%"), a size with a unit ("6GiB") or a number of bytes."""
 
-_LEAST_FREE_BYTES = 1.5 * 2**30  # for the context and the libraries of a framework, and a small model (assumed)
+_LEAST_FREE_BYTES = 1.5 * 2**30  # a framework's context and libraries, and a small model (assumed)
 AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"
-"""How to write an amount of memory."""
+"""The remedy in a message about a malformed amount of memory."""
 
 
 def resolve_limits(
@@ -29,11 +29,11 @@ def resolve_limits(
     """Convert memory amounts into limits in bytes.
 
     Args:
-        machine: its memory, or the cgroup's limit, is what a percentage of `host_memory` refers to.
+        machine: a percentage of `host_memory` refers to its memory, or to the cgroup's limit if there is one.
         device: the GPU; None for the CPU.
-        device_memory: a percentage refers to what is free on the GPU now. On a CPU it sets no limit, while a size does.
-        host_memory: the limit is at most what is available now.
-        pool_bytes: what a program without a limit could use of the GPU; the most that a percentage gives.
+        device_memory: on a GPU, a percentage refers to the memory that is free now; on a CPU, only a size sets a limit.
+        host_memory: the limit is never more than the memory that is available now.
+        pool_bytes: the GPU memory that a program without a limit takes; a percentage never gives more. None if unknown.
 
     Raises:
         UsageError: an amount is malformed, or exceeds the memory of this machine or GPU.
@@ -41,7 +41,8 @@ def resolve_limits(
     host_bytes = _amount_bytes("host_memory", host_memory, machine.memory_bytes)
     if host_bytes > machine.memory_bytes:
         raise UsageError(
-            f"{host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows",
+            f"{host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows; lower "
+            "host_memory",
             key="host_memory",
         )
     if device is not None:
@@ -57,14 +58,14 @@ def _device_bytes(device: Device, amount: MemoryAmount, pool_bytes: int | None) 
     name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
         raise UsageError(
-            f"only {free} of {total} are free on {name}; end the processes that hold the rest, choose another GPU, or "
+            f"only {free} of {total} is free on {name}; end the processes that hold the rest, choose another GPU, or "
             "write cpu",
             key="device",
         )
     device_bytes = _amount_bytes("device_memory", amount, device.free_bytes)
     if device_bytes > device.free_bytes:
         raise UsageError(
-            f"{amount} is more than the {free} of {total} free on {name}; lower device_memory, or end the processes that "
+            f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or end the processes that "
             "hold the rest",
             key="device_memory",
         )
@@ -90,7 +91,7 @@ def _amount_bytes(key: str | None, amount: MemoryAmount, whole_bytes: int) -> in
         except ValueError:
             raise UsageError(problem, key=key) from None
         if not 0 < share <= 1:
-            raise UsageError(f"{amount} is not between 0% and 100%", key=key)
+            raise UsageError(f"{amount} is not a percentage above 0% and up to 100%", key=key)
         return math.floor(share * whole_bytes)
     try:
         size = int(TypeAdapter(ByteSize).validate_python(amount))
