@@ -1,7 +1,7 @@
-"""One folder per Keras backend: device limits, memory peaks, signs of OOM, memory estimates.
+"""The supported Keras backends, one folder each: device limits, memory peaks, OOM detection and memory estimates.
 
-`KERAS_BACKEND`, or else Keras's file, selects the backend, as in Keras itself; a tune may name another one. Importing
-this package loads no backend.
+As in Keras itself, `KERAS_BACKEND` selects the backend, or keras.json if that variable is not set; a tune may name another
+one. Importing this package does not load any backend.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["NAMES", "Backend", "current", "named", "remedy_for_missing"]
 _BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (TensorFlow, Jax, Torch)}
 
 NAMES = tuple(_BACKENDS)
-"""Keras's names of the supported backends."""
+"""The supported backends, by the names that Keras gives them."""
 
 
 def current() -> Backend:
@@ -35,7 +35,7 @@ def current() -> Backend:
 
 
 def named(name: str | None) -> Backend:
-    """Return a backend by name; None means the environment's.
+    """Return the backend with this name; None means the one that Keras uses in this environment.
 
     Raises:
         UsageError: the backend is not supported or not installed.
@@ -44,19 +44,24 @@ def named(name: str | None) -> Backend:
 
 
 def remedy_for_missing(name: str, selector: str = "KERAS_BACKEND") -> str:
-    """Say how to install a backend, and which installed ones the variable or argument `selector` could name instead."""
-    command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)  # only the others are extras
+    """Return a remedy for a missing backend: how to install it, and which installed backends could be selected instead.
+
+    `selector` is the environment variable or the argument that names the backend.
+    """
+    command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)  # the other backends are extras
     others = [other for other in NAMES if other != name and importlib.util.find_spec(other) is not None]
     return f"run {command}" + (f", or set {selector} to {' or '.join(others)}" if others else "")
 
 
 def _made(name: str, key: str | None) -> Backend:
-    """Make a backend; `key` is the argument that names it, None if Keras's configuration names it."""
+    """Create a backend; `key` is the argument that names it, or None if Keras's configuration names it."""
     if name not in _BACKENDS:
         how = "" if key else "; set KERAS_BACKEND to one of them"
-        raise UsageError(f"{name!r} is not a backend that autofit supports: {', '.join(_BACKENDS)}{how}", key=key)
+        raise UsageError(
+            f"{name!r} is not a supported backend; the supported ones are {', '.join(_BACKENDS)}{how}", key=key
+        )
     if importlib.util.find_spec(name) is None:
-        how = "" if key else " (from KERAS_BACKEND or keras.json, else Keras's default)"
+        how = "" if key else " (set by KERAS_BACKEND or keras.json, or Keras's default)"
         remedy = remedy_for_missing(name, selector=key or "KERAS_BACKEND")
         raise UsageError(f"the backend {name}{how} is not installed; {remedy}", key=key)
     return _BACKENDS[name]()

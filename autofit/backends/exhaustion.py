@@ -1,8 +1,9 @@
-"""Signs of exhausted memory in the logs of XLA's allocator and CUDA's libraries, and in errors.
+"""Patterns that detect exhausted memory in errors, and in the logs of XLA's allocator and CUDA's libraries.
 
-A failed GPU allocation is not always reported as one: a copy to the GPU, cuDNN's choice of an algorithm and the libraries'
-own buffers fail with other error types. Conversely, a log line about exhausted memory is not always a failure: the
-allocator may ask the driver for less, and autotuning may take another algorithm.
+A failed GPU allocation does not always raise an out-of-memory error: errors have other types if memory is missing for a
+copy to the GPU, for cuDNN's choice of an algorithm, or for a library's own buffers. Conversely, a log line about exhausted
+memory does not always mean a failure: the allocator may request less from the driver, and autotuning may choose another
+algorithm.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from autofit.records.machine import Placement
 
-_NCCL = r"Cuda failure (?:\d+ )?'out of memory'"  # in NCCL's log: no room for the buffers that exchange gradients
+_NCCL = r"Cuda failure (?:\d+ )?'out of memory'"  # logged by NCCL if the buffers for exchanging gradients do not fit
 _NOT_INFO = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # excludes lines of severity INFO
 FAILED_ALLOCATION = re.compile(
     r"OOM when allocating tensor|failed to allocate memory|out of memory while trying to allocate"
@@ -29,15 +30,18 @@ OOM_LINES = re.compile(
     r"|OP_REQUIRES failed.*(?:RESOURCE_EXHAUSTED|Resource exhausted)"
     r"|(?:F\d{4} |: F ).*(?:RESOURCE_EXHAUSTED|out of memory))"
 )
-"""`Backend.oom_lines` of XLA: failed operations and fatal errors, but not autotuning or the driver, which recover."""
+"""`Backend.oom_lines` for XLA: failed operations and fatal errors.
+
+Lines of autotuning and of the driver do not match, because training goes on after them.
+"""
 
 SHORTAGE_LINES = re.compile(
     rf"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY|NCCL WARN {_NCCL})"
 )
-"""`Backend.shortage_lines` of XLA and CUDA's libraries."""
+"""`Backend.shortage_lines` for XLA and CUDA's libraries."""
 
 FALLBACK_LINES = re.compile(r"ran out of memory trying to allocate .*not a failure")
-"""`Backend.fallback_lines` of XLA and CUDA's libraries."""
+"""`Backend.fallback_lines` for XLA and CUDA's libraries."""
 
 SUSPECTS = re.compile(
     r"No algorithm worked|failed to create cublas handle|could not create cudnn handle|without BLAS support"
@@ -46,25 +50,25 @@ SUSPECTS = re.compile(
     r"|DNN library (?:is not found|initialization failed)|Error invoking NCCL|NCCL operation \S+ failed",
     re.IGNORECASE,
 )
-"""`Backend.suspects` of XLA and CUDA's libraries."""
+"""`Backend.suspects` for XLA and CUDA's libraries."""
 
 OUTSIDE_POOL = re.compile(
     r"create cublas handle|create cudnn handle|without BLAS support|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
     r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer"
-    rf"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY"  # the driver's line before the pool asks for less
+    rf"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY"  # logged before the pool requests less
     rf"|{_NCCL}",
     re.IGNORECASE,
 )
-"""`Backend.outside_pool` of XLA and CUDA's libraries."""
+"""`Backend.outside_pool` for XLA and CUDA's libraries."""
 
 
 def logged_collectives(placement: Placement, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that makes NCCL log why it fails; none for one GPU, or if the user has set it."""
+    """Return the environment variable that makes NCCL log its failures; empty for one GPU or if the user has set it."""
     return {"NCCL_DEBUG": "WARN"} if len(placement.gpus) > 1 and "NCCL_DEBUG" not in environment else {}
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, its causes and its contexts."""
+    """Yield an exception, and then its causes and contexts and theirs, each once."""
     waiting, seen = [error], set()
     while waiting:
         link = waiting.pop(0)

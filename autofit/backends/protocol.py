@@ -28,10 +28,10 @@ from autofit.records.states import FailureKind
 class TrainStep:
     """A train step whose memory is to be estimated.
 
-    `model` is compiled; it may be trained, and is thrown away afterwards. `batch` holds arrays in the structure that Keras
-    passes to `train_step`. `device` is the accelerator, None for the CPU, and `limit_bytes` its limit. Batch sizes are
-    multiples of `multiple_of`; None allows the batch's own size only. `data_tensors` are the bytes of each tensor of the
-    data, which the device holds beside the step.
+    `model` is compiled; the estimator may train it, because it is discarded afterwards. `batch` holds arrays in the
+    structure that Keras passes to `train_step`. `device` is the accelerator, None for the CPU; `limit_bytes` is its limit,
+    None without one. Batch sizes are multiples of `multiple_of`; None allows only the batch's own size. `data_tensors` are
+    the sizes, in bytes, of the data's tensors that the device holds in addition to the step's memory.
     """
 
     model: Any
@@ -46,15 +46,15 @@ class StepEstimator(Protocol):
     """Estimates the device memory of a train step."""
 
     optimizer_bytes: int
-    """Bytes of the variables that the step uses beside the model's own."""
+    """Size of the variables that the step uses in addition to the model's own, in bytes."""
     uses_model_optimizer: bool
     """Whether the step uses the optimizer that was passed to `compile`."""
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """Yield the device memory of a step for these batch sizes, each as soon as it is known.
+        """Yield an estimate of the step's device memory for each batch size as soon as it is known.
 
-        If a better method takes longer, the estimates of the quick method come first. The better method then covers the
-        first two sizes, or all of them with `compile_all`.
+        If there is a quick method and a more accurate one, the quick estimates come first. A method that compiles the step
+        covers only the first two sizes, or all of them if `compile_all` is true.
 
         Raises:
             Exception: the memory cannot be estimated for this model.
@@ -62,47 +62,47 @@ class StepEstimator(Protocol):
 
 
 class Backend(ABC):
-    """A Keras backend as used by a trial's process.
+    """A Keras backend, as a trial's process uses it.
 
-    A subclass implements the abstract methods and overrides the defaults that do not hold for it. Its module must not load
-    the backend on import.
+    A subclass implements the abstract methods and overrides the defaults that do not hold for it. Importing its module must
+    not load the backend.
     """
 
     name: ClassVar[str]
-    """Keras's name of the backend, also the name of its module and distribution."""
+    """The name of the backend in Keras, which is also the name of its module and of its distribution."""
     oom_lines: re.Pattern[str] = exhaustion.OOM_LINES
-    """Matches a log line that reports a failed allocation which was not recovered; the group `report` is quoted."""
+    """Matches a log line about a failed allocation that ends the training; messages quote the group `report`."""
     shortage_lines: re.Pattern[str] = exhaustion.SHORTAGE_LINES
-    """Matches a log line that reports too little device memory, recovered or not; the group `report` is quoted."""
+    """Matches a log line about too little device memory, also if training goes on; messages quote the group `report`."""
     fallback_lines: re.Pattern[str] = exhaustion.FALLBACK_LINES
-    """Matches a log line that reports a slower algorithm, chosen because memory is short just below the limit."""
+    """Matches a log line about a slower algorithm that is chosen because little memory is left below the limit."""
     suspects: re.Pattern[str] = exhaustion.SUSPECTS
-    """Matches an error that has several causes, one of them too little device memory; `shortage_lines` decides."""
+    """Matches an error that may be due to too little device memory; it is if a log line matches `shortage_lines`."""
     outside_pool: re.Pattern[str] = exhaustion.OUTSIDE_POOL
-    """Matches an error of a library that found no memory outside the pool, and a log line about a pool smaller than its
-    limit. A smaller limit helps in both cases."""
+    """Matches the error of a library that found no memory outside the pool, and the log line about a pool that could not
+    grow to its limit. A lower limit helps in both cases."""
     switches: frozenset[str] = frozenset()
-    """The environment variables that affect a step's speed or memory; `KERAS_BACKEND` is always one."""
+    """The environment variables, other than `KERAS_BACKEND`, that affect a step's speed or memory."""
     switch_prefixes: tuple[str, ...] = ()
-    """Prefixes of such variables."""
+    """Prefixes of further environment variables that affect a step's speed or memory."""
     limits_cpu = False
-    """Whether the memory of steps on a CPU is counted and can be limited; otherwise it is host memory like any other."""
+    """Whether the backend counts and limits the memory of steps on a CPU; if not, only the limit of host memory applies."""
     steps_are_async = True
     """Whether `fit` dispatches steps asynchronously when no batch callback is set."""
     steps_ahead = 0
-    """On a CPU, the number of steps that may be dispatched beyond the running one, each with its batch."""
+    """The number of steps that may wait behind the running one on a CPU, each of which holds its batch."""
     uses_tfdata = False
     """Whether Keras turns every input into a `tf.data.Dataset`."""
     distribution = ""
-    """The class that trains one model on several devices of a host, a share of each batch on each; empty if none does."""
+    """The class that trains one model on several devices of a host by splitting each batch; empty if there is none."""
     needs_even_batches = False
     """Whether training fails on a batch that cannot be divided evenly among the devices."""
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Return the variables to set before the backend is imported, so that it uses these devices.
+        """Return the environment variables that make the backend use these devices; set them before it is imported.
 
-        GPUs are selected by UUID, which does not depend on CUDA's order. All logging is on, since logs report OOMs. The
-        processes of a tune keep what they compile in the folder `cache`.
+        GPUs are selected by UUID, because it does not depend on CUDA's order. All logging is on, because logs report OOMs.
+        The processes of a tune share compiled code in the folder `cache`.
         """
         return {
             "KERAS_BACKEND": self.name,
@@ -124,74 +124,74 @@ class Backend(ABC):
 
     @abstractmethod
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Enforce the limit on each device; called in a trial's process before its first operation.
+        """Enforce the limit on each device, None for no limit; called before the first operation of a trial's process.
 
         Raises:
             UsageError: the backend does not see the devices.
         """
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Return the context in which to build a model that trains on all of these devices, by `distribution`."""
-        raise NotImplementedError(f"{self.name} has no distribution")
+        """Return a context manager: a model built in its block trains on all of these devices, by `distribution`."""
+        raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Return sentences about settings that falsify trials on this device under this limit."""
+        """Return messages about settings that make trials on this device under this limit unreliable."""
         return ()
 
     def pool_bytes(self, device: Device | None) -> int | None:
-        """Return how much of the free device memory a program without a limit takes; None if unknown."""
+        """Return the free device memory that a program without a limit takes, in bytes; None if unknown."""
         return None
 
     @abstractmethod
     def has_started(self) -> bool:
-        """Return whether an operation has run; before that, reading memory would prevent the user from configuring it."""
+        """Return whether an operation has run; reading memory earlier would keep user code from configuring the backend."""
 
     def start(self) -> None:  # noqa: B027  # nothing to start by default
-        """Run an operation, so that a process has the threads that it has while training."""
+        """Run an operation, so that the process starts the threads that training uses."""
 
     @abstractmethod
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the peak of device memory since the start or `reset_peak`, bytes; None if the backend does not count.
+        """Return the peak device memory since the start or the last `reset_peak`, in bytes.
 
-        Of several GPUs, the highest peak.
+        For several GPUs, return the highest peak. Return None if the backend does not count device memory.
         """
 
-    def reset_peak(self, placement: Placement) -> None:  # noqa: B027  # a backend may be unable to
+    def reset_peak(self, placement: Placement) -> None:  # noqa: B027  # not every backend can
         """Reset the peak to the memory in use, if the backend can; called only if `peak_bytes` is not None."""
 
     def retries(self, placement: Placement) -> int:
-        """Return how often the allocator released its cache to find room, which makes steps near the limit slow."""
+        """Return how often the allocator emptied its cache to find memory; this slows down steps near the limit."""
         return 0
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
-        """Return a function that waits for the step that returned these logs; None if the step has ended."""
+        """Return a function that waits for the end of the step that returned these logs; None if the step has ended."""
         return None
 
     def takes_turns(self, device: Device | None) -> bool:
-        """Return whether a batch is made only while no step runs, for data without a queue."""
+        """Return whether data without a queue makes a batch only while no step runs."""
         return False
 
     def process_problem(self, device: Device | None) -> str | None:
-        """Return a sentence on why Keras's worker processes must not be tried; None if they may."""
+        """Return a sentence that says why trials must not use Keras's worker processes; None if they may."""
         return None
 
     @abstractmethod
     def estimator(self, step: TrainStep) -> StepEstimator:
-        """Return an estimator of a train step's memory; building it makes all variables that the step uses.
+        """Return an estimator of a train step's memory; building it creates all variables that the step uses.
 
         Raises:
-            Exception: the model's code fails for such a batch.
+            Exception: the model's code fails for the batch.
         """
 
     @abstractmethod
     def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Return the memory that an exception reports as exhausted, DEVICE_OOM or HOST_OOM; None if it reports none.
+        """Return DEVICE_OOM or HOST_OOM if an exception reports that this memory is exhausted; None if it does not.
 
-        Errors of the user's own types are never one of them.
+        An exception of a type that the user's code defines never counts as such a report.
         """
 
     def distributions(self) -> tuple[str, ...]:
-        """Return the installed distributions whose versions affect a step's speed and memory."""
+        """Return the names of the distributions whose versions affect a step's speed and memory."""
         return (self.name, "keras", "numpy")
 
     def settings(self) -> dict[str, str]:
@@ -205,7 +205,7 @@ class Backend(ABC):
         }
 
     def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of an environment that affect a step's speed and memory."""
+        """Return those variables of an environment that affect a step's speed or memory."""
         return {
             name: value
             for name, value in environment.items()
@@ -218,9 +218,9 @@ class Backend(ABC):
 
 
 def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
-    """Return the error for a backend that does not see the GPUs; `extra` installs it with its CUDA libraries."""
+    """Return the error for a backend that does not see the GPUs; `extra` is the extra that installs its CUDA libraries."""
     which = "the GPU" if placement.count == 1 else f"all {placement.count} GPUs"
     return UsageError(
-        f"{backend} does not see {which} that the driver reports ({placement.name}): install it with its CUDA libraries "
+        f"{backend} does not see {which} that the driver reports ({placement.name}); install it with its CUDA libraries "
         f"({install_command(extra)}), or set device: cpu"
     )

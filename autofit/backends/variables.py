@@ -1,4 +1,4 @@
-"""The optimizers of a Keras model, and the bytes of its variables; used in a trial's process only."""
+"""Find the optimizers of a Keras model and the size of its variables; used only in a trial's process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def optimizers_of(model: Any) -> list[Any]:
 
 
 def bytes_of(variables: Iterable[Any]) -> int:
-    """Return the bytes of Keras variables."""
+    """Return the total size of Keras variables, in bytes."""
     import keras  # heavy: must stay out of the parent
-    import numpy as np  # Keras registers bfloat16 in it
+    import numpy as np  # Keras registers bfloat16 with NumPy
 
     return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
 
 
 def bytes_of_optimizers(model: Any) -> int:
-    """Return the bytes of the variables of a model's optimizers."""
+    """Return the total size of the variables of a model's optimizers, in bytes."""
     return bytes_of(variable for optimizer in optimizers_of(model) for variable in optimizer.variables)

@@ -1,1 +1,1 @@
-"""Keras on JAX."""
+"""The JAX backend."""

@@ -1,4 +1,4 @@
-"""The JAX backend: device limits, memory peaks, signs of OOM, and memory estimates."""
+"""The JAX backend: device limits, memory peaks, OOM detection and memory estimates."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
 
-_FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"  # JAX refuses both at once
-_DEFAULT_FRACTION = 0.75  # of a GPU's memory, which JAX takes by default
+_FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"  # JAX rejects both at once
+_DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 _HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")
 _STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured: tests/backends/test_facts.py)
-_SPARE_THREADS = 4  # for each device, for the client's other work (assumed)
+_SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
 
 def variables_for_cpu_devices(count: int) -> dict[str, str]:
-    """Return the variables, to be set before JAX is imported, that split a CPU into `count` devices.
+    """Return the environment variables that split a CPU into `count` devices; set them before JAX is imported.
 
-    In an all-reduce each device holds a thread until the others arrive. All dispatched steps share one pool, which has one
-    thread for each core by default. On few cores a later step takes the threads that an earlier one waits for, and training
-    hangs (measured: 192 samples on 2 devices of 2 cores, every time; `jax_cpu_enable_async_dispatch` does not change it).
-    So the pool gets a thread for each device and step.
+    In an all-reduce, each device holds a thread until the others arrive. All dispatched steps share one pool, which has one
+    thread for each core by default. With few cores, a later step takes the threads that an earlier one waits for, and
+    training hangs (measured: 192 samples on 2 devices of 2 cores, every time; `jax_cpu_enable_async_dispatch` does not
+    prevent it). Therefore the pool gets a thread for each device and step.
     """
     return {"JAX_NUM_CPU_DEVICES": str(count), "PJRT_NPROC": str(count * (_STEPS_AHEAD + _SPARE_THREADS))}
 
 
 class Jax(Backend):
-    """The JAX backend of Keras. JAX is imported by the methods that need it, in a trial's process only."""
+    """The JAX backend of Keras. Its methods import JAX when they need it, only in a trial's process."""
 
     name = "jax"
     switches = frozenset({"KERAS_MAX_STEPS_PER_EPOCH", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "XLA_FLAGS"})
@@ -50,7 +50,7 @@ class Jax(Backend):
     needs_even_batches = True
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Select the GPUs or the CPU, and share what JAX compiles."""
+        """Return the variables that select the GPUs or the CPU, and that share the code that JAX compiles."""
         variables = super().environment(placement, cache)
         if not placement.gpus:
             variables["JAX_PLATFORMS"] = "cpu"
@@ -59,22 +59,22 @@ class Jax(Backend):
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
 
     def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Leave out the cache, which changes neither speed nor memory."""
+        """Return the variables of the base class except those of the cache, which changes neither speed nor memory."""
         switches = super().switches_in(environment)
         return {name: value for name, value in switches.items() if name not in (_CACHE, *_CACHE_ALL)}
 
     def preload(self) -> None:
         """Import Keras and JAX.
 
-        On a GPU, TensorFlow is imported if it is installed: unless `set_limit` hides the GPU from it, a `tf.data.Dataset`
-        of the user's would take the GPU's memory.
+        On a GPU, also import TensorFlow if it is installed, so that `set_limit` can hide the GPU from it; otherwise a
+        `tf.data.Dataset` in the user's code would take the GPU's memory.
         """
         super().preload()
         if os.environ.get("CUDA_VISIBLE_DEVICES") != "-1" and importlib.util.find_spec("tensorflow") is not None:
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Set the share of each GPU that JAX's allocator may take, which JAX reads at its first operation."""
+        """Set the share of each GPU's memory that JAX's allocator may take; JAX reads it at its first operation."""
         if not placement.gpus:
             return
         tensorflow = sys.modules.get("tensorflow")
@@ -87,17 +87,17 @@ class Jax(Backend):
             raise unseen_gpus("JAX", placement, extra="jax-gpu")
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Set Keras's global distribution, which stays set."""
+        """Set Keras's global distribution; it stays set after the block."""
         import keras  # heavy: must stay out of the parent
 
         keras.distribution.set_distribution(keras.distribution.DataParallel())
         return contextlib.nullcontext()
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Report that peaks cannot be reset, and a limit above the share that JAX takes by default."""
+        """Report that peaks cannot be reset, and that the limit is above JAX's default share if it is."""
         if device is None:
             return ()
-        problems = ["JAX cannot reset its count of device memory: the peak of a trial includes that of its first step"]
+        problems = ["JAX cannot reset its peak of device memory: the peak of a trial includes that of its first step"]
         default = self.pool_bytes(device)
         if limit_bytes is not None and default is not None and limit_bytes > default:
             problems.append(
@@ -108,7 +108,7 @@ class Jax(Backend):
         return tuple(problems)
 
     def pool_bytes(self, device: Device | None) -> int | None:
-        """Return the share of the total memory that JAX takes by default, or that the user has set."""
+        """Return the memory, in bytes, of the share that the user has set or that JAX takes by default."""
         if device is None:
             return None
         written = os.environ.get(_FRACTION) or os.environ.get(_OLD_FRACTION)
@@ -119,7 +119,7 @@ class Jax(Backend):
         return min(device.free_bytes, round(fraction * device.total_bytes))
 
     def has_started(self) -> bool:
-        """Return whether JAX has its clients, which the first operation makes; False if that cannot be read."""
+        """Return whether JAX's clients exist, which the first operation creates; False if that cannot be read."""
         bridge = sys.modules.get("jax._src.xla_bridge")
         return bool(getattr(bridge, "_backends", None))
 
@@ -129,7 +129,7 @@ class Jax(Backend):
         jax.block_until_ready(jax.jit(lambda x: x @ x)(jax.numpy.ones((64, 64))))
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the allocator's peak since the start; None on a CPU, where JAX does not count."""
+        """Return the allocator's peak since the start, in bytes; None on a CPU, because JAX does not count there."""
         if not placement.gpus:
             return None
         counts = [device.memory_stats() for device in _jax().local_devices()[: placement.count]]
@@ -139,11 +139,11 @@ class Jax(Backend):
         return functools.partial(_jax().block_until_ready, logs)
 
     def process_problem(self, device: Device | None) -> str | None:
-        """Return why Keras's worker processes hang on a GPU."""
+        """Return why trials must not use Keras's worker processes on a GPU; None on a CPU."""
         if device is None:
             return None
         return (
-            "worker processes are not tried: Keras forks them from a process in which JAX uses the GPU, where they hang "
+            "worker processes are not tried: Keras forks them from a process in which JAX uses the GPU, and they hang "
             "(keras-team/keras issue 20619). Use threads"
         )
 
@@ -154,7 +154,7 @@ class Jax(Backend):
         return StepFootprint(step)
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Judge errors of JAX's runtime, and those of a `tf.data` pipeline, whose memory is the host's."""
+        """Classify errors of JAX's runtime, and those of a `tf.data` pipeline, which uses host memory."""
         for link in exhaustion.chain(error):
             message = str(link)
             if isinstance(link, _jax().errors.JaxRuntimeError):
@@ -167,7 +167,7 @@ class Jax(Backend):
         return None
 
     def distributions(self) -> tuple[str, ...]:
-        """Return those of the base class and jaxlib."""
+        """Return the distributions of the base class and jaxlib."""
         return (*super().distributions(), "jaxlib")
 
 

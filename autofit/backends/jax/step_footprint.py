@@ -1,4 +1,4 @@
-"""Estimate the memory of a train step from XLA's buffer assignment: compile it without running it (loads JAX)."""
+"""Estimate the memory of a train step from XLA's buffer assignment, without running the step (loads JAX)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from autofit.backends.protocol import TrainStep
 from autofit.records.description import Footprint
 
 XLA = "XLA buffer assignment"
-# relative to the growth of a process on a CPU, where kernels take as much again; XLA's figure for a batch size is within
-# 0.13 of the line through two other sizes (measured: tests/benchmarks/backend_memory.py)
+# relative to the growth of a process on a CPU, on which kernels take as much memory again; XLA's total for a batch size is
+# within 0.13 of the line through two other sizes (measured: tests/benchmarks/backend_memory.py)
 _ERROR = 0.8
 _GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes (assumed)
 _ABSOLUTE_ERROR_BYTES = 2**20
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
-_TRACED_MULTIPLE = 2  # a batch of one may be a special case
+_TRACED_MULTIPLE = 2  # a batch of one sample may be a special case
 
 
 class StepFootprint:
-    """Device memory of a train step: arguments, temporaries, and results that do not replace an argument.
+    """Estimates the memory of a train step: arguments, temporaries, and results that do not replace an argument.
 
-    The model is built if it is not yet.
+    Creating an estimator builds the model if it is not built yet.
     """
 
     def __init__(self, step: TrainStep) -> None:
@@ -36,7 +36,7 @@ class StepFootprint:
         self._model._symbolic_build(data_batch=step.batch)
         self._lowered(self._own_size if self._multiple_of is None else self._multiple_of * _TRACED_MULTIPLE)
         self.optimizer_bytes = variables.bytes_of_optimizers(self._model)
-        self.uses_model_optimizer = True  # Keras passes the state of no other one to the step
+        self.uses_model_optimizer = True  # Keras passes no other optimizer's state to the step
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
         if self._multiple_of is None:
@@ -70,7 +70,7 @@ class StepFootprint:
         return step.lower(self._state(), jax.tree.map(lambda leaf: _resized(leaf, size), self._step.batch))
 
     def _state(self) -> Any:
-        """Return the shapes of the step's arguments beside the batch."""
+        """Return the shapes of the step's arguments other than the batch."""
         state = self._model._get_jax_state(
             trainable_variables=True, non_trainable_variables=True, optimizer_variables=True, metrics_variables=True
         )
@@ -78,6 +78,6 @@ class StepFootprint:
 
 
 def _resized(leaf: Any, size: int) -> Any:
-    """Return the shape of an array resized to `size` samples; a scalar stays one."""
+    """Return the shape of an array resized to `size` samples; a scalar keeps its shape."""
     shape = leaf.shape if np.ndim(leaf) == 0 else (size, *leaf.shape[1:])
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))

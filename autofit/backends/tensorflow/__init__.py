@@ -1,1 +1,1 @@
-"""Keras on TensorFlow."""
+"""The TensorFlow backend."""

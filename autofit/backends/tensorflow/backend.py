@@ -1,4 +1,4 @@
-"""The TensorFlow backend: device limits, memory peaks, signs of OOM, and memory estimates."""
+"""The TensorFlow backend: device limits, memory peaks, OOM detection and memory estimates."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from autofit.records.states import FailureKind
 
 _MIB = 2**20
 _BFC_SWITCH = "TF_CPU_ALLOCATOR_USE_BFC"
-_HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")  # TensorFlow repeats Python's error
-_NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # no memory is exhausted
+_HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")  # TensorFlow quotes Python's error
+_NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
 _SWITCHES = (
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_MODULE_LOADING",
@@ -47,7 +47,7 @@ _SWITCHES = (
 
 
 class TensorFlow(Backend):
-    """The TensorFlow backend of Keras. TensorFlow is imported by the methods that need it, in a trial's process only."""
+    """The TensorFlow backend of Keras. Its methods import TensorFlow when they need it, only in a trial's process."""
 
     name = keras_config.TENSORFLOW
     switches = frozenset(_SWITCHES)
@@ -57,10 +57,10 @@ class TensorFlow(Backend):
     distribution = "MirroredStrategy"
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Select the GPUs or the CPU, and share what is compiled for GPUs."""
+        """Return the variables that select the GPUs or the CPU, and that share code compiled for GPUs."""
         variables = super().environment(placement, cache)
         if not placement.gpus:
-            return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD's GPUs
+            return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
         return {**variables, **gpu.cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
     def preload(self) -> None:
@@ -70,11 +70,12 @@ class TensorFlow(Backend):
         super().preload()
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Configure a logical device of that size on each GPU, or a capped allocator on a CPU, which its devices share.
+        """Configure a logical device of this size on each GPU, or cap the CPU's allocator, which all its devices share.
 
-        On a CPU, a limit selects the BFC allocator, which counts and can be capped with and without oneDNN (measured: see
-        tests/trial/test_keras_facts.py). Without a limit the allocator stays TensorFlow's default, which is slightly faster
-        or slower. Builds for GPUs other than NVIDIA's, which no variable hides, are kept from using them.
+        On a CPU, a limit selects the BFC allocator, which counts memory and can be capped, with and without oneDNN
+        (measured: see tests/trial/test_keras_facts.py). Without a limit, TensorFlow keeps its default allocator, which is
+        slightly faster or slower. A TensorFlow built for GPUs other than NVIDIA's may see them whatever the variables say,
+        so they are hidden here.
         """
         tf = _tensorflow()
         if not placement.gpus:
@@ -97,7 +98,7 @@ class TensorFlow(Backend):
             gpu.hold(_context().context(), device, limit_bytes)
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Return the scope of a strategy that takes all visible GPUs, or else all logical devices of the CPU."""
+        """Return the scope of a strategy that uses all visible GPUs or, without any, all logical devices of the CPU."""
         scope: AbstractContextManager[Any] = _tensorflow().distribute.MirroredStrategy().scope()
         return scope
 
@@ -111,11 +112,11 @@ class TensorFlow(Backend):
         return None if device is None else gpu.default_pool_bytes(device)
 
     def has_started(self) -> bool:
-        """Return whether TensorFlow has its context, which the first operation makes; False if that cannot be read."""
+        """Return whether TensorFlow's context exists, which the first operation creates; False if that cannot be read."""
         return getattr(_context().context_safe(), "_context_handle", None) is not None
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the allocator's peak; None for the CPU's default allocator without oneDNN, which does not count."""
+        """Return the allocator's peak in bytes; None for the CPU's default allocator without oneDNN: it does not count."""
         read = _tensorflow().config.experimental.get_memory_info
         try:
             return max(int(read(name)["peak"]) for name in _with_allocators(placement))
@@ -146,17 +147,17 @@ class TensorFlow(Backend):
         return exhausted(error, _tensorflow().errors)
 
     def distributions(self) -> tuple[str, ...]:
-        """Return those of the base class, and tf_keras if it replaces Keras."""
+        """Return the distributions of the base class, and tf_keras if it replaces Keras."""
         legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
         return (*super().distributions(), *(["tf_keras"] if legacy else []))
 
     def versions(self) -> dict[str, str]:
-        """Return those of the base class, and whether TensorFlow uses oneDNN."""
+        """Return the versions of the base class, and whether TensorFlow uses oneDNN."""
         return {**super().versions(), "oneDNN": {True: "on", False: "off", None: "unknown"}[uses_onednn()]}
 
 
 def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
-    """Return the memory that an exception, or one that it came from, reports as exhausted; `errors` is `tf.errors`."""
+    """Return the memory that an exception or one of its causes reports as exhausted, or None; `errors` is `tf.errors`."""
     for link in exhaustion.chain(error):
         message = str(link)
         if isinstance(link, errors.OpError):
@@ -166,7 +167,7 @@ def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
             if is_exhausted or exhaustion.FAILED_ALLOCATION.search(message):
                 return FailureKind.DEVICE_OOM
         elif (
-            type(link) is RuntimeError  # a status of C++ that reached Python without an operation
+            type(link) is RuntimeError  # a C++ status that was raised outside an operation
             and "RESOURCE_EXHAUSTED: " in message
             and exhaustion.FAILED_ALLOCATION.search(message)
         ):
@@ -175,15 +176,15 @@ def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
 
 
 def _uses_bfc() -> bool:
-    """Return whether the BFC allocator provides all CPU memory; oneDNN's allocator uses it for large buffers only."""
+    """Return whether the BFC allocator provides all CPU memory; oneDNN's allocator requests only large buffers from it."""
     return os.environ.get(_BFC_SWITCH, "").lower() in ("1", "true")
 
 
 def uses_onednn() -> bool | None:
     """Return whether TensorFlow uses oneDNN's kernels on the CPU; None if this version does not report it.
 
-    By default it does on processors with AVX-512 VNNI or newer extensions; `TF_ENABLE_ONEDNN_OPTS` overrides that on x86.
-    There is no public function for it.
+    By default, TensorFlow uses them on processors with AVX-512 VNNI or newer extensions; on x86, `TF_ENABLE_ONEDNN_OPTS`
+    overrides the default. TensorFlow has no public function that reports it.
     """
     try:
         from tensorflow.python.util import _pywrap_util_port  # heavy: must stay out of the parent
@@ -199,7 +200,7 @@ def _with_allocators(placement: Placement) -> list[str]:
 
 
 def _context() -> Any:
-    """Return the module of TensorFlow's context, which has no public name."""
+    """Return the private module that holds TensorFlow's context."""
     from tensorflow.python.eager import context  # heavy: must stay out of the parent
 
     return context

@@ -1,12 +1,13 @@
-"""TensorFlow on a GPU: the size of its memory pool, how to enforce a limit, and what processes share that is compiled.
+"""TensorFlow on a GPU: the size of its memory pool, the enforcement of a limit, and the caches of compiled code.
 
-A limit must hold whatever the user's code configures. TensorFlow raises if memory growth is requested for a GPU with a
-limit, as its guide does; a later limit replaces an earlier one; and a program whose GPU is hidden silently trains on the
-CPU. All public functions for this call methods of one context object, which `hold` replaces.
+A limit must hold whatever the user's code configures. In TensorFlow itself, requesting memory growth for a GPU with a limit
+raises an error, although TensorFlow's guide requests it; a later limit replaces an earlier one; and a program that hides
+the GPU silently trains on the CPU. All public functions for these settings call methods of one context object; `hold`
+replaces these methods.
 
-A tune starts about twenty processes, and each would compile the same steps anew. XLA's caches of programs and of chosen
-kernels live in the tune's folder. CUDA keeps a cache of its own between programs: it compiles some of TensorFlow's kernels
-for GPUs of compute capability 9.0 and newer, which is more than CUDA keeps by default.
+A tune starts about twenty processes, and each would compile the same steps again. XLA therefore caches compiled programs
+and chosen kernels in the tune's folder. CUDA has its own cache, which all programs share: for GPUs of compute capability
+9.0 and newer, CUDA compiles some of TensorFlow's kernels, which take more space than this cache has by default.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from autofit.records.machine import Device
 from autofit.records.units import format_bytes
 
 _MIB = 2**20
-_CONTEXT_BYTES = 500 * _MIB  # CUDA's context, which is allocated before the pool (assumed)
-# what TensorFlow leaves to the libraries, by compute capability, or on a small GPU (MinSystemMemory in gpu_device.cc)
+_CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assumed)
+# memory that TensorFlow leaves to libraries, by compute capability and for a small GPU (MinSystemMemory in gpu_device.cc)
 _RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
 _SMALL_BYTES, _SMALL_RESERVE_MIB = 2 * 2**30, 225
 _TF_FLAGS, _XLA_FLAGS = "TF_XLA_FLAGS", "XLA_FLAGS"
-_FIRST_VERSION = (2, 21)  # the first TensorFlow known to have the flags: XLA ends a program that sets an unknown one
+_FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 
 
 def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> dict[str, str]:
-    """Return the variables that turn the caches on, without those `present` in the environment of the user's program.
+    """Return the environment variables that turn on the caches; settings `present` in the user's environment are kept.
 
-    XLA keeps its caches in `folder`; `version` is TensorFlow's.
+    XLA keeps its caches in `folder`; `version` is TensorFlow's version.
     """
     variables = {"CUDA_CACHE_MAXSIZE": present.get("CUDA_CACHE_MAXSIZE", str(_CUDA_CACHE_BYTES))}
     major, minor = (int(part) if part.isdigit() else 0 for part in (*version.split("."), "0")[:2])
@@ -50,18 +51,21 @@ def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> d
 
 
 def allocator_problem(environment: Mapping[str, str]) -> str | None:
-    """Return why the allocator selected by the environment falsifies trials; None for TensorFlow's own."""
+    """Return why the allocator that the environment selects makes trials unreliable; None for TensorFlow's default."""
     chosen = environment.get("TF_GPU_ALLOCATOR", "").lower()
     if chosen not in ("cuda_malloc", "cuda_malloc_async"):
         return None
-    effect = "peaks are not counted" if chosen == "cuda_malloc" else "a peak above it is noticed only afterwards"
-    return f"TF_GPU_ALLOCATOR={chosen} is set: the limit of device memory is not enforced, and {effect}. Unset it"
+    effect = "peaks are not counted" if chosen == "cuda_malloc" else "a peak above the limit is noticed only afterwards"
+    return (
+        f"TF_GPU_ALLOCATOR={chosen} is set: the limit of device memory is not enforced, and {effect}. Unset this variable"
+    )
 
 
 def default_pool_bytes(device: Device) -> int | None:
-    """Return the pool that TensorFlow allocates without a limit: free memory less a context and a reserve for libraries.
+    """Return the size in bytes of the pool that TensorFlow allocates without a limit.
 
-    None if the driver does not report the GPU's compute capability.
+    It is the free memory minus a context and a reserve for libraries; None if the driver does not report the GPU's compute
+    capability.
     """
     if device.compute_capability is None:
         return None
@@ -71,23 +75,23 @@ def default_pool_bytes(device: Device) -> int | None:
 
 
 def pool_problem(device: Device, limit_bytes: int | None) -> str | None:
-    """Return what a limit above TensorFlow's default pool means for the user's run; None for a smaller limit."""
+    """Return a warning about the user's run if the limit is above TensorFlow's default pool; otherwise None."""
     pool_bytes = default_pool_bytes(device)
     if limit_bytes is None or pool_bytes is None or limit_bytes <= pool_bytes:
         return None
     return (
         f"the limit of {format_bytes(limit_bytes)} is more than TensorFlow takes of {device.name} by default (about "
-        f"{format_bytes(pool_bytes)}; it leaves the rest to its libraries): a config that fits in a trial may run out of "
-        "memory in your run. Set the same limit there: tf.config.set_logical_device_configuration("
+        f"{format_bytes(pool_bytes)}; it leaves the rest to its libraries); a config that fits in a trial may run out of "
+        "memory in your run. Set the same limit in your program: tf.config.set_logical_device_configuration("
         f'tf.config.list_physical_devices("GPU")[0], '
         f"[tf.config.LogicalDeviceConfiguration(memory_limit={limit_bytes // _MIB})])"
     )
 
 
 def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
-    """Set a GPU's limit, in whole MiB, and keep the user's code from changing it; called before that code is loaded.
+    """Set a GPU's limit, in whole MiB, and keep the user's code from changing it; call it before that code is loaded.
 
-    `context` is TensorFlow's, `tensorflow.python.eager.context.context()`, and `gpu` a `PhysicalDevice`.
+    `context` is `tensorflow.python.eager.context.context()`, and `gpu` is a `PhysicalDevice`.
     """
     from tensorflow.config import LogicalDeviceConfiguration  # heavy: must stay out of the parent
 
@@ -123,10 +127,10 @@ def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
 
 
 def _require_no_less(virtual_devices: Sequence[Any], limit_mib: int) -> None:
-    """Check the user's own configuration of the GPU; a larger limit has no effect.
+    """Check the user's own configuration of the GPU; a limit above autofit's has no effect.
 
     Raises:
-        UsageError: the limit is smaller, which the search must know, or there are several logical devices.
+        UsageError: the limit is below autofit's, so the search must know it, or there are several logical devices.
     """
     if len(virtual_devices) > 1:
         raise UsageError(

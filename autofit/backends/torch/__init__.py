@@ -1,1 +1,1 @@
-"""Keras on torch."""
+"""The torch backend."""

@@ -1,4 +1,4 @@
-"""The torch backend: device limits, memory peaks, signs of OOM, and memory estimates."""
+"""The torch backend: device limits, memory peaks, OOM detection and memory estimates."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _DEVICE = re.compile(r"CUDA out of memory|CUDA error: out of memory|(?:CUDNN|CUB
 
 
 class Torch(Backend):
-    """The torch backend of Keras. torch is imported by the methods that need it, in a trial's process only.
+    """The torch backend of Keras. Its methods import torch when they need it, only in a trial's process.
 
-    It has no `distribution`: Keras 3.15 offers none on torch, and one process for each GPU, as torchrun starts them, is not
-    a `fit` call.
+    It has no `distribution`: Keras 3.15 offers none on torch, and torchrun, which starts a process for each GPU, is not a
+    single `fit` call.
     """
 
     name = "torch"
     oom_lines = re.compile(r"(?P<report>CUDA out of memory\. Tried to allocate|CUDA error: out of memory)")
     shortage_lines = re.compile(r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)")
-    fallback_lines = re.compile(r"(?!)")  # matches nothing: `retries` counts them
+    fallback_lines = re.compile(r"(?!)")  # matches nothing: `retries` counts such cases
     outside_pool = re.compile(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED")
     switches = frozenset(
         {
@@ -48,20 +48,20 @@ class Torch(Backend):
     switch_prefixes = ("TORCH_", "TORCHINDUCTOR_")
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Select the GPU or the CPU, and share what torch compiles.
+        """Return the variables that select the GPU or the CPU, and that share the code that torch compiles.
 
-        Without its variable, Keras asks torch whether CUDA is available, after which forked processes cannot use the GPU.
+        Without KERAS_TORCH_DEVICE, Keras asks torch whether CUDA is available; forked processes then cannot use the GPU.
         """
         variables = super().environment(placement, cache)
         variables["KERAS_TORCH_DEVICE"] = "cpu" if placement.device is None else "cuda"
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
 
     def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Leave out the cache, which changes neither speed nor memory."""
+        """Return the variables of the base class except that of the cache, which changes neither speed nor memory."""
         return {name: value for name, value in super().switches_in(environment).items() if name != _CACHE}
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Set the share of a GPU that torch's caching allocator may take."""
+        """Set the share of a GPU's memory that torch's caching allocator may take."""
         if placement.device is None:
             return
         torch = _torch()
@@ -71,13 +71,13 @@ class Torch(Backend):
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / placement.device.total_bytes))
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Report a switch that turns off the allocator which enforces the limit."""
+        """Report an environment variable that turns off the allocator, which enforces the limit."""
         if device is not None and os.environ.get(_NO_CACHING, "0") not in ("", "0"):
-            return (f"{_NO_CACHING} is set: the limit of device memory is not enforced. Unset it",)
+            return (f"{_NO_CACHING} is set: the limit of device memory is not enforced. Unset this variable",)
         return ()
 
     def has_started(self) -> bool:
-        """Return whether torch uses a GPU; on a CPU there is nothing to start."""
+        """Return whether torch uses a GPU; False on a CPU, on which torch has nothing to start."""
         torch = sys.modules.get("torch")
         return torch is not None and bool(torch.cuda.is_initialized())
 
@@ -87,7 +87,7 @@ class Torch(Backend):
         torch.ones((512, 512)) @ torch.ones((512, 512))
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the peak of the tensors' memory, without the allocator's cache; None on a CPU."""
+        """Return the peak of the tensors' memory, without the allocator's cache, in bytes; None on a CPU."""
         return None if placement.device is None else int(_torch().cuda.max_memory_allocated())
 
     def reset_peak(self, placement: Placement) -> None:
@@ -97,7 +97,7 @@ class Torch(Backend):
         return 0 if placement.device is None else int(_torch().cuda.memory_stats().get("num_alloc_retries", 0))
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
-        """Return a function that waits for the GPU; on a CPU a step has ended when it returns."""
+        """Return a function that waits for the GPU; None on a CPU, on which a step has ended when it returns."""
         torch = _torch()
         if not torch.cuda.is_initialized():
             return None
@@ -107,7 +107,7 @@ class Torch(Backend):
         return wait
 
     def takes_turns(self, device: Device | None) -> bool:
-        """Return True on a CPU, where a step occupies the training thread."""
+        """Return True on a CPU, because a step occupies the training thread there."""
         return device is None
 
     def estimator(self, step: TrainStep) -> StepEstimator:
@@ -117,7 +117,7 @@ class Torch(Backend):
         return StepFootprint(step)
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Judge errors of torch, and those of a `tf.data` pipeline, whose memory is the host's."""
+        """Classify errors of torch, and those of a `tf.data` pipeline, which uses host memory."""
         torch = _torch()
         for link in exhaustion.chain(error):
             if isinstance(link, torch.OutOfMemoryError):

@@ -17,19 +17,19 @@ from autofit.backends.protocol import TrainStep
 from autofit.records.description import Footprint
 
 COUNTED = "tensors of two small steps"
-# relative to the growth of a process on a CPU, where kernels take more; the tensors of a batch size are within 0.03 of
-# the line through two other sizes (measured: tests/benchmarks/backend_memory.py)
+# relative to the growth of a process on a CPU, on which kernels take more memory; the tensors of a batch size are within
+# 0.03 of the line through two other sizes (measured: tests/benchmarks/backend_memory.py)
 _ERROR = 0.5
-_GPU_ERROR = 0.5  # a GPU's libraries choose workspaces, and the allocator rounds (assumed)
+_GPU_ERROR = 0.5  # a GPU's libraries choose workspaces, and the allocator rounds sizes up (assumed)
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
-_SMALL_SIZES = (2, 6)  # samples; they define a line, and a batch of one may be a special case
+_SMALL_SIZES = (2, 6)  # in samples; two sizes define a line, and a batch of one sample may be a special case
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not installed where types are checked
-    """Counts the bytes of the tensors that operations make while the mode is active.
+    """Counts the bytes of the tensors that operations create while the mode is active.
 
-    A storage counts from the operation that makes it until it is freed, whether a variable, autograd or Python holds it.
-    Temporary buffers inside a kernel are not seen. `after_each` lists the bytes after each operation.
+    A storage counts from the operation that creates it until it is freed, whether a variable, autograd or Python holds it.
+    Temporary buffers inside a kernel do not count. `after_each` lists the bytes held after each operation.
     """
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
 
 
 class StepFootprint:
-    """Memory of a train step: its variables, and the tensors of the step extrapolated along a line.
+    """Estimates the memory of a train step: its variables, and the step's tensors extrapolated along a line.
 
-    The steps build and train the model.
+    Creating an estimator builds the model and trains it for some steps.
     """
 
     def __init__(self, step: TrainStep) -> None:
@@ -106,14 +106,14 @@ class StepFootprint:
 
 
 def _sizes(own_size: int, multiple_of: int | None) -> list[int]:
-    """Return the batch sizes of the steps, as small as the model accepts."""
+    """Return the batch sizes of the steps to run: small ones that the model accepts."""
     if multiple_of is None:
         return [own_size]
     return list(_SMALL_SIZES) if multiple_of == 1 else [multiple_of, 2 * multiple_of]
 
 
 def _resized(leaf: Any, size: int) -> Any:
-    """Return an array of `size` samples, its rows repeated; a scalar stays one."""
+    """Return an array of `size` samples, made by repeating the array's rows; a scalar stays unchanged."""
     if np.ndim(leaf) == 0:
         return leaf
     rows = np.arange(size) % max(1, int(leaf.shape[0]))

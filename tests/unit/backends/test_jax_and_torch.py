@@ -101,7 +101,7 @@ def test_a_backend_is_selected_by_name_by_the_environment_or_by_the_file(monkeyp
 
 
 def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
-    with pytest.raises(UsageError, match="'openvino' is not a backend that autofit supports: tensorflow, jax, torch"):
+    with pytest.raises(UsageError, match=r"'openvino' .*tensorflow, jax, torch"):
         backends.named("openvino")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"torch.*pip install 'keras-autofit\[torch\]'"):

@@ -2,7 +2,7 @@
 
 The rules and constants come from `tensorflow/core/common_runtime/bfc_allocator.cc` (TensorFlow 2.21): sizes are rounded
 up to 256 B; an allocation takes the smallest free chunk that is large enough and splits it only if it is twice as large as
-needed or 128 MiB larger; adjacent free chunks are merged; a new region is at least twice as large as the one before.
+needed or 128 MiB larger; adjacent free chunks are merged; a new region is at least twice as large as the previous one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _MOST_WASTE_BYTES = 128 * 2**20
 
 
 class BestFitAllocator:
-    """Assigns addresses and counts the bytes in use, without real memory.
+    """Assigns addresses and counts the bytes in use, without allocating real memory.
 
     Args:
-        region_bytes: size of the first region. A GPU's allocator reserves its limit at once.
+        region_bytes: size of the first region. On a GPU, it is the whole limit, which the allocator reserves at once.
     """
 
     def __init__(self, region_bytes: int = FIRST_REGION_BYTES) -> None:
         self._used: dict[int, int] = {}  # sizes of the chunks in use, by address
-        self._free: dict[int, int] = {}  # likewise of the free ones
-        self._free_by_end: dict[int, int] = {}  # addresses of the free chunks, by the address behind them
+        self._free: dict[int, int] = {}  # sizes of the free chunks, by address
+        self._free_by_end: dict[int, int] = {}  # addresses of the free chunks, by the address of their end
         self._free_by_size: list[tuple[int, int]] = []  # sizes and addresses of the free chunks, sorted
         self._end = 0
         self._next_region = region_bytes
@@ -59,11 +59,11 @@ class BestFitAllocator:
         self._add_free(address, size)
 
     def size_of(self, address: int) -> int:
-        """Return the size of the chunk in use at an address, bytes."""
+        """Return the size of the chunk in use at an address, in bytes."""
         return self._used[address]
 
     def _extend(self, size: int) -> None:
-        """Add a region that is large enough."""
+        """Add a region that is large enough for `size` bytes."""
         fits = size <= self._next_region
         while size > self._next_region:
             self._next_region *= 2
@@ -78,7 +78,7 @@ class BestFitAllocator:
         bisect.insort(self._free_by_size, (size, address))
 
     def _remove_free(self, address: int) -> int:
-        """Take a chunk off the free ones; returns its size."""
+        """Remove a chunk from the free chunks and return its size in bytes."""
         size = self._free.pop(address)
         del self._free_by_end[address + size]
         del self._free_by_size[bisect.bisect_left(self._free_by_size, (size, address))]
@@ -86,5 +86,5 @@ class BestFitAllocator:
 
 
 def rounded(size_bytes: int) -> int:
-    """Round a requested size up to the allocator's alignment, bytes."""
+    """Round a requested size up to the allocator's alignment, in bytes."""
     return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -1,4 +1,4 @@
-"""Read the graph of a traced train step as a program of operations (loads TensorFlow, runs no operation)."""
+"""Convert the graph of a traced train step into a program of operations (loads TensorFlow, runs no operation)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _OVERHEAD_SECONDS = 5e-6  # rough rates of two cores, which only decide which op
 _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
 _UPDATE_PASSES = 3  # an update reads the gradient, and reads and writes the variable
 _MOST_FOLDED_BYTES = 10 * 2**20  # constant_folding.cc: larger results are computed in each step
-_ITERATIONS_AHEAD = 8  # iterations of a loop walked together; TensorFlow allows 32, but the walk takes longer with each
+_ITERATIONS_AHEAD = 8  # loop iterations that may overlap; TensorFlow allows 32, but the walk takes longer with each
 
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """How the step runs. Operations of an eager step do not overwrite their inputs, which the caller holds."""
+    """How the step runs. Operations of an eager step do not overwrite their inputs, because the caller holds these."""
 
     optimizer_names: tuple[str, ...]
     scale: sizes.Scale
@@ -44,18 +44,18 @@ class ReaderSettings:
 
 
 class GraphReader:
-    """Reads graphs: inlines function calls, and turns a loop or branch into one operation whose workspace is its peak."""
+    """Converts graphs: inlines function calls, and makes a loop or branch one operation whose workspace is its peak."""
 
     def __init__(self, settings: ReaderSettings) -> None:
         self._settings, self._scale = settings, settings.scale
-        self.constants: list[int] = []  # bytes of those that operations read
+        self.constants: list[int] = []  # sizes of the constants that operations read, in bytes
         self._values: list[Value] = []
         self._operations: list[Operation] = []
-        self._index: dict[int, int] = {}  # the value of a tensor, by the tensor's id
-        self._folded: dict[int, int] = {}  # by the id of a constant tensor: its bytes, 0 once it is held
-        self._variable: dict[int, int] = {}  # the value of a variable, by the id of a tensor that is its handle
-        self._number: dict[int, tuple[int, ...]] = {}  # the operations that represent a graph's operation, by its id
-        self._keep: list[Any] = []  # keeps the objects alive whose ids are keys
+        self._index: dict[int, int] = {}  # by the id of a tensor: its value
+        self._folded: dict[int, int] = {}  # by the id of a constant tensor: its bytes, 0 once counted
+        self._variable: dict[int, int] = {}  # by the id of a handle tensor: the value of its variable
+        self._number: dict[int, tuple[int, ...]] = {}  # by the id of a graph's operation: its operations here
+        self._keep: list[Any] = []  # keeps the objects alive whose ids are used as keys
 
     def program(self, results: Sequence[Any], held_bytes: Mapping[str, Sequence[int]]) -> Program:
         """Return the operations read so far as a program that returns the tensors `results`."""
@@ -71,7 +71,7 @@ class GraphReader:
             self._variable[id(handle)] = variable
 
     def read(self, graph: Any, prefix: str = "", given: Sequence[int] = ()) -> None:
-        """Append the graph's operations; `given` are the values of its inputs, if they are known."""
+        """Append the graph's operations; `given` lists the values of its inputs, if they are known."""
         self._keep.append(graph)
         self._index.update((id(tensor), value) for tensor, value in zip(graph.inputs, given, strict=False))
         for op in _in_order(graph):
@@ -120,14 +120,14 @@ class GraphReader:
         return tuple(range(first, len(self._operations)))
 
     def _stand_for(self, tensor: Any, other: Any) -> None:
-        """Give a tensor all that is recorded of another one."""
+        """Record for a tensor everything that is recorded for `other`."""
         for by_tensor in (self._index, self._variable, self._folded):
             by_tensor.pop(id(tensor), None)
             if id(other) in by_tensor:
                 by_tensor[id(tensor)] = by_tensor[id(other)]
 
     def _keep_folded(self, tensors: Sequence[Any]) -> None:
-        """Count the constants that an operation reads, each once."""
+        """Add the constants that an operation reads to `constants`, each only once."""
         for tensor in tensors:
             size = self._folded.get(id(tensor), 0)
             if size:
@@ -149,7 +149,7 @@ class GraphReader:
         )
 
     def _value(self, op: Any, tensor: Any, prefix: str) -> int:
-        """Return a new value for a tensor, or `OUTSIDE` if the step does not hold it."""
+        """Add a value for a tensor and return its index; return `OUTSIDE` if the step does not hold the tensor."""
         alias, size = None, self._scale.tensor_bytes(tensor)
         if op.type == "ReadVariableOp" and id(op.inputs[0]) in self._variable:
             return self._add(Value(size, "weights", self._variable[id(op.inputs[0])]))
@@ -187,7 +187,7 @@ class GraphReader:
         return workspace_bytes(op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn, equation=equation)
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
-        """Return the peak of consecutive iterations, which overlap if one does not need the other's results."""
+        """Return the peak of consecutive iterations, which overlap if they do not need each other's results, in bytes."""
         reader = GraphReader(self._settings)
         carried = [OUTSIDE for _ in body.inputs]
         for _ in range(iterations):
@@ -205,14 +205,14 @@ class GraphReader:
         return self._inside(same)
 
     def _seconds(self, op: Any) -> float:
-        """Return a rough duration on two cores."""
+        """Return the rough duration of an operation on two cores, in seconds."""
         moved = sum(self._scale.tensor_bytes(t) for t in (*op.inputs, *op.outputs))
         if op.type in UPDATES:
             moved *= _UPDATE_PASSES
         return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + self._arithmetic(op) / _OPERATIONS_PER_SECOND
 
     def _arithmetic(self, op: Any) -> float:
-        """Return the floating-point operations of convolutions and matrix products; 0 for kernels that only move bytes."""
+        """Count the floating-point operations of a convolution or matrix product; 0 for kernels that only move bytes."""
         shapes = [self._scale.shape(t) or () for t in (*op.inputs, *op.outputs)]
         if op.type.startswith(("Conv2D", "Conv3D")):
             images = [shape for shape in shapes if len(shape) > 3]
@@ -225,8 +225,8 @@ class GraphReader:
 def _in_order(graph: Any) -> list[Any]:
     """Return the operations that a result or a side effect depends on, in topological order.
 
-    TensorFlow prunes the others, such as the gradient of the data. A loop may have inputs that were added to the graph
-    after it, so the graph's own order is not topological.
+    TensorFlow prunes the others, such as the gradient of the data. The graph's own order is not topological,
+    because the inputs of a loop may have been added to the graph after the loop.
     """
     needed: dict[Any, set[Any]] = {}
     wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]

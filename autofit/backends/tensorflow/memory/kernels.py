@@ -1,8 +1,8 @@
-"""The workspaces of TensorFlow's CPU kernels, and the kernels that reuse an input's buffer.
+"""The workspace sizes of TensorFlow's CPU kernels, and the kernels that reuse an input's buffer.
 
 The rules come from the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and agree with the allocations that
 TensorFlow's profiler records on a CPU without oneDNN. oneDNN's kernels for convolutions, pooling and matrix products do not
-gather patches; they count as having no workspace, like every kernel without a rule.
+gather patches. Like every kernel without a rule, they count as having no workspace.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 Shape = Sequence[int]
 
-_CACHE_BYTES = 30 * 2**20  # conv_grad_*_ops.cc: patches are gathered until the matrices reach this size,
-_THIRD_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")  # or that of the L3 cache (conv_grad_ops_3d.cc),
-_MOST_OVERHEAD = 25  # unless they would exceed this multiple of the operation's tensors
-_COMPLEXES = 8  # L3 caches of an EPYC processor; the system shows the size of one
+_CACHE_BYTES = 30 * 2**20  # 2-D convolutions gather patches until the matrices reach this size (conv_grad_*_ops.cc)
+# 3-D convolutions gather patches until the matrices reach the size of the L3 cache (conv_grad_ops_3d.cc)
+_THIRD_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+_MOST_OVERHEAD = 25  # 3-D patches are not gathered if they would exceed this multiple of the operation's tensors
+_COMPLEXES = 8  # L3 caches of an EPYC processor; Linux shows the size of one
 _INDEX_BYTES = 8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit indices
 _SINGLE_BYTES = 4
 
@@ -31,10 +32,10 @@ OVERWRITES = frozenset(
     SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Softmax Softplus SoftplusGrad Sqrt SqrtGrad Square
     SquaredDifference Sub Tanh TanhGrad Xdivy Xlogy""".split()  # noqa: SIM905  # a literal would take a line for each name
 )
-"""Kernels that write their output into the buffer of an input of the same size without other readers."""
+"""Kernels that write their output into the buffer of an input that has the same size and no other readers."""
 
 OVERWRITING_OUTPUTS = {"SoftmaxCrossEntropyWithLogits": 1, "SparseSoftmaxCrossEntropyWithLogits": 1}
-"""The output that overwrites an input, if it is not the first: the gradient of a loss takes the place of the logits."""
+"""Index of the output that overwrites an input, by kernel, if not 0: the gradient of a loss overwrites the logits."""
 
 VIEWS = frozenset(
     """CheckNumerics EnsureShape Enter Exit ExpandDims Identity PreventGradient ReadVariableOp Reshape Snapshot
@@ -43,20 +44,21 @@ VIEWS = frozenset(
 """Kernels whose output shares the buffer of their input."""
 
 OF_SHAPES = frozenset({"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"})
-"""Kernels whose result depends on the shapes of their inputs alone."""
+"""Kernels whose result depends only on the shapes of their inputs."""
 
 UPDATES = frozenset(
     """AssignAddVariableOp AssignSubVariableOp AssignVariableOp ResourceScatterAdd ResourceScatterNdAdd ResourceScatterSub
     ResourceScatterUpdate ResourceStridedSliceAssign""".split()  # noqa: SIM905  # as above
 )
-"""Kernels that change the variable that is their first input."""
+"""Kernels that change a variable, which is their first input."""
 
 
 def onednn_takes(dtype: str, flags: Collection[str], *, onednn: bool) -> bool:
-    """Return whether oneDNN's kernels run the convolutions, poolings and matrix products of a dtype.
+    """Return whether oneDNN's kernels run the convolutions, poolings and matrix products with a dtype.
 
-    The rule is that of `IsDataTypeSupportedByOneDNNOnThisCPU` (TensorFlow 2.21, tensorflow/core/util/util.cc), except that
-    Linux does not list AVX-NE-CONVERT, which also allows half precision; its workspaces are then overestimated.
+    The rule is that of `IsDataTypeSupportedByOneDNNOnThisCPU` (TensorFlow 2.21, tensorflow/core/util/util.cc), with one
+    exception: AVX-NE-CONVERT also allows half precision, but Linux does not list it. On a processor with AVX-NE-CONVERT,
+    the workspaces of half precision are therefore overestimated.
 
     Args:
         dtype: the name of the operation's dtype, such as "float16".
@@ -99,7 +101,7 @@ def workspace_bytes(
         outputs: shapes of the outputs.
         item_bytes: bytes of one element of the output.
         onednn: whether the kernel is oneDNN's.
-        equation: of an Einsum.
+        equation: the equation of an Einsum; empty for other operations.
     """
     sizes: tuple[int, ...] = ()
     match kind:
@@ -125,23 +127,23 @@ def workspace_bytes(
 
 
 def _patch_bytes(gradient: Shape, kernel: Shape, item_bytes: int, cache_bytes: int) -> int:
-    """Return the size of the matrix of patches (im2col) of as many images as fill the cache, bytes."""
+    """Return the size in bytes of the patch matrix (im2col) for as many images as fill the cache."""
     image, taps, depth = math.prod(gradient[1:-1]), math.prod(kernel[:-1]), kernel[-1]
     one = image * taps + image * depth + taps * depth
     return -(-(cache_bytes // item_bytes) // one) * image * taps * item_bytes
 
 
 def _worthwhile(tensors: tuple[Shape, Shape, Shape], kernel: Shape, item_bytes: int) -> tuple[int, ...]:
-    """Return the size of the gathered volumes, or nothing if it would far exceed the operation's tensors."""
+    """Return the size of the gathered patches in bytes; empty if it would far exceed the operation's tensors."""
     gathered = _patch_bytes(tensors[2], kernel, item_bytes, _third_cache_bytes())
     return (gathered,) if gathered <= _MOST_OVERHEAD * item_bytes * sum(math.prod(t) for t in tensors) else ()
 
 
 @functools.cache
 def _third_cache_bytes() -> int:
-    """Return the size of the L3 cache as Eigen reads it, bytes.
+    """Return the size of the L3 cache as Eigen reads it, in bytes.
 
-    Eigen asks the processor, and an EPYC reports the whole package, while the system shows one of its eight caches.
+    Eigen asks the processor: an EPYC reports all eight L3 caches of its package together, while Linux shows a single one.
     """
     try:
         size = int(TypeAdapter(ByteSize).validate_python(_THIRD_CACHE.read_text().strip() + "iB"))
@@ -151,10 +153,10 @@ def _third_cache_bytes() -> int:
 
 
 def _transposed(equation: str, inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int) -> tuple[int, ...]:
-    """Return the sizes of the copies that an Einsum makes to multiply matrices, with and without oneDNN (einsum_op_impl.h).
+    """Return the sizes in bytes of the copies that an Einsum makes to multiply matrices (einsum_op_impl.h).
 
-    It transposes a factor whose labels are not in the order (batch, free, contracted) or (batch, contracted, free), and the
-    product if its order is not that of the output.
+    With and without oneDNN, it transposes a factor whose labels are not in the order (batch, free, contracted) or
+    (batch, contracted, free), and the product if its order is not that of the output.
     """
     if "." in equation:
         return ()

@@ -1,9 +1,9 @@
-"""The most memory that a program of operations holds at once, found by running it on a model of the allocator.
+"""Find the peak memory of a program of operations by simulating the program on a model of the allocator.
 
 A buffer is live from the start of the operation that produces it until the last operation that reads it has ended. Buffers
 of operations that overlap are live together, so the walk schedules operations on as many workers as TensorFlow has threads;
-a free worker takes the operation that became ready last. Durations vary from step to step, and with them what overlaps: the
-walk repeats the step with random durations and keeps the largest peak.
+a free worker takes the operation that became ready last. Durations vary from step to step, and therefore overlaps do:
+the walk repeats the step with random durations and keeps the highest peak.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ PARTS = (DATA_PART, "weights", "optimizer", "gradients", "activations", "tempora
 OUTSIDE = -1
 """Stands for a tensor that lives outside the step, such as a constant."""
 
-_RUNS, _STEPS = 3, 3  # a single step underestimates by 5 % on average (measured: tests/benchmarks/memory-parts.txt)
-_DRAFTS = 2  # buffers beside a weight's own while its initial value is made
-_DEVIATION = 0.5  # of the logarithm of a duration: on busy cores an operation takes half or twice as long
+_RUNS, _STEPS = 3, 3  # a single step underestimates by 5% on average (measured: tests/benchmarks/memory-parts.txt)
+_DRAFTS = 2  # additional buffers that a weight needs while its initial value is computed
+_DEVIATION = 0.5  # of a duration's logarithm: on busy cores an operation may take half or twice as long
 
 
 @dataclass(frozen=True)
 class Value:
     """A tensor, or a variable, which outlives the step.
 
-    `part` is one of `PARTS`. `alias_of` is the index of the value whose buffer it shares; None for a buffer of its own.
+    `part` is one of `PARTS`. `alias_of` is the index of the value whose buffer it shares; None if it has its own buffer.
     """
 
     size_bytes: int
@@ -42,11 +42,12 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """An operation, which starts when `inputs` and `after` are done and holds `workspace_bytes` while it runs.
+    """An operation: it starts when `inputs` and `after` are done, and holds `workspace_bytes` while it runs.
 
-    The output `overwriting` takes over the buffer of an input in `may_overwrite` that has no other reader left. `updates`
-    is the variable that the operation changes: it gets the buffer of the value `assigned`, or a new buffer if its present
-    one has other readers. `seconds` is a rough duration, which only decides which operations overlap.
+    The output with the index `overwriting` takes over the buffer of an input in `may_overwrite` that has no other reader
+    left. `updates` is the variable that the operation changes: the variable gets the buffer of the value `assigned`, or a
+    new buffer if its present one has other readers. `seconds` is a rough duration that only decides which operations
+    overlap.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Program:
-    """A traced step for one batch size; `held_bytes` are the sizes of the buffers that outlive it, by part."""
+    """A traced step for one batch size; `held_bytes` are the sizes of the buffers that outlive the step, by part."""
 
     values: Sequence[Value]
     operations: Sequence[Operation]
@@ -73,7 +74,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Peak:
-    """The most memory that is in use at once, in total and by part, in bytes; the parts add up to the total."""
+    """The peak of the memory in use, in total and by part, in bytes; the parts add up to the total."""
 
     total_bytes: int
     bytes_by_part: Mapping[str, int]
@@ -88,14 +89,14 @@ def peak(
     runs: int = _RUNS,
     steps: int = _STEPS,
 ) -> Peak:
-    """Return the largest peak of several walks through a program.
+    """Return the highest peak of several walks through a program.
 
     Args:
-        workers: operations that may run at the same time.
-        region_bytes: the allocator's first region.
+        workers: number of operations that may run at the same time.
+        region_bytes: size of the allocator's first region.
         least_bytes: the smallest buffer that the allocator counts.
-        runs: how often training starts anew.
-        steps: steps of each run; the first gives the optimizer's variables buffers of their own.
+        runs: number of trainings that the walk simulates.
+        steps: number of steps of each training; the first step gives each optimizer variable its own buffer.
     """
     schedule, chance = _Schedule(program), random.Random(0)
     peaks = []
@@ -129,7 +130,7 @@ class _Schedule:
         """Call `start` and `end` of every operation; `vary` returns a factor for each duration."""
         waits = list(self._waits)
         ready = [number for number, count in enumerate(waits) if count == 0]
-        running: list[tuple[float, int]] = []  # the time when each ends, and its number
+        running: list[tuple[float, int]] = []  # end time and number of each operation
         now = 0.0
         while ready or running:
             while ready and len(running) < workers:
@@ -145,13 +146,13 @@ class _Schedule:
 
 
 class _Memory:
-    """The buffers of one step after another, on an allocator that also holds what outlives the steps."""
+    """The buffers of consecutive steps, on an allocator that also holds the buffers that outlive the steps."""
 
     def __init__(self, program: Program, allocator: BestFitAllocator, least_bytes: int) -> None:
         self._program, self._allocator, self._least_bytes = program, allocator, least_bytes
         self._in_use = dict.fromkeys(PARTS, 0)
         self.peak = Peak(0, dict(self._in_use))
-        self._left: dict[int, int] = {}  # by address: pending reads, plus one for each variable there and each writer
+        self._left: dict[int, int] = {}  # by address: pending reads, plus one per variable there and per running writer
         self._part: dict[int, str] = {}
         self._workspaces: dict[Operation, list[int]] = {}
         self._replaced: dict[Operation, int] = {}
@@ -166,7 +167,7 @@ class _Memory:
         self._record()
 
     def _hold_variables(self) -> None:
-        """Place the variables. TensorFlow makes zeros once for all of the optimizer's variables of a size."""
+        """Allocate the variables. As in TensorFlow, optimizer variables of one size first share one buffer of zeros."""
         zeros: dict[int, int] = {}
         for number, value in enumerate(self._program.values):
             if value.is_variable:
@@ -177,7 +178,7 @@ class _Memory:
                     self._left[address] = self._left.get(address, 0) + 1
 
     def _make(self, size: int, part: str) -> int:
-        """Allocate a buffer that outlives the step. A weight is drawn, scaled and shifted, each time into a new buffer."""
+        """Allocate a buffer that outlives the step. A weight is drawn, scaled and shifted, each into a new buffer."""
         drafts = [self._take(size, "temporaries") for _ in range(_DRAFTS if part == "weights" else 0)]
         address = self._take(size, part)
         self._record()
@@ -186,7 +187,7 @@ class _Memory:
         return address
 
     def begin_step(self) -> None:
-        """Forget the previous step's values."""
+        """Forget the addresses of the previous step's values; variables keep theirs."""
         values = zip(self._program.values, self._address, strict=True)
         self._address = [address if value.is_variable else OUTSIDE for value, address in values]
 
@@ -204,7 +205,7 @@ class _Memory:
         self._record()
 
     def _update(self, op: Operation) -> None:
-        """Give the variable that an operation changes another buffer if the present one has other readers."""
+        """Move a changed variable to the buffer assigned to it, or to a new one if the present one has other readers."""
         old, variable = self._address[op.updates], self._program.values[op.updates]
         if old == OUTSIDE:
             return
@@ -218,7 +219,7 @@ class _Memory:
         self._address[op.updates], self._replaced[op] = new, old
 
     def end(self, op: Operation) -> None:
-        """Free the workspace and every buffer without pending reads."""
+        """Free the operation's workspace, and every buffer without pending reads."""
         for address in self._workspaces.pop(op, ()):
             self._drop(address)
         self._read(self._replaced.pop(op, OUTSIDE))
@@ -226,7 +227,7 @@ class _Memory:
             self._read(self._address[value])
 
     def end_step(self) -> None:
-        """Free the results."""
+        """Free the results of the step."""
         for value in self._program.results:
             self._read(self._address[value])
 

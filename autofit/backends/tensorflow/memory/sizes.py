@@ -1,4 +1,4 @@
-"""The sizes of traced tensors, and of the tensor lists that loops fill, for any number of samples (loads TensorFlow)."""
+"""The sizes of traced tensors, and of the tensor lists that loops fill, for any batch size (loads TensorFlow)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tensorflow.python.ops import cond_v2, while_v2
 
 LOOPS = ("While", "StatelessWhile")
 BORROWED = ("ReadVariableOp", "TensorListGetItem", "TensorListPopBack")
-"""Operations whose output is a buffer of a variable or list, not a new one."""
+"""Operations whose output is the buffer of a variable or of a list's entry, not a new buffer."""
 
 _CUDNN_RNNS, _RESERVE_INDEX = ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"), 3
-_RESERVED_OUTPUTS = {b"lstm": 6, b"gru": 5}  # times the layer's output: its gates and states (assumed, not measured)
+_RESERVED_OUTPUTS = {b"lstm": 6, b"gru": 5}  # the layer's gates and states, in multiples of its output (assumed)
 _UNSIZED = ("resource", "variant", "string")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Replaces the `traced` number of samples by `batch_size`, in every dimension that `traced` divides.
+    """Scales tensors that were traced with `traced` samples to `batch_size` samples.
 
-    `least_bytes` is the smallest buffer that the allocator counts.
+    Every dimension that `traced` divides counts samples. `least_bytes` is the smallest buffer that the allocator counts.
     """
 
     traced: int
@@ -30,7 +30,7 @@ class Scale:
     least_bytes: int = 1
 
     def shape(self, tensor: Any) -> tuple[int, ...] | None:
-        """Return the shape of a tensor; None if it is not known before the step runs."""
+        """Return the scaled shape of a tensor; None if it is not known before the step runs."""
         if not tensor.shape.is_fully_defined():
             return None
         return tuple(d // self.traced * self.batch_size if self._counts_samples(d) else d for d in tensor.shape.as_list())
@@ -45,7 +45,7 @@ class Scale:
         return dimension > 0 and dimension % self.traced == 0
 
     def tensor_bytes(self, tensor: Any) -> int:
-        """Return the bytes of a tensor; 0 for handles, lists, and shapes that are not known before the step runs."""
+        """Return the size of a tensor in bytes; 0 for a handle, a list, or a shape not known before the step runs."""
         shape = self.shape(tensor)
         if shape is None:
             return self._reserved_bytes(tensor)
@@ -68,12 +68,12 @@ class Scale:
         return self._whole_bytes(op.inputs[0]) if op.type == "ZerosLike" else 0
 
     def _counted_bytes(self, tensor: Any, entries: int = 1) -> int:
-        """Return the bytes that the allocator counts of a tensor, or of a list of `entries` slices of it."""
+        """Return the bytes that the allocator counts for a tensor, or for a list of `entries` slices of the tensor."""
         size = self.tensor_bytes(tensor)
         return size if size >= entries * self.least_bytes else 0
 
     def _whole_bytes(self, listed: Any) -> int:
-        """Return the bytes of a list's entries, including those that it shares with another list."""
+        """Return the bytes of a list's entries, including the entries that it shares with another list."""
         source = _behind(listed)
         if source.op.type not in LOOPS:
             return self.list_bytes(source)
@@ -83,10 +83,10 @@ class Scale:
         return self._filled_bytes(source, shared=True)
 
     def _filled_bytes(self, listed: Any, *, shared: bool) -> int:
-        """Return the bytes that the iterations of a loop add to one of its outputs, a list of tensors.
+        """Return the bytes that the iterations of a loop add to a list of tensors that is one of its outputs.
 
-        A tensor that several lists hold, or that the previous iteration has put into a list, counts once. With `shared`,
-        every list counts in full.
+        A tensor counts once, even if several lists hold it or the previous iteration has put it into a list. If `shared` is
+        true, every list counts in full.
         """
         body = body_of(listed.op)
         inputs = {id(t): index for index, t in enumerate(body.inputs)}
@@ -108,7 +108,7 @@ class Scale:
 
 
 def body_of(loop: Any) -> Any:
-    """Return the graph of one iteration."""
+    """Return the graph of one iteration of a loop."""
     return while_v2._get_graph(loop, "body", "_body_graph")
 
 
@@ -118,9 +118,10 @@ def branches_of(choice: Any) -> list[Any]:
 
 
 def iterations(loop: Any) -> int:
-    """Return how often a loop runs: the length of its longest list of tensors, or of the loop whose gradient it is.
+    """Return the number of a loop's iterations: the length of its longest list of tensors.
 
-    Returns 1 if neither is known before the step runs.
+    The loop of a gradient has as many iterations as the loop that it differentiates. Return 1 if the number is not known
+    before the step runs.
     """
     count = 1
     for tensor in loop.inputs:

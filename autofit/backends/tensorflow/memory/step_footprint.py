@@ -27,11 +27,12 @@ from autofit.records.description import DATA_PART, Footprint
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
-# 95 % are within (measured: plain fits of 38 programs of Keras's gallery; of XLA's, tests/benchmarks/memory.py)
+# relative errors that 95% do not exceed (measured: plain fits of 38 programs of Keras's gallery; for XLA, of the cases in
+# tests/benchmarks/memory.py)
 _ERRORS = {LIVENESS: 0.35, XLA: 0.13}
-_ABSOLUTE_ERROR_BYTES = 4 * 2**20  # 95 % of small programs are within (measured: ditto)
+_ABSOLUTE_ERROR_BYTES = 4 * 2**20  # the error that 95% of small programs do not exceed (measured: likewise)
 _FUSED_ERROR = 1.05  # the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)
-_EAGER_ERROR = 0.8  # Python's references decide what an eager step holds (measured: -37 % to +78 %)
+_EAGER_ERROR = 0.8  # Python's references decide what an eager step holds (measured: -37% to +78%)
 _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assumed)
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
@@ -41,15 +42,15 @@ _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
 class StepFootprint:
-    """Device memory of a train step: XLA's buffer assignment if XLA compiles the step, else a liveness walk.
+    """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a liveness walk.
 
     The step is traced once and scaled to any batch size. The traced batch size is a multiple of a prime number that divides
-    no dimension of a sample or a weight, so that every dimension which it divides counts samples.
+    no dimension of a sample or a weight. Every dimension that the traced batch size divides therefore counts samples.
 
     Args:
-        step: the model is built if it is not yet.
+        step: the step; its model is built if it is not built yet.
         onednn: whether TensorFlow uses oneDNN's kernels on the CPU.
-        workers: operations that TensorFlow runs at the same time.
+        workers: number of operations that TensorFlow runs at the same time.
         least_bytes: the smallest buffer that the allocator counts.
     """
 
@@ -58,7 +59,8 @@ class StepFootprint:
         self._onednn, self._least_bytes = self._on_cpu and onednn, least_bytes
         self._workers = 1 if self._model.run_eagerly else workers
         self._samples, self._graph = self._trace()
-        if step.multiple_of is not None and self._samples != step.multiple_of * self._prime():  # building added dimensions
+        # building the model may have added dimensions that the prime number divides
+        if step.multiple_of is not None and self._samples != step.multiple_of * self._prime():
             self._samples, self._graph = self._trace()
         of_model = {id(_tensorflow_variable(v)): v for v in self._model.variables}
         used = {id(v): v for v in self._graph.variables}
@@ -73,7 +75,7 @@ class StepFootprint:
         self.uses_model_optimizer = bool(of_optimizer & set(used))
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """Yield the peak of the walk for each size, then XLA's figures if it compiles the step; see `StepEstimator`."""
+        """Yield the peak of the walk for each size, then XLA's totals if XLA compiles the step; see `StepEstimator`."""
         for size in sorted(batch_sizes):
             yield self._footprint(size, self.program(size), LIVENESS)
         if self._model.jit_compile:
@@ -102,7 +104,7 @@ class StepFootprint:
         return reader.program(self._graph.outputs, held)
 
     def _trace(self) -> tuple[int, Any]:
-        """Trace the step; returns the traced batch size and the graph."""
+        """Trace the step and return the traced batch size and the graph."""
         arrays = [leaf for leaf in keras.tree.flatten(self._batch) if leaf is not None and len(leaf.shape) > 0]
         samples = None if self._step.multiple_of is None else self._step.multiple_of * self._prime()
         graph = tf.function(self._model.train_step).get_concrete_function(_batch_specs(self._batch, samples)).graph
@@ -135,7 +137,10 @@ class StepFootprint:
         return _ERRORS[method] if self._on_cpu else max(_GPU_ERROR, _ERRORS[method])
 
     def _compiled(self, batch_size: int) -> Program | None:
-        """Return the compiled step as one operation whose workspace is all but the variables and one batch."""
+        """Return the compiled step as one operation, whose workspace is XLA's total minus the variables and one batch.
+
+        Return None if XLA reports no total.
+        """
         total = compiled_bytes(self._model, self._batch, batch_size)
         if total is None:
             return None
@@ -147,17 +152,17 @@ class StepFootprint:
 
 
 def _tensorflow_variable(variable: Any) -> Any:
-    """Return TensorFlow's variable behind one of Keras."""
+    """Return the TensorFlow variable that a Keras variable wraps."""
     return getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
 
 
 def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
-    """Return the bytes of all buffers of the train step as XLA compiles it, including the variables.
+    """Return the total size of the buffers of the train step that XLA compiles, including the variables, in bytes.
 
-    XLA writes a memory-usage report of each compilation if its flags request one. It reads the flags once per process.
+    XLA writes a memory-usage report of each compilation if its flags request one; it reads its flags once per process.
 
     Returns:
-        None if XLA cannot compile the step, or compiled something before the flags were set and so writes no report.
+        None if XLA cannot compile the step, or if it writes no report because it read its flags before they were set.
     """
     reports, specs = _reports(), _batch_specs(batch, batch_size)
 
@@ -170,26 +175,26 @@ def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     except (tf.errors.OpError, ValueError, NotImplementedError):
         return None
     texts = [file.read_text() for file in reports.glob("*memory-usage-report.txt")]
-    shutil.rmtree(reports, ignore_errors=True)  # XLA creates it again
+    shutil.rmtree(reports, ignore_errors=True)  # XLA creates the folder again
     return max((int(match[1]) for text in texts for match in _REPORT.finditer(text)), default=None)
 
 
 @functools.cache
 def _reports() -> Path:
-    """Create the folder for XLA's reports and request them."""
+    """Create a folder and set the flags that make XLA write its reports there."""
     folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
     os.environ[_FLAGS] = f"{os.environ.get(_FLAGS, '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
     return folder
 
 
 def _batch_bytes(batch: Any, batch_size: int) -> list[int]:
-    """Return the bytes of each array of a batch."""
+    """Return the size of each array of a batch, in bytes."""
     specs = [leaf for leaf in keras.tree.flatten(_batch_specs(batch, batch_size)) if isinstance(leaf, tf.TensorSpec)]
     return [math.prod(leaf.shape.as_list()) * int(leaf.dtype.size) for leaf in specs]
 
 
 def _batch_specs(batch: Any, batch_size: int | None) -> Any:
-    """Return the TensorSpecs of a batch; a batch size of None keeps the arrays' first axes."""
+    """Return the TensorSpecs of a batch; if `batch_size` is None, the arrays keep their first dimension."""
     return keras.tree.map_structure(lambda leaf: _spec(leaf, batch_size), batch)
 
 
