@@ -68,7 +68,7 @@ def logged_collectives(placement: Placement, environment: Mapping[str, str]) -> 
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, and then its causes and contexts and theirs, each once."""
+    """Yield an exception and all its causes and contexts, direct and indirect, each once."""
     waiting, seen = [error], set()
     while waiting:
         link = waiting.pop(0)

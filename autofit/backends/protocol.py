@@ -73,7 +73,7 @@ class Backend(ABC):
     oom_lines: re.Pattern[str] = exhaustion.OOM_LINES
     """Matches a log line about a failed allocation that ends the training; messages quote the group `report`."""
     shortage_lines: re.Pattern[str] = exhaustion.SHORTAGE_LINES
-    """Matches a log line about too little device memory, also if training goes on; messages quote the group `report`."""
+    """Matches a log line about too little device memory, even if training goes on; messages quote the group `report`."""
     fallback_lines: re.Pattern[str] = exhaustion.FALLBACK_LINES
     """Matches a log line about a slower algorithm that is chosen because little memory is left below the limit."""
     suspects: re.Pattern[str] = exhaustion.SUSPECTS

@@ -45,7 +45,10 @@ class DeviceLock:
         self.release()
 
     def acquire(self) -> bool:
-        """Acquire all locks, or none if one is held, without waiting; return True also if locking is unavailable."""
+        """Acquire all locks without waiting, or none if one is held; return False then, True otherwise.
+
+        Return True without a lock if locking is unavailable.
+        """
         for path in self._paths:
             try:
                 file = _locked(path)

@@ -21,7 +21,7 @@ _CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by
 _DEVICE_FILE = Path("/dev/nvidia0")
 _IDLE_BYTES = 1.5 * 2**30  # the most memory in use without training: driver, display, idle contexts (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_THROTTLES = {  # reasons for which a clock is lowered under load, by NVML's bit
+_THROTTLES = {  # reasons why a clock is lowered under load, by NVML's bit
     0x04: "power cap",
     0x08: "hardware slowdown",
     0x20: "temperature",
@@ -312,7 +312,7 @@ def clock_mhz(device: Device) -> int | None:
 
 
 def throttles(device: Device) -> frozenset[str]:
-    """Return the reasons for which the GPU's clock is now lowered under load."""
+    """Return the reasons why the GPU's clock is currently lowered under load."""
     bits = _of(device, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
     return frozenset(reason for bit, reason in _THROTTLES.items() if int(bits) & bit)
 

@@ -158,7 +158,7 @@ def process_name(pid: int) -> str:
 
 
 def _cgroups(controller: str) -> list[Path]:
-    """Return the folders of this process's cgroups (v2 or v1) that have a controller, and of their parents."""
+    """Return the folders of this process's cgroups that have a controller, and of their parents; v2 or v1."""
     groups = []
     for line in _read_lines(_OWN_CGROUPS):
         _, controllers, path = line.split(":", 2)
@@ -171,7 +171,7 @@ def _cgroups(controller: str) -> list[Path]:
 
 
 def _page_cache_bytes(group: Path) -> int:
-    """Return the size of a cgroup's file cache, which the kernel frees under memory pressure, in bytes."""
+    """Return the size in bytes of a cgroup's file cache, which the kernel frees under memory pressure."""
     stat = dict(line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line)
     return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
 
@@ -219,7 +219,7 @@ class CoreSeconds:
 
 
 def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float]:
-    """Return the average numbers of cores that other processes used and that were idle between two readings."""
+    """Return how many cores other processes used, and how many were idle, as averages between two readings."""
     seconds, cores = after.at - before.at, visible_cores()
     if seconds <= 0:
         return 0.0, float(cores)

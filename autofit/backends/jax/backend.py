@@ -108,7 +108,7 @@ class Jax(Backend):
         return tuple(problems)
 
     def pool_bytes(self, device: Device | None) -> int | None:
-        """Return the memory, in bytes, of the share that the user has set or that JAX takes by default."""
+        """Return the GPU memory in bytes that JAX takes: the share that the user has set, or JAX's default share."""
         if device is None:
             return None
         written = os.environ.get(_FRACTION) or os.environ.get(_OLD_FRACTION)

@@ -71,7 +71,7 @@ class Torch(Backend):
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / placement.device.total_bytes))
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Report an environment variable that turns off the allocator, which enforces the limit."""
+        """Report an environment variable that turns off the caching allocator, which enforces the limit."""
         if device is not None and os.environ.get(_NO_CACHING, "0") not in ("", "0"):
             return (f"{_NO_CACHING} is set: the limit of device memory is not enforced. Unset this variable",)
         return ()
@@ -87,7 +87,7 @@ class Torch(Backend):
         torch.ones((512, 512)) @ torch.ones((512, 512))
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the peak of the tensors' memory, without the allocator's cache, in bytes; None on a CPU."""
+        """Return the peak memory of the tensors in bytes, without the allocator's cache; None on a CPU."""
         return None if placement.device is None else int(_torch().cuda.max_memory_allocated())
 
     def reset_peak(self, placement: Placement) -> None:

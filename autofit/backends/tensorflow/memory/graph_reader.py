@@ -187,7 +187,7 @@ class GraphReader:
         return workspace_bytes(op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn, equation=equation)
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
-        """Return the peak of consecutive iterations, which overlap if they do not need each other's results, in bytes."""
+        """Return the peak in bytes of consecutive iterations, which overlap if they do not need each other's results."""
         reader = GraphReader(self._settings)
         carried = [OUTSIDE for _ in body.inputs]
         for _ in range(iterations):

@@ -93,7 +93,7 @@ def workspace_bytes(
     onednn: bool = False,
     equation: str = "",
 ) -> tuple[int, ...]:
-    """Return the sizes of the buffers that a kernel allocates and frees while it runs on a CPU, in bytes.
+    """Return the sizes in bytes of the buffers that a kernel allocates and frees while it runs on a CPU.
 
     Args:
         kind: the operation's type.

@@ -157,7 +157,7 @@ def _tensorflow_variable(variable: Any) -> Any:
 
 
 def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
-    """Return the total size of the buffers of the train step that XLA compiles, including the variables, in bytes.
+    """Return the total size in bytes of all buffers of the train step compiled by XLA, including the variables.
 
     XLA writes a memory-usage report of each compilation if its flags request one; it reads its flags once per process.
 
