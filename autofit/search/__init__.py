@@ -1,1 +1,1 @@
-"""Decide which config to try next, and which of the trials to choose."""
+"""Decide which config to try next, and which trial to choose when the search ends."""

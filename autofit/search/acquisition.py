@@ -1,15 +1,16 @@
-"""Decide what to try next from all trials so far. Pure.
+"""Decide what to try next, given all trials so far. This module has no side effects.
 
-    warm start   the config that an earlier tune of the same workload would choose now; replaces the probes
-    probe        the present config, or a small batch if its memory is unknown; then another batch size, because the lines
-                 of memory and of compute need two points
-    step         a config on the way to a promising one that is too far beyond the finished trials
-    promise      the config with the highest expected improvement of throughput, among those whose upper bounds of memory
-                 are within the limits
-    stop         when the expected gain is not worth a trial: less than half the tolerance, or less training time than the
-                 trial takes
+    warm start   Try the config that the trials of an earlier tune of the same workload predict to be best. This replaces
+                 the probes.
+    probe        Try the present config, or a small batch size if memory is unknown. Then try another batch size: the
+                 linear models of memory and of the step's time need two points.
+    step         Try a config on the way to a promising one that is too far beyond the finished trials.
+    promise      Try the config with the highest expected improvement of throughput, among the configs whose upper bounds
+                 of memory are within the limits.
+    stop         Stop when the expected gain is not worth a trial: it is less than half the tolerance, or it saves less
+                 training time than the trial takes.
 
-The constants were chosen on simulated searches; see tests/benchmarks/search.py.
+The constants were chosen with simulated searches; see tests/benchmarks/search.py.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from autofit.search.space import SearchSpace, distance
 from autofit.search.surrogate.throughput import RatePrediction, ThroughputSurrogate
 
 EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
-_RETREAT_FACTOR = 4  # divides a first batch that does not fit: an OOM costs as much as ten good trials
-_SAFE_BATCH = 8  # samples of the first batch when nothing is known about its memory
-_STRIDE_FACTOR = 4  # from the first batch to the second: far enough for a line, near enough for a bound from one point
+_RETREAT_FACTOR = 4  # a first batch size that does not fit is divided by this: an OOM costs as much as ten good trials
+_SAFE_BATCH = 8  # first batch size, in samples, if nothing is known about its memory
+_STRIDE_FACTOR = 4  # second batch size / first: far enough to fit a line, near enough for a bound from one point
 _LEAST_STRIDE_FACTOR = 2  # a smaller step up reveals less than a step down
-_SETTLED_TRIALS = 3  # the fewest trials before a search may stop
-_WORTHWHILE_SHARE = 0.5  # of the tolerance: the least expected gain that is worth a trial
-_DETOUR_RATIO = 1.3  # a goal out of reach is worth a step if its expected improvement is this times the best candidate's
-_LEAST_PROGRESS_OCTAVES = 0.5  # a step must be nearer to the goal than any finished trial by this
-_TIE_RATIO = 0.1  # expected improvements within it are ties: the cheaper config is taken
+_SETTLED_TRIALS = 3  # a search stops after this many trials at the earliest
+_WORTHWHILE_SHARE = 0.5  # a trial is worthwhile if its expected gain is at least this share of the tolerance
+_DETOUR_RATIO = 1.3  # take a step if the goal's expected improvement is this many times the best candidate's
+_LEAST_PROGRESS_OCTAVES = 0.5  # a step must be nearer to the goal than every finished trial, by this distance
+_TIE_RATIO = 0.1  # expected improvements that differ by less than this share count as equal: the cheaper config is taken
 
 
 class FrontierSearch:
-    """Proposes configs of a space for one workload; `baseline` is the user's present config."""
+    """Proposes configs from a search space for one workload; `baseline` is the user's present config."""
 
     def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
         self.feasible = FeasibleSet(space, context)
@@ -54,16 +55,19 @@ class FrontierSearch:
         self._warm_start = ThroughputSurrogate(ran, context) if ran else None
 
     def propose(self, trials: Sequence[Trial]) -> Decision:
-        """Propose the next config after these trials, or give the reason to stop; cached, since Optuna asks twice."""
+        """Propose the next config after these trials, or give the reason to stop.
+
+        The last decision is cached, because Optuna asks for it twice.
+        """
         trials = tuple(trials)
         if self._last is None or self._last[0] != trials:
             self._last = trials, self._decide(trials)
         return self._last[1]
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
-        """Estimate log samples per second and its standard deviation for each config that ran.
+        """Estimate the log rate (samples per second) and its standard deviation for each config that ran.
 
-        A reading is one draw of a noisy rate; the readings of neighbours and the two ceilings are evidence as well.
+        A single reading is noisy, so the estimate also uses the readings of similar configs and the two ceilings.
         """
         ran = _ran(trials)
         if not ran:
@@ -88,7 +92,11 @@ class FrontierSearch:
         lead: float | None = None,
         deviation: float = 0.0,
     ) -> Decision:
-        """Propose the config with this index; `ran` have a rate, `lead` ± `deviation` is its log rate over the best."""
+        """Propose the config with this index.
+
+        `ran` are the trials that have a rate. `lead` is the expected log rate of the config minus that of the best config,
+        and `deviation` is its standard deviation.
+        """
         config = self.feasible.configs[index]
         fitted = [t for t in ran if t.fits(self._context.limits)]
         best = max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0, default=None)
@@ -115,9 +123,10 @@ class FrontierSearch:
         return self._proposed(int(chosen), Reason.WARM_START, feasibility)
 
     def _probe(self, trials: Sequence[Trial], feasibility: Feasibility) -> Decision:
-        """Propose the first probe, without parallel workers unless the baseline uses AUTOTUNE; then smaller batches.
+        """Propose the first probe or, if all trials so far have failed, a smaller batch size.
 
-        The cheapest config is tried even if it is predicted not to fit, as the prediction may be wrong.
+        Probes use parallel workers only if the baseline uses AUTOTUNE. If no config is predicted to fit, propose the
+        cheapest untried one, because the prediction may be wrong.
         """
         if not feasibility.candidates.any():
             if not feasibility.untried.any():
@@ -168,7 +177,10 @@ class FrontierSearch:
         return replace(propose(chosen, Reason.PROMISE), stop_reason=f"no other configuration is expected to {gain}")
 
     def _cost(self, ran: Sequence[Trial]) -> float:
-        """The share of the expected training that a trial takes; an equal improvement of the log rate saves as much."""
+        """Return the mean time of a trial as a share of the expected training time; 0 if that is unknown.
+
+        An improvement of the log rate by this value saves as much time as a trial takes.
+        """
         if self._context.expected_training_seconds is None:
             return 0.0
         return statistics.fmean(trial.measurement.seconds for trial in ran) / self._context.expected_training_seconds
@@ -177,9 +189,10 @@ class FrontierSearch:
         return ThroughputSurrogate(ran, self._context, self._warm_start).predict(arrays)
 
     def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
-        """The batch size of the second probe; None once two sizes have run.
+        """Return the batch size of the second probe; None if two sizes have run or no other size is a candidate.
 
-        It is the largest candidate up to `_STRIDE_FACTOR` times the first, or a smaller one if no larger one fits.
+        It is the largest candidate up to `_STRIDE_FACTOR` times the first size. If that is less than
+        `_LEAST_STRIDE_FACTOR` times the first, a smaller size is preferred.
         """
         batches = {t.config.batch_size or 1 for t in ran}
         first, possible = batches.pop(), np.unique(self.feasible.arrays.batch[candidates])
@@ -193,7 +206,7 @@ class FrontierSearch:
         return float(above[-1]) if len(above) else None
 
     def _step_to(self, goal: int, candidates: Mask, ran: Sequence[Trial]) -> int | None:
-        """The candidate nearest to a goal; None unless it is nearer than every finished trial."""
+        """Return the index of the candidate nearest to a goal; None if a finished trial is about as near."""
         octaves = np.abs(self._points - self._points[goal]).sum(1)
         index = self.feasible.index
         nearest = min((float(octaves[index[t.config]]) for t in ran if t.config in index), default=math.inf)
@@ -202,11 +215,12 @@ class FrontierSearch:
 
 
 def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) -> Vector:
-    """Expected improvement for normally distributed leads over the best (log rate); a lead below `least` counts as 0.
+    """Return the expected improvement for normally distributed leads over the best config, in log rate.
 
-    Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998.
+    A lead below `least` counts as 0. Source: Jones, Schonlau and Welch, Efficient global optimization of expensive
+    black-box functions, 1998.
     """
-    from scipy.special import ndtr  # takes a quarter of a second to load, which a stored result does not need
+    from scipy.special import ndtr  # loading takes a quarter of a second, which a stored result does not need
 
     z = (lead - least) / np.maximum(deviation, 1e-9)
     density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
@@ -214,7 +228,10 @@ def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) ->
 
 
 def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
-    """The cheapest candidate with the least memory (in tenths) among those that tie for the best expected improvement."""
+    """Return the index of the candidate with the least memory among those that tie for the best expected improvement.
+
+    Memory is compared in tenths of the limit. The cheapest config wins if several need the same.
+    """
     indices = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
     return int(indices[np.argmin(np.round(10 * share[indices]))])
 

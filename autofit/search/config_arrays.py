@@ -1,4 +1,4 @@
-"""Configs as arrays, so that predictions for all configs of a space take one pass."""
+"""Store configs as arrays, so that a model predicts all configs of a space in one pass."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-_PROCESS_OCTAVES = 4.0  # distance from threads to processes
-_AUTO_OCTAVES = 1.0  # distance from a number to AUTOTUNE, for workers and (before its weight) for the queue
-_QUEUE_WEIGHT = 0.3  # of an octave of queue size, relative to an octave of batch size or workers
+_PROCESS_OCTAVES = 4.0  # distance between threads and processes
+_AUTO_OCTAVES = 1.0  # distance between a number and AUTOTUNE; for the queue it is multiplied by _QUEUE_WEIGHT
+_QUEUE_WEIGHT = 0.3  # weight of an octave of queue size, relative to an octave of batch size or workers
 
 
 @dataclass(frozen=True)
 class ConfigArrays:
-    """Configs as arrays with one entry per config.
+    """Holds the knobs of several configs, as arrays with one entry for each config.
 
     Without a queue between workers and step, `workers` is 1 and `queue` is 0. `processes` is True if the workers are
-    processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which is a category of its own: `workers` and `queue`
-    then hold the numbers that tf.data may use.
+    processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which the models treat as a separate category;
+    `workers` and `queue` then hold the numbers that tf.data may use.
     """
 
     batch: Vector
@@ -37,7 +37,10 @@ class ConfigArrays:
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig], cores: int = 1) -> ConfigArrays:
-        """Convert configs; a batch size of None counts as 1, a queue size of None as 0, AUTOTUNE as `cores` threads."""
+        """Convert configs to arrays.
+
+        A batch size of None counts as 1 and a queue size of None as 0. AUTOTUNE of the workers counts as `cores` threads.
+        """
         return cls(
             np.array([c.batch_size or 1 for c in configs], float),
             np.array([c.worker_count(cores) for c in configs], float),
@@ -49,11 +52,14 @@ class ConfigArrays:
 
     @property
     def queued(self) -> Mask:
-        """Which configs have a queue."""
+        """A mask of the configs that have a queue."""
         return (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
 
     def log_points(self) -> Matrix:
-        """Coordinates in octaves: batch, workers, queue, threads or processes, AUTOTUNE of workers and of the queue."""
+        """Return coordinates in octaves, one row for each config.
+
+        The columns are batch size, workers, queue size, threads or processes, AUTOTUNE of the workers and of the queue.
+        """
         kind = _PROCESS_OCTAVES * self.processes
         queue = _QUEUE_WEIGHT * np.log2(self.queue + 2)
         automatic = _AUTO_OCTAVES * self.auto_workers, _QUEUE_WEIGHT * _AUTO_OCTAVES * self.auto_queue

@@ -1,4 +1,4 @@
-"""What a search and its models know: the context before the first trial, and the trials that have run."""
+"""The inputs of a search and its models: the context, which is fixed, and the trials that have run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from autofit.records.trial import Limits, Trial
 from autofit.search.config_arrays import Matrix, Vector
 from autofit.search.surrogate.bayesian_linear import LinearModel
 
-_ERROR_PER_OCTAVE = 0.02  # relative error of the linear form, for each doubling beyond the largest batch that ran
-_WARM_START_NOISE = 3.0  # factor on the noise of an earlier tune's trial: other limits or versions change a peak little
+_ERROR_PER_OCTAVE = 0.02  # relative error of a linear model, for each doubling beyond the largest batch size that ran
+_WARM_START_NOISE = 3.0  # multiplies the noise of an earlier tune's trial: other limits or versions change a peak little
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,13 @@ class SearchContext:
         description: the workload.
         limits: the memory limits of the trials.
         cores: CPU cores; AUTOTUNE counts as one thread per core.
-        on_cpu: whether the train step itself takes host memory and CPU cores.
-        tolerance: relative gain below which configs count as equally fast (0.02 is 2 %).
-        headroom: share of each limit that the upper bound of a predicted memory must leave free.
+        on_cpu: whether the train step runs on the CPU and so takes host memory and cores.
+        tolerance: relative gain below which configs count as equally fast (0.02 is 2%).
+        headroom: share of each limit that must stay free according to the upper bound of the predicted memory.
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
-        expected_training_seconds: training time with the fastest config so far; None if any trial pays off.
-        warm_start: trials of an earlier tune of the same workload under other limits or versions.
+        expected_training_seconds: training time with the fastest config so far, in seconds; None if the time of a trial
+            does not matter.
+        warm_start: trials of an earlier tune of the same workload, under other limits or versions.
     """
 
     description: Description
@@ -47,14 +48,14 @@ class SearchContext:
 
 @dataclass(frozen=True)
 class Observations:
-    """Trials of this tune, and finished ones of an earlier tune of the workload under other limits or versions."""
+    """The trials of this tune, and those of an earlier tune of the same workload under other limits or versions."""
 
     trials: Sequence[Trial]
     warm_start: Sequence[Trial]
 
     @property
     def with_noise(self) -> list[tuple[Trial, float]]:
-        """Each trial with its noise relative to a trial of this tune."""
+        """Each trial, and its noise relative to that of a trial of this tune."""
         return [(trial, 1.0) for trial in self.trials] + [(trial, _WARM_START_NOISE) for trial in self.warm_start]
 
     @cached_property
@@ -67,7 +68,10 @@ class Observations:
         return max((trial.config.batch_size or 1 for trial in self.finished), default=None)
 
     def bounded(self, model: LinearModel, features: Matrix, batch: Vector, deviations: float) -> tuple[Vector, Vector]:
-        """Predict expected values, and upper bounds `deviations` above, which widen beyond the largest finished batch."""
+        """Predict expected values, and upper bounds that lie `deviations` standard deviations above them.
+
+        The standard deviations grow for batch sizes beyond the largest one that finished.
+        """
         expected, deviation = model.predict(features)
         octaves = np.maximum(0.0, np.log2(batch / self.largest_batch)) if self.largest_batch else 0.0
         return expected, expected + deviations * np.hypot(deviation, _ERROR_PER_OCTAVE * octaves * expected)

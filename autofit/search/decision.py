@@ -9,8 +9,8 @@ from typing import Protocol
 from autofit.records.states import Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 
-INTERVAL_DEVIATIONS = 2.0  # standard deviations from a predicted rate to the ends of its 95 % interval
-_CLEAR_GAIN = 0.005  # relative; a config with a smaller predicted gain is tried because its rate is uncertain
+INTERVAL_DEVIATIONS = 2.0  # standard deviations from a predicted rate to either end of its 95% interval
+_CLEAR_GAIN = 0.005  # relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
 
 
 class Reason(Text):
@@ -23,12 +23,12 @@ class Reason(Text):
 
     @property
     def label(self) -> str:
-        """The reason for people; a promising config has its predicted gain instead."""
+        """The text that the user sees; a promising config is shown with its predicted gain instead."""
         return _LABELS[self]
 
 
 _LABELS = {
-    Reason.WARM_START: "the choice that an earlier tune of this workload predicts",
+    Reason.WARM_START: "predicted to be the best by an earlier tune of this workload",
     Reason.PROBE: "to learn how time and memory grow",
     Reason.STEP: "a step towards a promising configuration",
     Reason.PROMISE: "promising",
@@ -39,9 +39,10 @@ _LABELS = {
 class Proposal:
     """A config to try, the reason, and the expected result.
 
-    `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of its 95 % interval;
-    `change` says how the config differs from that one. `device_share` and `host_share` are upper bounds of memory in units
-    of the limits; `likely_share` is the expected value of the memory with the higher bound.
+    `gain` is the expected relative gain over the best config so far, and `most_gain` is the upper end of its 95% interval.
+    `change` describes how the proposed config differs from the best one. `device_share` and `host_share` are the upper
+    bounds of device and host memory, as shares of their limits; `likely_share` is the expected value of the one with the
+    higher bound.
     """
 
     config: FitConfig
@@ -54,7 +55,7 @@ class Proposal:
     most_gain: float | None = None
 
     def __str__(self) -> str:
-        """The reason for people."""
+        """Describe the reason, the change and the predicted memory for the user."""
         share = max(self.device_share, self.host_share)
         name = "device" if self.device_share >= self.host_share else "host"
         memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
@@ -62,19 +63,20 @@ class Proposal:
         return f"{self.change}: {reason}{memory}" if self.change else f"{reason}{memory}"
 
     def _prediction(self) -> str:
-        """The expected gain, with the upper end of its interval if the uncertainty is the reason for the trial."""
+        """Describe the expected gain; add the upper end of its interval if the uncertainty is the reason for the trial."""
         gain = self.gain or 0.0
         predicted = f"predicted {_percent(gain)}"
         if gain >= _CLEAR_GAIN or self.most_gain is None:
             return predicted
-        return f"{predicted}, but uncertain: the 95 % interval reaches {_percent(self.most_gain)}"
+        return f"{predicted}, but uncertain: the 95% interval reaches {_percent(self.most_gain)}"
 
 
 @dataclass(frozen=True)
 class Decision:
     """The next step of a search: try the proposal, or stop.
 
-    With a `stop_reason`, the proposal is the best config that is left, which is not worth a trial; None if none is left.
+    If there is a `stop_reason`, the proposal is the best remaining config, which is not worth a trial. It is None if no
+    config remains.
     """
 
     proposal: Proposal | None = None
@@ -82,17 +84,17 @@ class Decision:
 
 
 class Proposer(Protocol):
-    """The interface of a search; plug in another one with `tuner.tune(..., make_proposer=...)`."""
+    """The interface of a search algorithm; replace the default one with `tuner.tune(..., make_proposer=...)`."""
 
     def propose(self, trials: Sequence[Trial]) -> Decision:
         """Propose the next config after these trials, or give the reason to stop."""
 
     def rates(self, trials: Sequence[Trial]) -> Mapping[FitConfig, tuple[float, float]]:
-        """Estimate log samples per second and its standard deviation for each config that ran."""
+        """Estimate the log rate (samples per second) and its standard deviation for each config that ran."""
 
 
 def _percent(gain: float) -> str:
-    """A relative gain with its sign, or 0% if it rounds to that."""
+    """Format a relative gain as a signed percentage; without a sign if it rounds to 0%."""
     return f"{gain:+.0%}" if round(gain, 2) else "0%"
 
 

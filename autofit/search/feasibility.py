@@ -1,4 +1,7 @@
-"""Which configs may be tried: untried, not ruled out by an OOM, predicted to fit, near the finished trials. Pure."""
+"""Find the configs that may be tried. This module has no side effects.
+
+They have not run, no failure rules them out, they are predicted to fit, and they are near the finished trials.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,20 @@ from autofit.search.context import SearchContext
 from autofit.search.space import SearchSpace, cost
 from autofit.search.surrogate.memory import MemorySurrogate
 
-_BOUND_DEVIATIONS = 2.0  # standard deviations of an upper bound: an OOM trial costs half a minute, so 2 suffice
-_BATCH_LEAP_FACTOR = 8  # the memory model is not trusted beyond this multiple of the largest batch that ran
-_PROCESSES_LEAP_FACTOR = 4  # the same for worker processes
-_SLOW_SHARE = 0.5  # of a batch size that timed out: larger batches are not tried
+_BOUND_DEVIATIONS = 2.0  # standard deviations up to an upper bound: an OOM trial costs only half a minute, so 2 suffice
+_BATCH_LEAP_FACTOR = 8  # the memory model is not trusted beyond this multiple of the largest batch size that ran
+_PROCESSES_LEAP_FACTOR = 4  # the memory model is not trusted beyond this multiple of the most worker processes that ran
+_SLOW_SHARE = 0.5  # batch sizes above this share of one that timed out are not tried
 
 
 @dataclass(frozen=True)
 class Feasibility:
-    """Masks and memory predictions with one entry per config of the space.
+    """Masks and memory predictions with one entry for each config of the space.
 
-    `untried` configs have not run, and no OOM, hang or timeout rules them out. Those `expected` to fit have their expected
-    memory within the limits. `candidates` may be tried now: their upper bounds are within the limits as well, and they are
-    not too far beyond the finished trials. `device` and `host` are upper bounds in units of the limits; `likely` is the
-    expected value of the memory with the higher bound.
+    `untried` configs have not run, and no OOM, hang or timeout rules them out. `expected` marks the untried configs whose
+    expected memory is within the limits. `candidates` may be tried now: the upper bounds of their memory are within the
+    limits, and they are not too far beyond the finished trials. `device` and `host` are the upper bounds of both memories,
+    as shares of their limits; `likely` is the expected value of the one with the higher bound.
     """
 
     untried: Mask
@@ -40,12 +43,12 @@ class Feasibility:
 
     @property
     def share(self) -> Vector:
-        """The higher of the two upper bounds, in units of its limit."""
+        """The higher of the two upper bounds, as a share of its limit."""
         return np.maximum(self.device, self.host)
 
 
 class FeasibleSet:
-    """The configs of a space, cheapest first, and which of them may be tried."""
+    """Holds the configs of a space, cheapest first, and finds those that may be tried."""
 
     def __init__(self, space: SearchSpace, context: SearchContext) -> None:
         self.configs = tuple(sorted(space.configs(), key=cost))
@@ -54,7 +57,7 @@ class FeasibleSet:
         self._context = context
 
     def feasibility(self, trials: Sequence[Trial]) -> Feasibility:
-        """Work out which configs may be tried after these trials."""
+        """Return which configs may be tried after these trials, and the predicted memory of each."""
         expected, upper = MemorySurrogate(self._context, trials).shares(self.arrays, _BOUND_DEVIATIONS)
         untried = np.ones(len(self.configs), bool)
         for trial in trials:
@@ -71,7 +74,10 @@ class FeasibleSet:
         return Feasibility(untried, untried & (np.maximum(*expected) <= usable), candidates, *upper, likely)
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
-        """Which configs are not too far beyond the finished trials; after too many OOMs, not beyond them at all."""
+        """Return a mask of the configs that are not too far beyond the finished trials.
+
+        After `max_oom` OOMs, no config beyond the finished trials is near.
+        """
         finished = [t.config for t in (*trials, *self._context.warm_start) if t.measurement.outcome is Outcome.OK]
         if not finished:
             return np.ones(len(self.configs), bool)
@@ -83,11 +89,11 @@ class FeasibleSet:
 
 
 def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) -> Mask:
-    """Which configs cannot fit, given the outcome of one config; none unless the outcome is an OOM.
+    """Return a mask of the configs that cannot fit if one config ran out of memory; all False for any other outcome.
 
-    Device memory grows with the batch size alone. Host memory also grows with workers, processes and queue, so a host OOM
-    rules out the configs that are at least as large in every knob. AUTOTUNE has no order relative to a number: it is
-    compared with AUTOTUNE alone.
+    Device memory grows only with the batch size. Host memory also grows with workers, processes and queue, so a host OOM
+    rules out the configs that are at least as large in every knob. AUTOTUNE is neither larger nor smaller than a number:
+    it is compared only with AUTOTUNE.
     """
     failed = ConfigArrays.of([oom_config])
     larger = arrays.batch >= failed.batch
@@ -99,21 +105,31 @@ def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) 
 
 
 def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
-    """Configs that may hang as one did: as many workers of its kind or, without a queue, at least as large a batch."""
+    """Return a mask of the configs that may hang, given one that did.
+
+    With a queue, these are the configs with at least as many workers of the same kind. Without a queue, they are the
+    configs with at least the same batch size.
+    """
     failed = ConfigArrays.of([hung])
     same_kind = (arrays.processes == failed.processes) & (arrays.queued == failed.queued)
     return np.asarray(same_kind & np.where(failed.queued, arrays.workers >= failed.workers, arrays.batch >= failed.batch))
 
 
 def hardly_faster(arrays: ConfigArrays, slow: FitConfig) -> Mask:
-    """Configs unlikely to finish in time, given one that did not: more than half its batch size, no more workers."""
+    """Return a mask of the configs that are unlikely to finish in time, given one that timed out.
+
+    They have more than half its batch size, and no more workers.
+    """
     failed = ConfigArrays.of([slow])
     no_faster = (arrays.workers <= failed.workers) & (arrays.processes <= failed.processes)
     return np.asarray((arrays.batch > _SLOW_SHARE * failed.batch) & no_faster)
 
 
 def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ...]:
-    """Find the largest batch that fits and the smallest that ran out of memory for each setting of the other knobs."""
+    """Find the largest batch size that fits and the smallest that ran out of memory.
+
+    Returns a point for each combination of the other knobs.
+    """
     sizes: dict[FitConfig, tuple[list[int], list[int]]] = {}
     for trial in trials:
         fitted, failed = sizes.setdefault(replace(trial.config, batch_size=None), ([], []))

@@ -1,4 +1,4 @@
-"""FrontierSampler: the search of autofit as an Optuna sampler."""
+"""An Optuna sampler that uses autofit's search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autofit.search.decision import Decision
 from autofit.search.space import SearchSpace, build_space
 from autofit.storage import codec
 
-_UNIT_BYTES = 2**30  # stands for a limit if only shares of it are known; its size does not matter
+_UNIT_BYTES = 2**30  # used as the limit if memory is known only as a share of it; the value does not matter
 _UNKNOWN_WORKLOAD = Description(
     input_kind="unknown",
     knobs={},
@@ -33,44 +33,46 @@ _UNKNOWN_WORKLOAD = Description(
 
 
 class FrontierSampler(optuna.samplers.BaseSampler):
-    """Optuna sampler that proposes the most promising config among those predicted to fit in memory.
+    """An Optuna sampler that proposes the most promising config among those predicted to fit in memory.
 
-    It models throughput and memory, explores under memory constraints, and reports when no further trial is worthwhile. It
-    keeps no state outside the Optuna study, so a resumed study continues where it stopped. Use it with plain Optuna:
+    It models throughput and memory, avoids configs that may run out of memory, and reports when no further trial is
+    worthwhile. All its state is in the Optuna study, so a resumed study continues where it stopped. Use it with plain
+    Optuna:
 
         sampler = FrontierSampler({"batch_size": {"min": 8, "max": 1024}, "workers": [1, 2, 4], "max_queue_size": [2, 10]})
         study = optuna.create_study(direction="maximize", sampler=sampler)
 
         def objective(trial):
             config = sampler.suggest(trial)  # a FitConfig; or trial.suggest_int("batch_size", 8, 1024, log=True), ...
-            ...                              # train a little with it
+            ...                              # train for a short time with it
             trial.set_constraint("device_memory", peak_bytes / limit_bytes - 1)
             trial.set_constraint("host_memory", ...)
-            return samples_per_second        # 0.0 after an OOM; a constraint above 0 names the memory that ran out
+            return samples_per_second        # 0.0 after an OOM: the constraint above 0 shows which memory ran out
 
         study.optimize(objective, n_trials=30, callbacks=[sampler.stop_when_settled])
 
-    The search needs fewer trials if the objective sets the user attributes `compute_samples_per_second` (rate of the train
-    step alone) and `input_samples_per_second` (rate of the input pipeline alone) of its trial.
+    The search needs fewer trials if the objective sets two user attributes of its trial: `compute_samples_per_second`, the
+    rate of the train step alone, and `input_samples_per_second`, the rate of the input pipeline alone.
 
     Args:
-        space: a `SearchSpace`, or a mapping by knob: `{"min": 8, "max": 64}` for a range, a list for choices.
+        space: a `SearchSpace`, or a dict that maps each knob to a range (`{"min": 8, "max": 64}`) or a list of choices.
         baseline: the present config.
         description: the workload; its memory estimates make the first proposals safer.
-        limits: memory limits in bytes; without them, memory is known only as the shares that the constraints give.
-        cores: CPU cores; None for all that this process may use.
-        on_cpu: whether the model trains on the CPU, where the step competes with the input pipeline for cores and memory.
-        tolerance: relative gain below which configs count as equally fast (0.02 is 2 %).
-        headroom: share of each limit that the upper bound of a predicted memory must leave free. At 0.03 about one tune in
-            thirty has an OOM (simulated: see tests/benchmarks/search.py).
+        limits: memory limits in bytes; None if the objective's constraints give memory only as shares of the limits.
+        cores: number of CPU cores; None for all that this process may use.
+        on_cpu: whether the model trains on the CPU, so that the step and the input pipeline share cores and memory.
+        tolerance: relative gain below which configs count as equally fast (0.02 is 2%).
+        headroom: share of each limit that must stay free according to the upper bound of the predicted memory. With 0.03,
+            about one tune in thirty has an OOM (simulated: see tests/benchmarks/search.py).
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
-        expected_training_seconds: training time with the fastest config so far; None if any trial pays off.
-        effective_batch_size: samples of one weight update; only batch sizes that divide it are searched.
-        warm_start: finished trials of an earlier tune of the same workload under other limits or versions.
-        seed: seed of Optuna's TPE, which samples parameters that are not knobs.
+        expected_training_seconds: training time with the fastest config so far, in seconds; None if the time of a trial
+            does not matter.
+        effective_batch_size: number of samples in one weight update; only batch sizes that divide it are searched.
+        warm_start: finished trials of an earlier tune of the same workload, under other limits or versions.
+        seed: seed of Optuna's TPE sampler, which samples the parameters that are not knobs.
 
     Raises:
-        UsageError: the space is empty or contains an illegal value.
+        UsageError: the space is empty or contains a value that is not allowed.
     """
 
     def __init__(
@@ -116,10 +118,10 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         self._knobs = space.knobs()
         self.distributions = codec.distributions(self._knobs)
         self._tpe = optuna.samplers.TPESampler(seed=seed)
-        self._cached_study, self._cached_trials = "", dict[int, Trial]()  # trials by number, of the study with this name
+        self._cached_study, self._cached_trials = "", dict[int, Trial]()  # name of a study, and its trials by number
 
     def suggest(self, trial: optuna.Trial) -> FitConfig:
-        """Suggest every knob of an Optuna trial; returns the config."""
+        """Suggest every knob of an Optuna trial, and return the config."""
         for name, distribution in self.distributions.items():
             if isinstance(distribution, IntDistribution):
                 trial.suggest_int(name, distribution.low, distribution.high, log=distribution.log)
@@ -128,11 +130,11 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         return codec.config_of(trial.params)
 
     def decide(self, study: optuna.Study) -> Decision:
-        """Decide what to do next in a study: the proposal with its reason, or the reason to stop."""
+        """Decide what to do next in a study: try a proposal, or stop for a reason."""
         return self.proposer.propose(self._trials(study))
 
     def stop_reason(self, study: optuna.Study) -> str | None:
-        """The reason why no further trial is worth its time, or None."""
+        """Return the reason why no further trial is worth its time; None if one is."""
         return self.decide(study).stop_reason
 
     def stop_when_settled(self, study: optuna.Study, trial: FrozenTrial) -> None:
@@ -141,16 +143,16 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             study.stop()
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """All knobs of the space."""
+        """Return the distributions of all knobs of the space."""
         return dict(self.distributions)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next config as Optuna parameters; once there is a reason to stop, the best config that is left.
+        """Return the next config as Optuna parameters; if there is a reason to stop, the best remaining config.
 
         Raises:
-            RuntimeError: no config is left to try.
+            RuntimeError: no config remains to be tried.
         """
         decision = self.decide(study)
         if decision.proposal is None:
@@ -162,7 +164,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Leave parameters that are not knobs to TPE."""
+        """Sample a parameter that is not a knob with TPE."""
         return self._tpe.sample_independent(study, trial, param_name, param_distribution)
 
     def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:

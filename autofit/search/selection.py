@@ -1,4 +1,4 @@
-"""Choose among the trials of a search, and find those that may be better. Pure."""
+"""Choose a trial of a search, and find the trials that may be better. This module has no side effects."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from autofit.search.config_arrays import ConfigArrays, Vector
 from autofit.search.feasibility import dominated_by
 from autofit.search.space import cost, distance
 
-_WORTHWHILE_SHARE = 0.25  # of the tolerance: the least gain in log rate that is worth another run (simulated searches)
-_LEAST_GAIN = 0.001  # in log rate: the least gain that is worth another run, however small the tolerance
+_WORTHWHILE_SHARE = 0.25  # a gain in log rate of this share of the tolerance is worth another run (simulated searches)
+_LEAST_GAIN = 0.001  # in log rate: a smaller gain is not worth another run, however small the tolerance
 _MOST_RIVALS = 2
-_LEAST_SURPRISE = 0.15  # in log rate: smaller surprises are selection bias, the best of several noisy readings
-_SURPRISE_DEVIATIONS = 2.0  # standard deviations of both readings' noise
+_LEAST_SURPRISE = 0.15  # in log rate: smaller surprises are selection bias (the best of several noisy readings)
+_SURPRISE_DEVIATIONS = 2.0  # a surprise is larger than this many standard deviations of the combined noise
 
 
 def choose(
@@ -29,10 +29,10 @@ def choose(
     baseline: FitConfig,
     rates: Mapping[FitConfig, float] | None = None,
 ) -> Trial | None:
-    """Choose the trial nearest to the baseline among those within `tolerance` (0.02 is 2 %) of the best; None if none fits.
+    """Choose the trial nearest to the baseline among those within `tolerance` (0.02 is 2%) of the best; None if none fits.
 
-    Configs with a failed trial and those that an OOM rules out are not eligible. `rates` are estimates (samples per second)
-    that replace single readings.
+    Configs with a failed trial and configs that an OOM rules out are not eligible. `rates` are estimates in samples per
+    second; they replace the readings of single trials.
     """
     by_rate = sorted(eligible(trials, limits), key=lambda trial: trial.measurement.samples_per_second or 0.0)
     candidates = {trial.config: trial for trial in by_rate}
@@ -44,14 +44,17 @@ def choose(
 
 
 def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig) -> FitConfig:
-    """The config nearest to the baseline among those whose rate (samples per second) is within `tolerance` of the best."""
+    """Return the config nearest to the baseline among those whose rate is within `tolerance` of the highest.
+
+    `rates` are in samples per second.
+    """
     least = (1 - tolerance) * max(rates.values())
     near = (config for config, rate in rates.items() if rate >= least)
     return min(near, key=lambda config: (distance(config, baseline), cost(config)))
 
 
 def updated(estimate: RateEstimate, measurement: Measurement) -> RateEstimate:
-    """Update the estimated rate of a config with one more measurement of it, weighted by their variances."""
+    """Update the estimated rate of a config with another measurement; both are weighted by their variances."""
     variance, noise = estimate.deviation**2, measurement.rate_noise**2
     weight, mean = variance / (variance + noise), math.log(estimate.samples_per_second)
     updated_mean = mean + weight * (math.log(measurement.samples_per_second or 1.0) - mean)
@@ -65,11 +68,11 @@ def finalists(
     baseline: FitConfig,
     estimates: Mapping[FitConfig, tuple[float, float]],
 ) -> tuple[Trial, ...]:
-    """Return the choice, preceded by its rivals: configs that may prove faster if both run once more.
+    """Return the choice, preceded by its rivals: trials whose configs may prove faster if both run again.
 
-    A rival is worth another run if its expected lead after that run, counted from the tolerance on, is large enough. A
-    noisy run moves the estimates little, so it is not worth its time. `estimates` are log rates and their standard
-    deviations.
+    A rival is worth another run if the expected gain from that run is large enough; only a lead above the tolerance counts
+    as a gain. Noisy runs change the estimates little, so their expected gain is small. `estimates` are log rates and their
+    standard deviations.
     """
     rates = {config: math.exp(mean) for config, (mean, _) in estimates.items()}
     chosen = choose(trials, limits, tolerance, baseline, rates)
@@ -86,7 +89,7 @@ def finalists(
 def _gains_by_run(
     rivals: Sequence[Trial], chosen: Trial, tolerance: float, estimates: Mapping[FitConfig, tuple[float, float]]
 ) -> Vector:
-    """Expected gains in log rate from another run of each rival and of the choice."""
+    """Return the expected gain in log rate from another run of each rival and of the choice."""
     means, deviations = np.array([estimates[trial.config] for trial in (*rivals, chosen)]).T
     variances, noises = np.square(deviations), np.square([trial.measurement.rate_noise for trial in (*rivals, chosen)])
     variance, noise = variances[:-1] + variances[-1], noises[:-1] + noises[-1]
@@ -97,10 +100,10 @@ def _gains_by_run(
 def overlooked(
     trials: Sequence[Trial], limits: Limits, confirmed: Collection[FitConfig], samples_per_second: float, noise: float
 ) -> Trial | None:
-    """Find the trial whose reading exceeds the confirmed rate most; None if noise explains every reading.
+    """Find the trial whose reading exceeds the confirmed rate the most; None if noise explains every reading.
 
-    The `confirmed` configs, which include the choice, do not count. `samples_per_second` is the confirmed rate of the
-    choice, and `noise` its relative standard deviation.
+    Configs in `confirmed` are ignored, among them the choice. `samples_per_second` is the confirmed rate of the choice, and
+    `noise` is its relative standard deviation.
     """
     surprises: list[tuple[float, Trial]] = []
     for trial in eligible(trials, limits):
@@ -114,9 +117,9 @@ def overlooked(
 def passed_over(
     choice: FitConfig, ran: Sequence[Trial], limits: Limits, no_time: Collection[FitConfig]
 ) -> PassedOver | None:
-    """Find the config with the highest reading of all runs, and what decided against it; None if it is the choice.
+    """Find the config with the highest reading, and say why it was not chosen; None if it is the choice.
 
-    `ran` are all trials of the search and all runs after it; there was no time to confirm the configs in `no_time`.
+    `ran` are all trials of the search and all runs after it. `no_time` are the configs that there was no time to confirm.
     """
     finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
     rates = [(trial.measurement.samples_per_second or 0.0, trial.config) for trial in finished]
@@ -134,7 +137,7 @@ def passed_over(
 
 
 def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
-    """List the trials that may be chosen: every trial of their config fits, and no OOM rules the config out."""
+    """List the trials that may be chosen: all trials of their config fit, and no OOM rules the config out."""
     failed = {trial.config for trial in trials if not trial.fits(limits)}
     arrays = ConfigArrays.of([trial.config for trial in trials])
     dominated = np.zeros(len(arrays), bool)

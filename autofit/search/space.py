@@ -1,4 +1,4 @@
-"""The search space: which configs are legal, which are equivalent, and how they compare."""
+"""Build the search space, list its configs, and compare them by cost and by distance to the baseline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
 RANGE_OR_CHOICES = 'choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})'
-"""How to write the values of a knob."""
+"""How to write the values of a knob, for error messages."""
 
-_LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger ones are tried only if the user's space has them
+_LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger batches are tried only if the user's space has them
 _MOST_WORKERS = 16
 _QUEUES = (2, 4, 10, 32)  # batches
 _PREFETCH_FACTORS = (2, 4, 8)  # batches per worker process
@@ -25,7 +25,7 @@ _PREFETCH_FACTORS = (2, 4, 8)  # batches per worker process
 class SearchSpace:
     """The values of each knob, in ascending order with AUTOTUNE first; None for a knob that is not searched.
 
-    `most_samples_ahead` is the number of samples that worker processes may have ready in /dev/shm; None for no limit.
+    `most_samples_ahead` is the number of samples that worker processes may hold ready in /dev/shm; None for no limit.
     """
 
     batch_size: tuple[int, ...] | None = None
@@ -36,14 +36,14 @@ class SearchSpace:
     most_samples_ahead: int | None = None
 
     def knobs(self) -> dict[str, tuple[int, ...]]:
-        """The values of the knobs that are searched."""
+        """Return the values of each knob that is searched."""
         return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
 
     def __contains__(self, config: FitConfig) -> bool:
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
 
     def canonical(self, config: FitConfig) -> FitConfig:
-        """Map equivalent configs to one of them: without a queue (`FitConfig.has_queue`), only the batch size matters."""
+        """Return one config for all that are equivalent: without a queue (see `FitConfig`), only the batch size matters."""
         if config.workers is None or self.workers is None or config.has_queue:
             return config
         processes, queue = config.use_multiprocessing, config.max_queue_size
@@ -58,10 +58,10 @@ class SearchSpace:
         return FitConfig(config.batch_size, workers, queue, processes, factor)
 
     def configs(self) -> Iterator[FitConfig]:
-        """Yield every point of the space once, in canonical form.
+        """Yield every config of the space once, in canonical form.
 
-        Workers beyond `max_queue_size + 2` are never busy (measured: see tests/trial/test_keras_facts.py); of the numbers
-        from there on, only the smallest is listed.
+        Workers beyond `max_queue_size + 2` are never busy (measured: see tests/trial/test_keras_facts.py). Of the worker
+        counts from that number on, only the smallest is used.
         """
         knobs = self.knobs()
         seen = set()
@@ -84,9 +84,9 @@ class SearchSpace:
 
 
 def cost(config: FitConfig) -> tuple[float, ...]:
-    """Sort key, cheapest first: by batch size, workers, threads before processes, queue size.
+    """Return a key that sorts the cheapest config first: by batch size, workers, threads before processes, queue size.
 
-    AUTOTUNE, which may take all cores and half of the free RAM, comes after every number.
+    AUTOTUNE comes after every number, because it may take all cores and half of the free RAM.
     """
     if not config.has_queue:
         return config.batch_size or 0, 0, 0, 0
@@ -96,9 +96,10 @@ def cost(config: FitConfig) -> tuple[float, ...]:
 
 
 def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
-    """Sort key, nearest to the baseline first: by batch size, workers, processes or threads, queue size.
+    """Return a key that sorts the config nearest to the baseline first.
 
-    Sizes differ in octaves. Without a queue (`FitConfig.has_queue`) only the batch size counts.
+    The key compares batch size, workers, threads or processes, and queue size, in this order. Sizes are compared in octaves
+    (doublings). Without a queue (`FitConfig.has_queue`), only the batch size counts.
     """
     config, baseline = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
     queue_sizes = (c.max_queue_size or c.prefetch_factor for c in (config, baseline))
@@ -111,7 +112,7 @@ def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
 
 
 def _octaves(value: int | None, other: int | None) -> float:
-    """How far apart two sizes are; AUTOTUNE and 0 are one octave from every other size."""
+    """Return how many octaves apart two sizes are; AUTOTUNE and 0 are one octave from every other size."""
     if value == other or value is None or other is None:
         return 0.0
     return abs(math.log2(value / other)) if min(value, other) > 0 else 1.0
@@ -135,32 +136,32 @@ def build_space(
     """Build the search space of a workload whose input takes `knobs`.
 
     Args:
-        asked: for each knob a range, `{"min": 8, "max": 64}`, or a list of values; other knobs get defaults.
+        asked: the user's values of each knob: a range, as in `{"min": 8, "max": 64}`, or a list; other knobs get defaults.
         knobs: names of the knobs that the input takes.
-        cores: CPU cores that may be used; default workers go up to twice as many.
-        sample_count: samples in the training data, the upper bound of default batch sizes; None if unknown.
-        baseline: the user's present values, which are added to the defaults.
-        effective_batch_size: samples of one weight update; only batch sizes that divide it are legal.
-        max_batch_size: largest legal batch size, samples.
-        min_updates: the fewest full batches per epoch that a batch size may leave, if `sample_count` is known; the
-            baseline's batch size may leave fewer. Ignored with `effective_batch_size`, which fixes the number of updates.
-        autotunes: whether the data takes AUTOTUNE for workers and queue, as `tf.data` does; it is then among the defaults.
-        on_gpu: whether a GPU trains; small models saturate it only with large batches.
+        cores: number of CPU cores that may be used; the default numbers of workers go up to twice that.
+        sample_count: number of samples in the training data, the upper bound of default batch sizes; None if unknown.
+        baseline: the user's present values; they are added to the defaults.
+        effective_batch_size: number of samples in one weight update; only batch sizes that divide it are allowed.
+        max_batch_size: largest batch size that is allowed, in samples; None for no limit.
+        min_updates: fewest full batches in an epoch; batch sizes that leave fewer are excluded, except for the baseline's.
+            Ignored if `sample_count` is unknown, or if `effective_batch_size` fixes the number of updates.
+        autotunes: whether the data takes AUTOTUNE for workers and queue, as `tf.data` does; the defaults then include it.
+        on_gpu: whether the model trains on a GPU; small models need large batches to saturate it.
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
-        replicas: devices that share each batch evenly; legal batch sizes are multiples of it, and the default sizes are the
-            usual ones times it.
+        replicas: number of devices that share each batch evenly; only multiples of it are allowed as batch sizes, and the
+            default batch sizes are multiplied by it.
 
     Raises:
-        UsageError: a knob does not exist, the data does not take it, or its values are illegal or empty.
+        UsageError: a knob does not exist, the data does not take it, or its values are empty or not allowed.
     """
     asked, taken = dict(asked or {}), tuple(knobs)
     for knob in asked:
         if knob not in KNOBS:
-            raise UsageError(f"{knob!r} is not a knob; the knobs are {', '.join(KNOBS)}", key="space")
+            raise UsageError(f"{knob!r} is not a knob; use one of {', '.join(KNOBS)}", key="space")
         if knob not in taken:
             raise UsageError(
                 f"{knob} is given, but the data does not take it (it takes {', '.join(taken) or 'no knob'}); "
-                f"add {knob} to the parameters of the data factory, or remove it from the space",
+                f"add a parameter {knob} to the data factory, or remove {knob} from the space",
                 key="space",
             )
     if not taken:
@@ -186,10 +187,17 @@ def build_space(
     if "batch_size" not in values:
         for name, value in {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}.items():
             if value is not None:
-                raise UsageError(f"{value} is given, but the data does not take batch_size", key=name)
+                raise UsageError(
+                    f"{value} is given, but the data does not take batch_size; add a parameter batch_size to the data "
+                    f"factory, or remove {name}",
+                    key=name,
+                )
         return SearchSpace(**values)
     if not values["batch_size"]:
-        raise UsageError(f"{sample_count} samples are too few: {replicas} devices share each batch", key="devices")
+        raise UsageError(
+            f"{sample_count} samples are too few for {replicas} devices that share each batch; use fewer devices",
+            key="devices",
+        )
     if max_batch_size is not None:
         largest = max_batch_size // replicas * replicas
         values["batch_size"] = _capped(values["batch_size"], largest, asked.get("batch_size"))
@@ -203,7 +211,10 @@ def build_space(
 
 
 def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: Any) -> tuple[int, ...]:
-    """Batch sizes up to `largest`, and the present one; if there are none, those up to the present one, or the first."""
+    """Return the batch sizes up to `largest`, and the present one.
+
+    If no batch size is that small, return those up to the present one; if there are none either, the smallest.
+    """
     allowed = {b for b in values if b <= largest or b == present}
     if not isinstance(asked, list) and values[0] <= largest <= values[-1]:
         allowed.add(largest)
@@ -213,17 +224,21 @@ def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: A
 
 
 def _capped(values: Sequence[int], largest: int, asked: Any) -> tuple[int, ...]:
-    """Batch sizes up to `largest`, which is one of them unless the user listed the values one by one."""
+    """Return the batch sizes up to `largest`, which is added unless the user listed all values."""
     allowed = {b for b in values if b <= largest}
     if not isinstance(asked, list) and 0 < largest <= values[-1]:
         allowed.add(largest)
     if not allowed:
-        raise UsageError(f"no batch size is left: the smallest, {values[0]}, is above max_batch_size", key="space")
+        raise UsageError(
+            f"no batch size is allowed: the smallest in the space, {values[0]}, is above max_batch_size; raise "
+            "max_batch_size, or add smaller sizes to the space",
+            key="space",
+        )
     return tuple(sorted(allowed))
 
 
 def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int, ...]:
-    """The divisors of an effective batch size between the ends of `sizes` that are multiples of `replicas`."""
+    """Return the divisors of an effective batch size that are multiples of `replicas` and in the range of `sizes`."""
     first = max(replicas, math.ceil(sizes[0] / replicas) * replicas)
     divisors = tuple(b for b in range(first, min(effective, sizes[-1]) + 1, replicas) if effective % b == 0)
     if not divisors:
@@ -236,15 +251,15 @@ def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int,
 
 
 def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[int, ...]:
-    lowest = 0 if knob == "workers" else 1  # a max_queue_size of 0 is an unbounded queue: the whole epoch in memory
+    lowest = 0 if knob == "workers" else 1  # a max_queue_size of 0 is unbounded: the queue may hold the whole epoch
     key = f"space.{knob}"
     is_range = isinstance(asked, Mapping)
-    if isinstance(asked, tuple) or (is_range and set(asked) != {"min", "max"}):  # a tuple may mean a range or choices
+    if isinstance(asked, tuple) or (is_range and set(asked) != {"min", "max"}):  # a tuple is ambiguous: range or choices
         raise UsageError(f"{asked!r} is not allowed; write {RANGE_OR_CHOICES}", key=key)
     values = [asked["min"], asked["max"]] if is_range else asked if isinstance(asked, list) else [asked]
     if knob == "use_multiprocessing":
         if not values or not all(isinstance(v, bool) for v in values):
-            raise UsageError(f"{asked!r} is not a list of true and false", key=key)
+            raise UsageError(f"{asked!r} is not allowed; give a list of true and false", key=key)
         return tuple(sorted(set(values)))
     automatic = not is_range and knob in AUTOTUNED and AUTOTUNE in values
     if automatic and not autotunes:
@@ -257,8 +272,8 @@ def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[i
     if not is_range:
         if knob == "batch_size" and (uneven := [b for b in values if b % replicas]):
             raise UsageError(
-                f"batches of {', '.join(map(str, uneven))} cannot be shared evenly by {replicas} devices; batch_size is "
-                f"the total of all devices, so give multiples of {replicas}",
+                f"{replicas} devices cannot share batches of {', '.join(map(str, uneven))} evenly; batch_size is the total "
+                f"of all devices, so give multiples of {replicas}",
                 key=key,
             )
         return tuple(sorted(set(values)))
@@ -273,10 +288,11 @@ def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[i
 
 
 def batch_grid(lowest: int, highest: int, replicas: int = 1) -> list[int]:
-    """Batch sizes between two ends: powers of two, 3, 6, 12, multiples of 8 up to 128, then eight sizes per doubling.
+    """Return the batch sizes to try between `lowest` and `highest`, both included.
 
-    Hardware tiles by multiples of 16, 32 and 64; steps of an eighth leave little of a limit unused. With `replicas`, these
-    are the sizes on one device, and their total over all devices is returned.
+    These are powers of two, 3, 6, 12, multiples of 8 up to 128, and from there on eight sizes per doubling. Hardware works
+    in tiles of 16, 32 or 64 samples, and steps of an eighth leave little of a memory limit unused. With `replicas`, the
+    grid applies to each device, and the returned sizes are totals of all devices.
     """
     if replicas > 1:
         on_each = math.ceil(lowest / replicas), highest // replicas

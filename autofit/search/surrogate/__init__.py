@@ -1,1 +1,1 @@
-"""Models of memory and throughput fitted to trials, each prediction with its uncertainty. Pure."""
+"""Models that predict memory and throughput, with uncertainties, from trials. These modules have no side effects."""

@@ -10,16 +10,16 @@ import numpy as np
 
 from autofit.search.config_arrays import Matrix, Vector
 
-_IMPUTATIONS = 30  # rounds of imputing censored points; they converge in about ten
-_LEAST_TAIL = 1e-12  # probability below which the inverse Mills ratio loses its digits
+_IMPUTATIONS = 30  # rounds in which censored points are imputed; about ten suffice to converge
+_LEAST_TAIL = 1e-12  # below this tail probability, the inverse Mills ratio is too inaccurate
 _NORMAL_CONSTANT = math.sqrt(2 * math.pi)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One observation, `value` at `features`; the true value of a censored one (`at_least`) is higher.
+    """One observation: `value` at `features`.
 
-    `noise` multiplies the model's noise.
+    If `at_least` is true, the observation is censored: its true value is higher. `noise` multiplies the model's noise.
     """
 
     features: tuple[float, ...]
@@ -29,11 +29,12 @@ class Point:
 
 
 class LinearModel:
-    """value = features · coefficients, with a Gaussian prior on each coefficient and noise relative to the value.
+    """A linear model: value = features · coefficients.
 
-    Conjugate update (Bishop, Pattern Recognition and Machine Learning, 3.3). A coefficient that would fall below its floor
-    is held there and the others are refitted. A censored point is replaced by the mean of its predictive distribution above
-    the observed value (the E step of a Tobit regression).
+    Each coefficient has a Gaussian prior, and the noise is relative to the value. The fit is a conjugate update (Bishop,
+    Pattern Recognition and Machine Learning, 3.3). A coefficient that would fall below its floor is held at the floor, and
+    the others are fitted again. A censored point is replaced by the mean of that part of its predictive distribution which
+    lies above the observed value (the E step of a Tobit regression).
 
     Args:
         mean: prior means of the coefficients.
@@ -62,7 +63,7 @@ class LinearModel:
             self._fit([*observed, *imputed])
 
     def predict(self, rows: Matrix) -> tuple[Vector, Vector]:
-        """Expected value and standard deviation for each row of features, including an observation's noise."""
+        """Predict the expected value and the standard deviation, including noise, for each row of features."""
         mean = rows @ self._mean
         return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean))
 
@@ -88,7 +89,7 @@ class LinearModel:
         self._mean: Vector = mean
 
     def _mean_above(self, point: Point) -> float:
-        """The mean of the predictive distribution above the point's value (by the inverse Mills ratio)."""
+        """Return the mean of the predictive distribution above the point's value, from the inverse Mills ratio."""
         (mean,), (deviation,) = self.predict(np.array([point.features]))
         distance = (point.value - mean) / deviation
         tail = 0.5 * math.erfc(distance / math.sqrt(2))

@@ -1,8 +1,8 @@
-"""Device memory fitted to trials: peak = c·E(b) + V + k·b.
+"""Predict device memory with a model fitted to trials: peak = c·E(b) + V + k·b.
 
-E is the estimate from the graph of the train step, which follows the jumps of the curve: piecewise linear through the
-footprints of a few batch sizes. c is near 1, V and k are near 0 until trials show otherwise. Without an estimate, peak =
-V + k·b. An OOM is a censored point: the true value is above the limit.
+b is the batch size. E is the estimate from the graph of the train step; it is piecewise linear through the footprints of a
+few batch sizes, so it follows the jumps of the true curve. The prior of c is near 1, and those of V and k are near 0.
+Without an estimate, peak = V + k·b. An OOM is a censored point: its true value is above the limit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.context import Observations, SearchContext
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 
-_SEQUENTIAL_NOISE = 0.01  # relative, of a device peak from run to run if operations run one after the other
-_COMPILED_NOISE = 0.02  # the same if XLA has laid out the step's buffers (measured: tests/benchmarks/memory.py)
-_OVERLAPPING_NOISE = 0.06  # the same if operations overlap by chance (measured there as well, on a CPU)
-_FEWEST_TO_SCATTER = 3  # measured peaks: a line goes through any two
-_IMPLAUSIBLE_ERROR = 0.25  # relative: an estimate that is further off describes another computation
+_SEQUENTIAL_NOISE = 0.01  # relative noise of a device peak from run to run, if operations run one after the other
+_COMPILED_NOISE = 0.02  # the same, if XLA has laid out the step's buffers (measured: tests/benchmarks/memory.py)
+_OVERLAPPING_NOISE = 0.06  # the same, if operations overlap by chance (measured on a CPU: tests/benchmarks/memory.py)
+_FEWEST_TO_SCATTER = 3  # fewest measured peaks that show a scatter: a line goes through any two
+_IMPLAUSIBLE_ERROR = 0.25  # relative: an estimate with a larger error describes another computation
 _ERROR_SPLIT = (0.3, 2.0, 0.3)  # prior deviations of c, V and k per error (tuned on tests/benchmarks/memory.py)
 _NO_FLOOR = -math.inf
 
@@ -33,7 +33,8 @@ _NO_FLOOR = -math.inf
 class _Fit:
     """A model fitted to trials.
 
-    `peaks` are (batch size, bytes) of the finished trials; `jumps` is True if an OOM lies above every line through them.
+    `peaks` are pairs of batch size and bytes, one for each finished trial. `jumps` is True if an OOM shows that the memory
+    rises above every line through the peaks.
     """
 
     model: LinearModel
@@ -42,7 +43,7 @@ class _Fit:
 
 
 class DeviceModel:
-    """Predicts device memory."""
+    """Predicts device memory from the estimate and the trials."""
 
     def __init__(self, context: SearchContext, observations: Observations) -> None:
         self._context, self._observations = context, observations
@@ -50,7 +51,10 @@ class DeviceModel:
         self._fit = self._fitted()
 
     def predict(self, configs: ConfigArrays, deviations: float) -> tuple[Vector, Vector] | None:
-        """Predict expected bytes, and upper bounds `deviations` above; None with neither an estimate nor a peak."""
+        """Predict expected values and upper bounds in bytes; None if there is neither an estimate nor an observation.
+
+        The upper bounds lie `deviations` standard deviations above the expected values.
+        """
         if self._fit is None:
             if not self._footprints:
                 return None
@@ -67,9 +71,9 @@ class DeviceModel:
         return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._peak_noise))
 
     def _scaled_estimate(self, batch: Vector) -> Vector:
-        """The estimate scaled by the measured/estimated ratio of the only batch size run so far; 0 if several ran.
+        """Return the estimate scaled by the measured/estimated ratio of the only batch size run so far; 0 if several ran.
 
-        One peak does not show whether the estimate is too low by a constant or by a factor.
+        A single peak does not show whether the estimate is too low by a constant or by a factor.
         """
         peaks = () if self._fit is None else self._fit.peaks
         if len({size for size, _ in peaks}) != 1:
@@ -80,13 +84,13 @@ class DeviceModel:
 
     @property
     def _peak_noise(self) -> float:
-        """Relative noise of a measured peak, which depends on how memory is allocated, not on the estimate."""
+        """The relative noise of a measured peak; it depends on how memory is allocated, not on the estimate."""
         if self._context.description.jit_compile:
             return _COMPILED_NOISE
         return _OVERLAPPING_NOISE if self._context.on_cpu or self._footprints else _SEQUENTIAL_NOISE
 
     def _fitted(self) -> _Fit | None:
-        """Fit c, V and k; None without an observation."""
+        """Fit c, V and k; return None if there is no observation."""
         description, limit_bytes = self._context.description, self._context.limits.device_bytes
         points, peaks = list[Point](), list[tuple[int, float]]()
         for trial, noise in self._observations.with_noise:
@@ -102,7 +106,7 @@ class DeviceModel:
         jumps = any(_highest_affine(peaks, batch)[0] < limit for batch, limit in ooms)
         if self._footprints:
             first, last = self._footprints[0], self._footprints[-1]
-            error = first.relative_error / 2  # 95 % lie within two standard deviations
+            error = first.relative_error / 2  # 95% lie within two standard deviations
             rise = (last.device_bytes - first.device_bytes) / max(1, last.batch_size - first.batch_size)
             errors = (error, max(1.0, first.error_bytes(first.device_bytes) / 2), error * (max(rise, 0.0) + 1.0))
             deviations = [share * one for share, one in zip(_ERROR_SPLIT, errors, strict=True)]
@@ -111,15 +115,16 @@ class DeviceModel:
             noise = max(self._peak_noise, _scatter(model, points))
             return _Fit(LinearModel(means, deviations, points, noise, floors), tuple(peaks), jumps)
         variables = float(2 * description.parameter_bytes + description.optimizer_bytes)
-        highest = max(1.0, *(point.value for point in points))  # an allocator may count no byte of small tensors
+        highest = max(1.0, *(point.value for point in points))  # an allocator may count 0 bytes for small tensors
         steepest = max(1.0, *(point.value / (point.features[2] or 1.0) for point in points))
         model = LinearModel((0.0, variables, 0.0), (1.0, highest, steepest), points, self._peak_noise, (0.0, 0.0, 0.0))
         return _Fit(model, tuple(peaks), jumps)
 
     def _correction(self, points: Sequence[Point]) -> float:
-        """The prior mean of c: 1 unless trials are further off than the estimate's error allows.
+        """Return the prior mean of c: 1, unless peaks differ from the estimate by more than its error allows.
 
-        A larger excess counts for a larger part (positive-part James-Stein shrinkage).
+        The correction is the median error, shrunk towards 0; a larger error is shrunk less (positive-part James-Stein
+        shrinkage).
         """
         first = self._footprints[0]
         far = [p for p in points if abs(p.value - p.features[0]) > first.absolute_error_bytes and p.features[0]]
@@ -134,7 +139,7 @@ class DeviceModel:
 
 
 def _scatter(model: LinearModel, points: Sequence[Point]) -> float:
-    """The relative deviation of measured peaks from the model; 0 if there are too few to tell."""
+    """Return the relative standard deviation of measured peaks around the model; 0 if there are too few peaks."""
     measured = [point for point in points if not point.at_least]
     if len(measured) < _FEWEST_TO_SCATTER:
         return 0.0
@@ -145,16 +150,19 @@ def _scatter(model: LinearModel, points: Sequence[Point]) -> float:
 
 
 def _highest_affine(peaks: Sequence[tuple[int, float]], batch: Vector) -> Vector:
-    """The highest peak that an affine line through the measured peaks allows, bytes; inf without any.
+    """Return the highest peak that an affine function through the measured peaks allows, in bytes; inf without a peak.
 
-    A batch takes at most the peak of any larger batch, and at most the peak of a smaller one times the ratio of sizes.
+    A batch takes at most the peak of a larger batch, and at most the peak of a smaller batch times the ratio of sizes.
     """
     bounds = [peak * np.maximum(1.0, batch / size) for size, peak in peaks]
     return np.asarray(np.min(bounds, axis=0)) if bounds else np.full(len(batch), np.inf)
 
 
 def least_device_bytes(description: Description, batch_size: int) -> int:
-    """A lower bound of a batch's device memory, bytes: the estimate minus twice its error, or at least the variables."""
+    """Return a lower bound of the device memory for a batch size, in bytes.
+
+    It is the estimate minus twice its error, but at least the memory of the variables.
+    """
     variables = description.parameter_bytes + description.optimizer_bytes
     if not description.footprints:
         return variables
@@ -163,7 +171,10 @@ def least_device_bytes(description: Description, batch_size: int) -> int:
 
 
 def estimated_bytes(footprints: Sequence[Footprint], batch_size: int) -> float:
-    """Estimate device memory for a batch size, bytes: piecewise linear through the footprints, and never falling."""
+    """Estimate device memory for a batch size, in bytes.
+
+    The estimate is piecewise linear through the footprints, and never falls as the batch size grows.
+    """
     ascending = sorted(footprints, key=lambda footprint: footprint.batch_size)
     sizes = [footprint.batch_size for footprint in ascending]
     values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in ascending]).tolist()
@@ -175,7 +186,7 @@ def estimated_bytes(footprints: Sequence[Footprint], batch_size: int) -> float:
 
 
 def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
-    """Estimate device memory for each batch size, bytes; 0 without footprints."""
+    """Estimate device memory for each batch size, in bytes; 0 without footprints."""
     if not footprints:
         return np.zeros(len(batch))
     sizes, indices = np.unique(batch, return_inverse=True)

@@ -1,15 +1,15 @@
-"""Host memory of a config, from the description and fitted to trials.
+"""Predict host memory with a model that starts from the description and is fitted to trials.
 
     H = process + arrays + tensors + max(step on a CPU, conversion) + (q + p + t)·b·s + w·(U + c·b·s)
 
-with q queued batches, p batches between queue and step (plus those of the steps under way, on JAX), t threads that each
-make one, w worker processes, b samples per batch and s bytes per sample. "arrays" are read from files during training,
-"tensors" are the copies that `fit` makes of arrays, and "conversion" is the extra memory while it makes them, before the
-first step. A forked worker holds U bytes of its own (the pages it writes) and c batches. AUTOTUNE counts as one thread per
-core, and as a queue of `AUTOTUNE_BATCHES`.
+with q queued batches, p batches between queue and step (on JAX also those of the steps under way), t threads that each
+make one batch, w worker processes, b samples per batch and s bytes per sample. "arrays" are read from files during
+training. "tensors" are the copies that `fit` makes of arrays, and "conversion" is the extra memory while it makes them,
+before the first step. Each forked worker holds c batches and U bytes, the pages that it writes to. AUTOTUNE counts as one
+thread per core, and as a queue of `AUTOTUNE_BATCHES`.
 
-The fitted model has the same terms: the bytes of the process, the step and a queued batch, the batches of a thread, and U
-and c of a worker are fitted, with the constants here as the prior. An OOM is a censored point: the true value is above the
+The fitted model has the same terms. It fits the bytes of the process, the step and a queued batch, the batches of a thread,
+and U and c of a worker; the constants in this module are the prior. An OOM is a censored point: its true value is above the
 limit.
 """
 
@@ -28,24 +28,24 @@ from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 from autofit.search.surrogate.device_memory import estimates
 
 _PASSING_BATCHES = 3  # between queue and step: in training, prefetched, copied (measured: tests/trial/test_keras_facts.py)
-_WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker writes, and so copies (measured: tests/benchmarks/memory.py)
-_WORKER_BATCHES = 2  # that a worker process holds: the one that it makes, and a pickled copy
-_OF_ARRAYS = ("arrays", "tensors", "conversion")  # parts that only data in arrays has
-_LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 (measured: tests/trial/test_keras_facts.py)
-_HOST_NOISE = 0.03  # relative, of a host peak from run to run
-_WORKER_DEVIATION_BYTES = 100 * 2.0**20  # prior, of a worker process, which copies the shared pages that Python writes to
-_WORKER_DEVIATION_SHARE = 0.3  # the same as a share of the process it is forked from: at worst it copies all pages
-_ASSUMED_BATCHES_SHARE = 0.1  # of the first host peak: batches, if the sample size is unknown (assumed)
-_DEFAULT_PROCESS_BYTES = 2.0**30  # without any reading (assumed)
+_WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker copies by writing (measured: tests/benchmarks/memory.py)
+_WORKER_BATCHES = 2  # batches that a worker process holds: the one that it makes, and its pickled copy
+_OF_ARRAYS = ("arrays", "tensors", "conversion")  # parts that exist only if the data is in arrays
+_LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 batches (measured: tests/trial/test_keras_facts.py)
+_HOST_NOISE = 0.03  # relative noise of a host peak from run to run
+_WORKER_DEVIATION_BYTES = 100 * 2.0**20  # prior deviation of a worker's bytes: it copies the shared pages it writes to
+_WORKER_DEVIATION_SHARE = 0.3  # the same, as a share of the training process: at worst a worker copies all its pages
+_ASSUMED_BATCHES_SHARE = 0.1  # share of the first host peak that batches take, if the sample size is unknown (assumed)
+_DEFAULT_PROCESS_BYTES = 2.0**30  # bytes of the process if there is no reading (assumed)
 
 
 def _queued_batches(configs: ConfigArrays) -> Vector:
-    """Batches that are ready when the queue is full; 0 without a queue."""
+    """Return the number of batches that are ready when the queue is full; 0 without a queue."""
     return np.where(configs.queued, configs.queue + _LOOK_AHEAD_BATCHES, 0.0)
 
 
 def _held_batches(configs: ConfigArrays) -> Vector:
-    """Finished batches that the training process holds: in the queue, and between queue and step."""
+    """Return the number of finished batches that the training process holds, in the queue and between queue and step."""
     return _queued_batches(configs) + _PASSING_BATCHES
 
 
@@ -58,13 +58,13 @@ def _worker_processes(configs: ConfigArrays) -> Vector:
 
 
 def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int, cores: int = 1) -> dict[str, int]:
-    """Estimate the host memory of a config by part, bytes.
+    """Estimate each part of a config's host memory, in bytes.
 
     Args:
-        description: the workload; only its bytes are used.
-        config: the knobs.
+        description: the workload; only its sizes in bytes and its `steps_ahead` are used.
+        config: the values of the knobs.
         step_bytes: peak of the train step on a CPU, without the data's tensors; 0 on an accelerator.
-        cores: CPU cores, for AUTOTUNE.
+        cores: number of CPU cores; AUTOTUNE counts as one thread per core.
     """
     configs = ConfigArrays.of([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
@@ -82,7 +82,10 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
 
 
 class HostModel:
-    """Predicts host memory; `is_known` is False if no reading tells how large the process is."""
+    """Predicts host memory from the description and the trials.
+
+    `is_known` is False if neither the description nor a trial shows how large the process is.
+    """
 
     def __init__(self, context: SearchContext, observations: Observations) -> None:
         self._context, self._observations = context, observations
@@ -108,7 +111,7 @@ class HostModel:
             (process, 0.3 * process, 0.5 * process),  # bytes of the process
             (1.0, 0.5, 0.0),  # the step on a CPU, relative to its estimate
             (1.0, 0.4, 0.0),  # a held batch, relative to the bytes of its samples
-            (1.0, 0.6, 0.0),  # batches per thread: it holds the one that it makes, and its raw material
+            (1.0, 0.6, 0.0),  # batches per thread, which holds the batch that it makes and the raw data for it
             (float(_WORKER_BYTES), worker_deviation, 0.0),  # bytes per worker process
             (batches, batches, 0.0),  # batches per worker process
         )
@@ -117,13 +120,14 @@ class HostModel:
         self.is_known = bool(description.process_bytes or peaks)
 
     def predict(self, configs: ConfigArrays, deviations: float) -> tuple[Vector, Vector]:
-        """Predict expected bytes, and upper bounds `deviations` standard deviations above."""
+        """Predict expected values and upper bounds in bytes; the bounds lie `deviations` standard deviations above."""
         return self._observations.bounded(self._model, self._features(configs), configs.batch, deviations)
 
     def _features(self, configs: ConfigArrays, measured: Measurement | None = None) -> Matrix:
-        """(1, step on a CPU, held batches, batches of threads, worker processes, their batches): sizes in bytes.
+        """Return a row of features for each config; sizes are in bytes.
 
-        A trial that read how full its queue was counts the batches that it read.
+        The columns are 1, the step on a CPU, held batches, batches of threads, the number of worker processes, and their
+        batches. If a trial has read how many batches were queued, that number replaces a full queue.
         """
         description = self._context.description
         held, processes = _held_batches(configs), _worker_processes(configs)
@@ -137,7 +141,7 @@ class HostModel:
         return np.stack([np.ones(len(configs)), step, held * batch_bytes, of_threads, processes, of_processes], axis=1)
 
     def _step_bytes(self, batch: Vector) -> Vector:
-        """Bytes of the train step on a CPU: the estimate, or weights, gradients and a few batches."""
+        """Return the bytes of the train step on a CPU: the estimate or, without one, weights, gradients, some batches."""
         description = self._context.description
         if footprints := description.footprints:
             return estimates(footprints, batch) - (footprints[0].device_bytes - footprints[0].step_bytes)
@@ -145,6 +149,9 @@ class HostModel:
 
 
 def _assumed_sample_bytes(process_bytes: float, finished: Sequence[Trial]) -> float:
-    """Bytes per sample if the description gives none, from the batches that the first finished trial held."""
+    """Return the assumed bytes per sample for a description without them.
+
+    Batches are assumed to take a fixed share of the process; the first finished trial shows how many samples they held.
+    """
     configs = ConfigArrays.of([finished[0].config if finished else FitConfig()])
     return _ASSUMED_BATCHES_SHARE * process_bytes / float(_held_batches(configs)[0] * configs.batch[0])

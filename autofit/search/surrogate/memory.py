@@ -1,7 +1,7 @@
-"""Predict the memory of configs that have not run from those that have, with an upper bound on each prediction.
+"""Predict device and host memory of configs that have not run, with upper bounds.
 
-Both memories are linear models (`bayesian_linear.LinearModel`), monotone in every knob and refitted after each trial: see
-`device_memory` and `host_memory`.
+Each memory has a linear model (`bayesian_linear.LinearModel`) that rises with every knob and is fitted again after each
+trial; see `device_memory` and `host_memory`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from autofit.search.context import Observations, SearchContext
 from autofit.search.surrogate.device_memory import DeviceModel
 from autofit.search.surrogate.host_memory import HostModel
 
-_BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4 % of a normal distribution lie below
+_BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Expected memory of a config, and the bound that it stays below with 99 % probability, bytes."""
+    """Expected memory of a config, and the upper bound that it stays below with 99% probability, both in bytes."""
 
     expected_bytes: float
     upper_bytes: float
 
 
 class MemorySurrogate:
-    """Predicts both memories from the context, which holds the trials of similar tunes, and the trials of this tune."""
+    """Predicts device and host memory from the context, the trials of this tune, and those of similar tunes."""
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial] = ()) -> None:
         self._limits, self._cores = context.limits, context.cores
@@ -38,7 +38,7 @@ class MemorySurrogate:
         self._device, self._host = DeviceModel(context, observations), HostModel(context, observations)
 
     def device(self, config: FitConfig) -> Prediction | None:
-        """Predict the device memory of a config; None with neither an estimate nor a measured peak."""
+        """Predict the device memory of a config; None if there is neither an estimate nor an observation."""
         predicted = self._device.predict(ConfigArrays.of([config], self._cores), _BOUND_DEVIATIONS)
         return None if predicted is None else Prediction(float(predicted[0][0]), float(predicted[1][0]))
 
@@ -48,15 +48,16 @@ class MemorySurrogate:
         return Prediction(float(expected[0]), float(upper[0]))
 
     def fits(self, config: FitConfig) -> bool:
-        """Whether the upper bounds of both memories are within the limits."""
+        """Return whether the upper bounds of both memories are within the limits."""
         device, limit = self.device(config), self._limits.device_bytes
         within = device is None or limit is None or device.upper_bytes <= limit
         return within and self.host(config).upper_bytes <= self._limits.host_bytes
 
     def shares(self, configs: ConfigArrays, deviations: float) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
-        """Predict memory as shares of the limits (device, host), and upper bounds `deviations` standard deviations above.
+        """Predict device and host memory as shares of their limits, and their upper bounds.
 
-        A share is 0 without a limit or without any evidence.
+        Returns the pair (device, host) of expected shares, then the pair of upper bounds, which lie `deviations` standard
+        deviations above. A share is 0 if the memory has no limit, or if nothing is known about it.
         """
         device, limit = self._device.predict(configs, deviations), self._limits.device_bytes
         expected, upper = self._host.predict(configs, deviations)

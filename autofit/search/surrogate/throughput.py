@@ -1,19 +1,19 @@
-"""Predict the throughput of configs that have not run, with models of the rates fitted to all trials.
+"""Predict the throughput of configs that have not run, with models of three rates fitted to all trials.
 
-    step     R_c  = b / (t0 + t1·b)                        affine in the batch: saturates
+    step     R_c  = b / (t0 + t1·b)                        time is affine in the batch size b, so the rate saturates
     input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads up to a capacity g (the GIL, the disk, the
                                                            cores), abruptly at a large s, gradually at s = 1
-                  = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to G, x to pickle a sample ...
-                    but at most 1 / r                      ... and r to receive it, one after the other
+                  = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to a capacity G; pickling a sample takes x
+                    but at most 1 / r                      receiving a sample takes r, one sample after the other
                   = a times the rate of one thread per core    with AUTOTUNE, which tf.data controls
     fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they alternate; large k: the slower one limits
 
-Workers beyond max_queue_size + 1 are idle. A queue evens out variation: k grows with it. The minima for processes are
-smooth as well, so that the fit has gradients.
+Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with the queue size. The minima for
+processes are replaced by smooth functions, so that the fit has gradients.
 
-The parameters have broad priors and are fitted by least squares (maximum a posteriori), with the Laplace approximation of
-their uncertainty (Bishop, Pattern Recognition and Machine Learning, 4.4). A Gaussian process over batch, workers and queue
-models the residuals of the rate of `fit`: plateaus, dips, workers that slow each other down.
+The parameters have broad priors and are fitted by least squares (maximum a posteriori). Their uncertainty is the Laplace
+approximation (Bishop, Pattern Recognition and Machine Learning, 4.4). A Gaussian process over batch size, workers and queue
+size models the residuals of the rate of `fit`: plateaus, dips, and workers that slow each other down.
 """
 
 from __future__ import annotations
@@ -41,27 +41,30 @@ NAMES = (
     "autotune",
     "sharpness",
 )
-"""The parameters as natural logarithms: t1, t0/t1, p1, p0/p1, g, G, x, r, k, a, s (seconds/sample, batches, workers)."""
+"""The parameters, fitted as natural logarithms: t1, t0/t1, p1, p0/p1, g, G, x, r, k, a, s.
 
-# All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3 %).
-_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # errors of the models, apart from the noise of a reading
-_AMPLITUDE = 0.04  # of the residuals of the rate of `fit`
-_LENGTH_SCALES_OCTAVES = (2.0, 2.0, 6.0)  # of these residuals over batch, workers and queue
-_PROCESS_DISTANCE = 2.0  # from threads to processes, in length scales
-_AUTO_DISTANCE = 1.0  # from a number of workers or batches to AUTOTUNE, in length scales
-_AUTO_DEVIATION = 0.2  # prior, of the input's log rate with AUTOTUNE relative to one thread per core
-_ABOVE_CEILING = 0.005  # of a rate above its lower ceiling, apart from the uncertainty of the ceilings
-_STEP_AMPLITUDES = (0.02, 0.02)  # of the step's residuals: from batch to batch, and over octaves
-_STEP_LENGTH_SCALES_OCTAVES = (0.08, 1.0)  # of the same two
-_STEP_READING_NOISE = 0.02
-_PRIOR_WEIGHT_TRIALS = 3.0  # the usual amplitude of residuals counts as this many trials
-_TILE_POWERS = 6  # batches are multiples of up to 2^6 = 64 (assumed: hardware tiles by 64)
-_LOSS_PER_POWER = 0.005  # log rate lost for each power of two that is missing to that (assumed)
-_CROWDING_LOSS = 0.005  # log rate of the input lost for each worker beyond the cores (assumed)
+Times are in seconds per sample, ratios of times in samples, capacities in workers.
+"""
+
+# All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
+_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # errors of the models, in addition to the noise of a reading
+_AMPLITUDE = 0.04  # usual amplitude of the residuals of the rate of `fit`
+_LENGTH_SCALES_OCTAVES = (2.0, 2.0, 6.0)  # length scales of these residuals over batch size, workers and queue size
+_PROCESS_DISTANCE = 2.0  # distance between threads and processes, in length scales
+_AUTO_DISTANCE = 1.0  # distance between a number of workers or batches and AUTOTUNE, in length scales
+_AUTO_DEVIATION = 0.2  # prior deviation of the input's log rate with AUTOTUNE, relative to one thread per core
+_ABOVE_CEILING = 0.005  # deviation of a rate above its lower ceiling, in addition to the uncertainty of the ceilings
+_STEP_AMPLITUDES = (0.02, 0.02)  # amplitudes of the step's residuals: between neighbouring batch sizes, and over octaves
+_STEP_LENGTH_SCALES_OCTAVES = (0.08, 1.0)  # length scales of the same two parts
+_STEP_READING_NOISE = 0.02  # noise of a reading of the step's rate
+_PRIOR_WEIGHT_TRIALS = 3.0  # the usual amplitude of residuals counts as much as this many trials
+_TILE_POWERS = 6  # multiples of 2^6 = 64 are the fastest batch sizes (assumed: hardware uses tiles of 64)
+_LOSS_PER_POWER = 0.005  # log rate lost for each factor of 2 that a batch size lacks to such a multiple (assumed)
+_CROWDING_LOSS = 0.005  # log rate of the input lost for each worker beyond the number of cores (assumed)
 _QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
 _DIFFERENCE = 1e-5  # step of a parameter's logarithm for a numerical derivative
-_BYTES_PER_SECOND = 0.5e9  # prior, through a pool of processes (measured with large batches: 0.12e9)
-_DRIFT = 0.2  # of a parameter's logarithm since an earlier tune
+_BYTES_PER_SECOND = 0.5e9  # prior rate of pickling samples between processes (measured with large batches: 0.12e9)
+_DRIFT = 0.2  # deviation of a parameter's logarithm between an earlier tune and this one
 _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
 
 
@@ -85,13 +88,13 @@ class RatePrediction:
 class Residual:
     """A zero-mean Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine Learning, algorithm 2.1).
 
-    It is the sum of independent parts, each with a squared-exponential covariance over coordinates of its own.
+    It is the sum of independent parts. Each part has a squared-exponential covariance over its own coordinates.
 
     Args:
         amplitudes: standard deviation of each part.
-        points: for each part (n, d) coordinates in units of its length scales.
-        residuals: (n,) observed minus fitted values.
-        noise: (n,) standard deviation of each residual.
+        points: coordinates for each part, in units of its length scales; arrays of shape (n, d).
+        residuals: observed minus fitted values, of shape (n,).
+        noise: standard deviation of each residual, of shape (n,).
     """
 
     def __init__(self, amplitudes: Sequence[float], points: Sequence[Matrix], residuals: Matrix, noise: Matrix) -> None:
@@ -101,14 +104,14 @@ class Residual:
         self._weights = np.linalg.solve(covariance, residuals)
 
     def predict(self, points: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
-        """Predict mean and standard deviation at new points, which have (m, d) coordinates for each part."""
+        """Predict mean and standard deviation at new points: for each part, coordinates of shape (m, d)."""
         covariance = self._covariance(points)
         explained = np.linalg.solve(self._root, covariance.T)
         variance = sum(a**2 for a in self._amplitudes) - np.square(explained).sum(0)
         return covariance @ self._weights, np.sqrt(np.maximum(variance, 0.0))
 
     def _covariance(self, points: Sequence[Matrix]) -> Matrix:
-        """Covariance between new points and those that the process is fitted to."""
+        """Return the covariance between new points and the points that the process is fitted to."""
         total = np.zeros((len(points[0]), len(self._points[0])))
         for amplitude, new, old in zip(self._amplitudes, points, self._points, strict=True):
             squares = np.square(new).sum(1)[:, None] + np.square(old).sum(1) - 2 * new @ old.T
@@ -120,9 +123,10 @@ class ThroughputSurrogate:
     """Predicts the rate of `fit`.
 
     Args:
-        trials: finished trials with a rate, at least one.
+        trials: finished trials with a rate; at least one is required.
         context: the workload and the machine.
-        warm_start: the surrogate of an earlier tune of the same workload, used as the prior.
+        warm_start: the surrogate of an earlier tune of the same workload; its parameters are the prior. None for the usual
+            priors.
     """
 
     def __init__(
@@ -139,7 +143,7 @@ class ThroughputSurrogate:
         noise = np.array([m.rate_noise for m in measured])
         self._noise = np.concatenate([np.hypot(error, noise) for error in (_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR)])
         self._prior, self._scale = warm_start._as_prior() if warm_start else self._priors(context)
-        from scipy.optimize import least_squares  # takes a third of a second to load, which a stored result does not need
+        from scipy.optimize import least_squares  # loading takes a third of a second, which a stored result does not need
 
         solution = least_squares(self._misfit, self._prior, jac=self._jacobian, method="lm", xtol=1e-4, ftol=1e-4)
         self._parameters: Vector = solution.x
@@ -150,11 +154,11 @@ class ThroughputSurrogate:
         self._residual = Residual((_amplitude(_AMPLITUDE, residuals),), (_points(self._at),), residuals, noise)
 
     def _as_prior(self) -> tuple[Vector, Vector]:
-        """Means and standard deviations of the parameters' logarithms, as priors of a later tune."""
+        """Return means and standard deviations of the parameters' logarithms, for use as priors of a later tune."""
         return self._parameters, np.sqrt(np.diag(self._covariance) + _DRIFT**2)
 
     def predict(self, configs: ConfigArrays) -> RatePrediction:
-        """Predict the rate of `fit`."""
+        """Predict the rate of `fit` for each config."""
         step_off, step_deviation = self._step_off(configs)
         rates, slopes = self._with_slopes(self._parameters, configs, step_off)
         mean, deviation = self._residual.predict((_points(configs),))
@@ -167,7 +171,10 @@ class ThroughputSurrogate:
         return RatePrediction(rates.fit[0] + mean, np.sqrt(variance))
 
     def _fit_step_residual(self) -> Residual | None:
-        """Fit the step's residuals, as some batch sizes suit the hardware better than others; None without a reading."""
+        """Fit the residuals of the step's rate; return None if no trial has a reading of it.
+
+        The residuals show which batch sizes suit the hardware better than the model predicts.
+        """
         observed = self._observed[: len(self._at)]
         is_read = np.isfinite(observed)
         if not is_read.any():
@@ -179,14 +186,14 @@ class ThroughputSurrogate:
         return Residual((_amplitude(rough, residuals), smooth), points, residuals, noise)
 
     def _step_off(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
-        """Expected error of the step's model in log rate, and its standard deviation."""
+        """Predict the error of the step's model in log rate, and its standard deviation."""
         if self._step_residual is None:
             return _roundness(configs.batch), np.full(len(configs), math.hypot(*_STEP_AMPLITUDES))
         mean, deviation = self._step_residual.predict(_batch_points(configs))
         return mean + _roundness(configs.batch), deviation
 
     def _priors(self, context: SearchContext) -> tuple[Vector, Vector]:
-        """Means and standard deviations of the parameters' logarithms, in the order of `NAMES`."""
+        """Return the prior means and standard deviations of the parameters' logarithms, in the order of `NAMES`."""
         cores, sample_bytes = context.cores, context.description.sample_bytes
         rates = self._observed.reshape(3, -1)
         step, inputs = (np.where(np.isfinite(row), row, rates[2])[0] for row in rates[:2])
@@ -203,7 +210,7 @@ class ThroughputSurrogate:
             "receive": (math.log(pickle), 1.5),
             "overlap": (math.log(1.5 if context.on_cpu else 5.0), 0.5),
             "autotune": (0.0, _AUTO_DEVIATION),
-            "sharpness": (math.log(4.0), 1.0),  # measured (tests/benchmarks/tables): two cores 4, a disk 1
+            "sharpness": (math.log(4.0), 1.0),  # measured (tests/benchmarks/tables): 4 for two cores, 1 for a disk
         }
         means, deviations = zip(*(priors[name] for name in NAMES), strict=True)
         return np.array(means, float), np.array(deviations, float)
@@ -220,7 +227,7 @@ class ThroughputSurrogate:
         return np.concatenate([rows[:, self._is_read].T, np.diag(1 / self._scale)])
 
     def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0, parameters: Matrix | None = None) -> Rates:
-        """The rates with the fitted parameters, or with one or more other sets."""
+        """Return the log rates with the fitted parameters, or with one or more other sets of parameters."""
         sets = self._parameters[None] if parameters is None else parameters
         crowding = -_CROWDING_LOSS * np.maximum(0.0, configs.workers - self._cores)
         return log_rates(sets, configs, step_off, crowding, takes_turns=self._takes_turns)
@@ -228,7 +235,7 @@ class ThroughputSurrogate:
     def _with_slopes(
         self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
     ) -> tuple[Rates, Rates]:
-        """The rates and their derivatives (forward differences), one row per parameter."""
+        """Return the log rates, and their derivatives by forward differences with one row for each parameter."""
         shifted = np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))])
         rates = self._log_rates(configs, step_off, shifted)
         slopes = [
@@ -243,7 +250,10 @@ def _log_readings(measured: Sequence[Measurement], name: str) -> Vector:
 
 
 def _amplitude(usual: float, residuals: Vector) -> float:
-    """Amplitude of residuals: the usual one, weighted against the observed (mean of an inverse-gamma posterior)."""
+    """Return the amplitude of residuals, a weighted mean of the usual and the observed one.
+
+    It is the mean of an inverse-gamma posterior.
+    """
     total = _PRIOR_WEIGHT_TRIALS * usual**2 + float(np.square(residuals).sum())
     return math.sqrt(total / (_PRIOR_WEIGHT_TRIALS + len(residuals)))
 
@@ -254,7 +264,7 @@ def _batch_points(configs: ConfigArrays) -> tuple[Matrix, Matrix]:
 
 
 def _roundness(batch: Vector) -> Vector:
-    """Expected change of the step's log rate for the powers of two that a batch size lacks."""
+    """Return the expected loss of the step's log rate (at most 0) because a batch size lacks factors of 2."""
     size = batch.astype(int)
     twos = np.log2(size & -size)
     lacking = np.maximum(0.0, np.minimum(_TILE_POWERS, np.floor(np.log2(batch))) - twos)
@@ -276,14 +286,14 @@ def log_rates(
     *,
     takes_turns: bool = False,
 ) -> Rates:
-    """Evaluate the three models.
+    """Evaluate the models of the three rates.
 
     Args:
-        parameters: (sets, 11) natural logarithms, in the order of `NAMES`.
-        configs: the configs.
-        step_off: known error of the step's model in log rate, for each config; it is added.
+        parameters: natural logarithms of the parameters in the order of `NAMES`, of shape (sets, 11).
+        configs: the configs to predict.
+        step_off: known error of the step's model in log rate, for each config; it is added to the prediction.
         input_off: the same for the input's model.
-        takes_turns: whether step and input alternate without a queue.
+        takes_turns: whether step and input alternate if there is no queue.
     """
     columns = np.exp(parameters).T[:, :, None]
     t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness = columns
@@ -301,7 +311,7 @@ def log_rates(
 
 
 def _least(a: Matrix, b: Matrix) -> Matrix:
-    """A smooth minimum of two positive numbers: (a^-8 + b^-8)^(-1/8)."""
+    """Return a smooth minimum of two positive numbers: (a^-8 + b^-8)^(-1/8)."""
     low, high = np.minimum(a, b), np.maximum(a, b)
     eighth = np.square(np.square(np.square(low / high)))
     return np.asarray(low / np.sqrt(np.sqrt(np.sqrt(1 + eighth))))
