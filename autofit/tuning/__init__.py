@@ -1,1 +1,1 @@
-"""The engine: describes, searches, confirms and stores; prints nothing."""
+"""The tuning engine. It describes the workload, searches, confirms the choice and stores the result; it prints nothing."""

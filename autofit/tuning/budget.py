@@ -1,10 +1,10 @@
-"""The trials and seconds that a tune may spend, shared between search and confirmation.
+"""Divide the trials and seconds that a tune may spend between search and confirmation.
 
     0 ─── describing ─── trials of the search ─── finalists once more ─── pairs of confirming runs ─── max_seconds
                               │                          │                          │
-              each begins only if three pairs fit after it                each begins only if it fits
+              each starts only if three pairs fit after it                each starts only if it fits
 
-A run in progress at `max_seconds` is ended.
+A run that is still in progress at `max_seconds` is ended.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.tuning.settings import TuneSettings
 
-SEARCH_SECONDS = 1.5  # how long a trial of the search is timed at most
-CONFIRM_SECONDS = 2.5  # how long a confirming run is timed
+SEARCH_SECONDS = 1.5  # a trial of the search is timed for at most this long
+CONFIRM_SECONDS = 2.5  # a confirming run is timed for this long
 _TRIAL_STEPS = 10  # steps of a trial of the search if steps are slow
-_FURTHER_STEPS = 8  # further steps of a confirming run if steps are slow: its first epoch and validation
-_MARGIN_RATIO = 1.1  # on the expected seconds of a run: runs of one config differ by a tenth
-_RIVAL_MARGIN_RATIO = 1.25  # on the first trial's seconds, for the second, whose batch may be larger (assumed)
-_FEWEST_TRIALS = 2  # finished trials before three pairs take precedence: a single one has no rival
-_CONFIRM_PATIENCE_RATIO = 4.0  # on the seconds that the config took in the search: only a hang takes longer
+_FURTHER_STEPS = 8  # additional steps of a confirming run if steps are slow: its first epoch and validation
+_MARGIN_RATIO = 1.1  # multiplies the expected seconds of a run: runs of one config differ by a tenth
+_RIVAL_MARGIN_RATIO = 1.25  # seconds of the second trial / first trial, as its batch may be larger (assumed)
+_FEWEST_TRIALS = 2  # finished trials before three pairs take precedence: a single trial has no rival
+_CONFIRM_PATIENCE_RATIO = 4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
 _COMPILE_SECONDS = 300.0  # extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
-_EXTRA_OOM_TRIALS = 6  # beyond max_trials while every trial ran out of memory: enough to reach batch 1 by quarters
-_HOPELESS_TRIALS = 3  # timeouts or crashes without any other outcome: the next trial would fail as well
+_EXTRA_OOM_TRIALS = 6  # trials beyond max_trials while all run out of memory: enough to reach batch size 1 by quarters
+_HOPELESS_TRIALS = 3  # if so many trials time out or crash, and no other trial ran, the next one would fail as well
 
 
 class Budget:
-    """Tracks the elapsed time and the trials of one tune, from the budget's creation on."""
+    """Tracks the elapsed time and the trials of one tune; the time starts when the budget is created."""
 
     def __init__(self, settings: TuneSettings) -> None:
         self._settings = settings
@@ -45,22 +45,23 @@ class Budget:
 
     @property
     def most_trial_seconds(self) -> float:
-        """How long a trial may take if `max_seconds` leaves that time."""
+        """The longest that a trial may take, in seconds, if `max_seconds` leaves enough time."""
         return self._settings.max_trial_seconds + self._compile_seconds
 
     def seconds(self) -> float:
-        """Seconds spent so far."""
+        """Return the seconds spent so far."""
         return monotonic() - self._started
 
     def seconds_left(self) -> float:
-        """Seconds until `max_seconds`; infinite without it."""
+        """Return the seconds left until `max_seconds`; infinity if `max_seconds` is not set."""
         max_seconds = self._settings.max_seconds
         return math.inf if max_seconds is None else max(0.0, max_seconds - self.seconds())
 
     def stop_reason(self, trials: Sequence[Trial], baseline: FitConfig, earlier: int = 0) -> str | None:
-        """The reason why the search may run no further trial, or None.
+        """Return the reason why the search may run no further trial; None if it may.
 
-        The first `earlier` trials are from an earlier tune: the cause of their timeouts or crashes may be gone.
+        The first `earlier` trials are from an earlier tune. Their timeouts and crashes do not count, because the cause may
+        be gone.
         """
         settings = self._settings
         nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
@@ -76,26 +77,27 @@ class Budget:
         return None
 
     def out_of_time(self, reserved_seconds: float = 0.0) -> str:
-        """The reason for stopping when no seconds are left, or only those reserved for confirming."""
+        """Return the reason for stopping if no time is left, or only the time reserved for confirming."""
         spent = f"max_seconds ({self._settings.max_seconds or 0.0:g}) is used up"
         return f"{spent}, except for the time to confirm" if reserved_seconds and self.seconds_left() else spent
 
     def reserved_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
-        """The part of the seconds left that is reserved for confirming; 0 without `max_seconds` or a finished trial.
+        """Return the seconds reserved for confirming; 0 if `max_seconds` is not set or no trial has finished.
 
-        It is the time for three pairs of runs of the fastest config and the baseline; for one pair if two trials and three
-        pairs do not fit; for one run of the fastest config if the baseline takes longer than the time left.
+        Time is reserved for three pairs of runs of the fastest config and the baseline. If a second trial and three pairs
+        do not fit into the time left, it is reserved for one pair; if not even one pair fits, for one run of the fastest
+        config.
         """
         if self._settings.max_seconds is None or not _finished(trials):
             return 0.0
         return self._rounds(trials, baseline) * _round_seconds(trials, self._rivals(trials, baseline))
 
     def _rivals(self, trials: Sequence[Trial], baseline: FitConfig) -> tuple[FitConfig, ...]:
-        """The configs to compare the fastest one with: the baseline, if there is time for a pair of runs."""
+        """Return the configs to compare the fastest one with: the baseline, if there is time for a pair of runs."""
         return (baseline,) if _round_seconds(trials, (baseline,)) <= self.seconds_left() else ()
 
     def _rounds(self, trials: Sequence[Trial], baseline: FitConfig) -> int:
-        """How often to run the fastest config and, if there is time for it, the baseline."""
+        """Return how often to run the fastest config and, if there is time for it, the baseline."""
         if not self._rivals(trials, baseline):
             return 1
         needed = _RIVAL_MARGIN_RATIO * _trial_seconds(trials)
@@ -103,52 +105,58 @@ class Budget:
         return 1 if scarce and len(_finished(trials)) < _FEWEST_TRIALS else KEPT_PAIRS
 
     def _seconds_beside(self, trials: Sequence[Trial], rivals: Sequence[FitConfig], rounds: int) -> float:
-        """The longest the next trial may take so that `rounds` runs of its config or the best, and of each rival, fit."""
+        """Return how long the next trial may take, in seconds, so that the confirming runs still fit after it.
+
+        These are `rounds` runs of its config or of the best one so far, and `rounds` runs of each rival.
+        """
         left = self.seconds_left() - rounds * sum(confirming_seconds(rival, trials) for rival in rivals)
         further = CONFIRM_SECONDS - SEARCH_SECONDS
         before_its_own = (left - rounds * _MARGIN_RATIO * further) / (1 + rounds * _MARGIN_RATIO)
         quick = min(t.measurement.seconds - _TRIAL_STEPS * (t.measurement.step_seconds or 0.0) for t in _finished(trials))
-        if before_its_own > quick:  # a longer trial may have slow steps, and a confirming run takes more of them
+        if before_its_own > quick:  # a longer trial may have slow steps, and a confirming run has more steps
             slower = _FURTHER_STEPS / _TRIAL_STEPS
             further -= slower * quick
             before_its_own = (left - rounds * _MARGIN_RATIO * further) / (1 + rounds * _MARGIN_RATIO * (1 + slower))
         return min(before_its_own, self.seconds_left() - rounds * _round_seconds(trials, rivals))
 
     def _seconds_for_trial(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
-        """How long the next trial of the search may take so that its config, or the best so far, can be confirmed."""
+        """Return how long the next trial may take, in seconds, so that its config or the best so far can be confirmed."""
         if not self.reserved_seconds(trials, baseline):
             return self.seconds_left()
         return self._seconds_beside(trials, self._rivals(trials, baseline), self._rounds(trials, baseline))
 
     def trial_deadline_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
-        """How long the next trial of the search may take."""
+        """Return how long the next trial of the search may take, in seconds."""
         return min(self.most_trial_seconds, max(0.0, self._seconds_for_trial(trials, baseline)))
 
     def deadline_seconds(self) -> float:
-        """How long any other process may take."""
+        """Return how long a process may take that is neither a trial of the search nor a confirming run, in seconds."""
         return min(self.most_trial_seconds, self.seconds_left())
 
     def confirming_deadline_seconds(self, measured: Measurement) -> float:
-        """How long a confirming run may take, given a measurement of the search; enough for a slow run of the config."""
+        """Return how long a confirming run may take, in seconds, given a measurement of the search.
+
+        The time is enough for a slow run of the config.
+        """
         patience = max(self.most_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured.seconds)
         return min(patience, self.seconds_left())
 
     def allows_reruns(self, finalists: Sequence[Trial], trials: Sequence[Trial], baseline: FitConfig) -> bool:
-        """Whether there is time to run these finalists once more, followed by three pairs of confirming runs."""
+        """Return whether there is time to run these finalists again, and three pairs of confirming runs after that."""
         again = sum(_MARGIN_RATIO * trial.measurement.seconds for trial in finalists)
         pair = confirming_seconds(baseline, trials) + max(confirming_seconds(t.config, trials) for t in finalists)
         return again + KEPT_PAIRS * pair <= self.seconds_left()
 
     def allows_runs(self, configs: Iterable[FitConfig], trials: Sequence[Trial]) -> bool:
-        """Whether there is time for a confirming run of each of these configs, given all trials."""
+        """Return whether there is time for a confirming run of each of these configs; `trials` are all trials so far."""
         return sum(confirming_seconds(config, trials) for config in configs) <= self.seconds_left()
 
 
 def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
-    """Expected seconds of a confirming run of a config.
+    """Return the expected seconds of a confirming run of a config.
 
-    They follow from its confirming runs among the trials or, before there are any, from the trial of the config or else of
-    the nearest batch size.
+    They are estimated from the config's confirming runs. If there are none, they are estimated from its trial in the search
+    or, without one, from the trial with the nearest batch size.
     """
     finished = _finished(trials)
     confirming = [trial for trial in finished if trial.stage in (Stage.CHOSEN, Stage.BASELINE)]
@@ -163,7 +171,7 @@ def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
 
 
 def _expected_seconds(measured: Measurement, times_larger: float) -> float:
-    """Seconds of a confirming run with a batch `times_larger` than that of a trial of the search."""
+    """Return the expected seconds of a confirming run whose batch is `times_larger` than that of a trial."""
     steps = _FURTHER_STEPS * times_larger + _TRIAL_STEPS * (times_larger - 1)
     return measured.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + steps * (measured.step_seconds or 0.0)
 
@@ -173,13 +181,13 @@ def _octaves(config: FitConfig, other: FitConfig) -> float:
 
 
 def _trial_seconds(trials: Sequence[Trial]) -> float:
-    """Expected seconds of the next trial: the mean of the finished ones, or of all if none finished."""
+    """Return the expected seconds of the next trial: the mean of the finished trials, or of all if none finished."""
     seconds = [trial.measurement.seconds for trial in _finished(trials) or trials]
     return sum(seconds) / len(seconds) if seconds else 0.0
 
 
 def _round_seconds(trials: Sequence[Trial], rivals: Sequence[FitConfig]) -> float:
-    """Seconds of a confirming run of the fastest config so far and of each rival."""
+    """Return the expected seconds of one confirming run each of the fastest config so far and of its rivals."""
     best = max(_finished(trials), key=lambda trial: trial.measurement.samples_per_second or 0.0)
     return sum(confirming_seconds(config, trials) for config in (best.config, *rivals))
 

@@ -1,4 +1,4 @@
-"""Find the stored result of a request, without loading the engine."""
+"""Find the stored result of a request without importing the tuning engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     """Return the stored result of a request if it is still valid.
 
     Raises:
-        NothingFitsError: the stored result is that nothing fits.
+        NothingFitsError: the stored result says that nothing fits.
     """
     stored = stored_result(request)
     if stored is not None:
@@ -45,13 +45,13 @@ def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
     stored = attributes.read_quickly(storage, name)
     if stored is not None:
         return stored
-    from autofit.storage import past_tunes  # loads Optuna
+    from autofit.storage import past_tunes  # imported late: it imports Optuna
 
     return past_tunes.attributes_of(storage, name)
 
 
 def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
-    """Read the result of an earlier tune for the same request, if it is valid under the present limits."""
+    """Read the stored result of the request; return None if there is none that is valid under the present limits."""
     stored = None if request.fresh else stored_attributes(request)
     try:
         result = result_files.decode((stored or {}).get(request.result_key()))
@@ -68,4 +68,4 @@ def origin(result: TuneRecord | FailedTune) -> str:
     versions = result.description.versions if result.description is not None else {}
     named = [f"{name} {versions[name]}" for name in _NAMED_VERSIONS if name in versions]
     host = f"{result.machine.host or 'this host'} ({', '.join([result.device, *named])})"
-    return f"stored result of the tune of {when} on {host}; --fresh tunes again"
+    return f"using the stored result of the tune at {when} on {host}; to tune again, use --fresh"

@@ -1,9 +1,9 @@
-"""The cells of a sweep: the interface of an executor, which tunes them, and the loop that collects their results.
+"""Tune the cells of a sweep: the interface of an executor, and the loop that collects the results of the cells.
 
     CellRequests ──> tune_cells ──> Executor ──> tuned, for each cell
                          └──> CellProgress, CellEnded with the SweepRecord so far
 
-Each tune stores its result: when a killed sweep runs again, the finished cells return theirs at once.
+Each tune stores its result. When a sweep that was killed runs again, its finished cells return their results at once.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from autofit.records.sweep import Cell, SweepRecord
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
-_POLL_SECONDS = 0.2  # between checks whether the sweep was closed
+_POLL_SECONDS = 0.2  # time between checks whether the sweep was closed
 
 HOST_ERRORS = (DeviceBusyError, DeviceLockedError, StorageError, TrialProcessError)
-"""Errors of a host rather than of a cell: every other cell would fail there as well."""
+"""Errors of a host rather than of a cell: every other cell would fail on that host as well."""
 
 
 @dataclass(frozen=True)
 class CellRequest:
     """A cell to tune: its values by axis, and the workload and settings of its tune.
 
-    With `fresh`, its stored trials are deleted first. `host_labels` are the labels that its host must have in a cluster.
+    If `fresh` is true, its stored trials are deleted first. `host_labels` are the labels that a host of a cluster must have
+    to tune the cell.
     """
 
     values: Mapping[str, Any]
@@ -45,35 +46,35 @@ class CellRequest:
 
 
 Tell = Callable[[str], None]
-"""Takes a line that says what a tune is doing."""
+"""Receives a line that says what a tune is doing."""
 
 Tune = Callable[[CellRequest, Tell, threading.Event], TuneRecord]
 """Tunes one cell; stops when the event is set."""
 
 Report = Callable[[int, str, str], None]
-"""Takes the index of a cell, the host or device that tunes it, and what its tune is doing; returns when that is shown."""
+"""Receives the index of a cell, the host or device that tunes it, and what its tune is doing; returns once it is shown."""
 
 
 class Executor(Protocol):
     """Tunes the cells of a sweep."""
 
     def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
-        """Begin to tune cells, as many at a time as can run without disturbing each other.
+        """Start to tune the cells, as many at a time as can run without disturbing each other.
 
         Args:
-            requests: the cells, in the order in which they should begin.
-            report: to be called, from any thread, when the tune of a cell begins and whenever it does something else.
+            requests: the cells, in the order in which they should start.
+            report: call this from any thread when the tune of a cell starts, and whenever its activity changes.
 
         Returns:
-            A future for each cell, in their order. One that raises ends the sweep.
+            A future for each cell, in the order of `requests`. A future that raises ends the sweep.
         """
 
     def close(self) -> None:
-        """End the tunes that still run and all their processes, and wait until they have ended."""
+        """End the tunes that are still running, with all their processes, and wait for that."""
 
 
 def tuned(tune: Tune, request: CellRequest, tell: Tell, cancelled: threading.Event) -> Cell:
-    """Tune a cell; an error of the cell itself becomes its problem, one of `HOST_ERRORS` is raised."""
+    """Tune a cell. An error is stored as the `problem` of the cell; only `HOST_ERRORS` are raised."""
     try:
         record = tune(request, tell, cancelled)
     except AutofitError as error:
@@ -86,7 +87,10 @@ def tuned(tune: Tune, request: CellRequest, tell: Tell, cancelled: threading.Eve
 
 @dataclass(frozen=True)
 class CellProgress:
-    """What the tune of a cell is doing, and where; `doing` is empty when it begins, `where` if that is this machine."""
+    """What the tune of a cell is doing, and on which host or device.
+
+    `doing` is empty when the tune starts. `where` is empty if the tune has neither a host nor a device to name.
+    """
 
     index: int
     where: str
@@ -96,7 +100,7 @@ class CellProgress:
 
 @dataclass(frozen=True)
 class CellEnded:
-    """The tune of a cell ended; `record` is the sweep so far."""
+    """The tune of a cell has ended; `record` is the record of the sweep so far."""
 
     index: int
     cell: Cell
@@ -104,7 +108,7 @@ class CellEnded:
 
 
 def tune_cells(title: str, requests: Sequence[CellRequest], executor: Executor) -> Iterator[CellProgress | CellEnded]:
-    """Tune every cell, then close the executor; a cell that fails or does not fit does not stop the sweep."""
+    """Tune every cell, then close the executor; a cell that fails, or in which nothing fits, does not stop the sweep."""
     machine, started_at, started = detect(), time.time(), time.monotonic()
     cells = [Cell(dict(request.values)) for request in requests]
     events: queue.SimpleQueue[CellProgress | tuple[int, Future[Cell]]] = queue.SimpleQueue()

@@ -1,12 +1,12 @@
 """Choose among the trials of a search, and confirm the choice.
 
-    finalists ──> run once more if noise leaves the choice open
+    finalists ──> run again if noise leaves the choice open
         │
-        └──> chosen config against the baseline, in turn ──> did a rival read far more? run it again
+        └──> run the chosen config and the baseline in turn ──> was a rival much faster in the search? run it again
                     │                                              │
-              a run failed: store it, choose again           of both within the tolerance, the nearer to the baseline
+              a run failed: store it, choose again           take the faster; if equally fast, the nearer to the baseline
 
-Every run is stored as it ends, so a tune that was killed resumes where it stopped.
+Every run is stored when it ends, so a tune that was killed resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from autofit.tuning.pairs import Pair
 from autofit.tuning.prepare import Prepared
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
 
-_VALIDATION_SHRINK_FACTOR = 4  # divides the batch size of validation that does not fit
+_VALIDATION_SHRINK_FACTOR = 4  # if validation does not fit, its batch size is divided by this
 
 
 class Confirmation:
-    """Chooses among the trials of a search, and runs the choice against the baseline, which wins only if in the space.
+    """Chooses among the trials of a search, and compares the choice with the baseline in further runs.
 
-    The study holds the trials of the search, and gets later runs that fail.
+    The baseline is recommended only if it is in the space. The study holds the trials of the search; later runs that fail
+    are added to it.
     """
 
     def __init__(self, runner: TrialRunner, study: TuningStudy, proposer: Proposer, prepared: Prepared) -> None:
@@ -58,7 +59,7 @@ class Confirmation:
         self._no_time: frozenset[FitConfig] = frozenset()
 
     def run(self) -> Recommendation | None:
-        """Choose and confirm; None if no trial is left to choose."""
+        """Choose a config and confirm it; return None if no trial remains to be chosen."""
         while finalists := self._finalists():
             chosen = self._rerun_finalists(finalists)
             confirmed = None if chosen is None else self._against_baseline(chosen)
@@ -73,7 +74,7 @@ class Confirmation:
         return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates)
 
     def _affordable(self, trials: Sequence[Trial]) -> Sequence[Trial]:
-        """Leave out configs that cannot be shown to be faster in the time left, if others can."""
+        """Remove the configs that there is no time to confirm, unless this leaves no other config than the baseline."""
         budget, baseline = self._runner.budget, self._baseline
         slow = {t.config for t in trials if not budget.allows_runs((t.config, baseline) * KEPT_PAIRS, trials)}
         others = selection.eligible([t for t in trials if t.config not in slow | {baseline}], self._limits)
@@ -83,16 +84,16 @@ class Confirmation:
         return [t for t in trials if t.config not in self._no_time or t.measurement.outcome is not Outcome.OK]
 
     def _explained(self, choice: Recommendation) -> Recommendation:
-        """Add what decided against the highest reading, if that is of another config."""
+        """Add why the config with the highest reading was not chosen, if it is another one."""
         best = choice.config if choice.challenger is None else choice.challenger.config
         ran = (*self._study.trials(), *self.runs)
         return replace(choice, passed_over=selection.passed_over(best, ran, self._limits, self._no_time))
 
     def _rerun_finalists(self, finalists: Sequence[Trial]) -> Trial | None:
-        """Run each finalist once more and choose; None if one failed.
+        """Run each finalist again and choose one; return None if a run fails.
 
         Earlier estimates and new readings are weighted by their variances. The readings that decide the choice are not
-        reported as its rate, as the highest of several noisy readings is too high.
+        reported as its rate, because the highest of several noisy readings is too high.
         """
         trials = self._study.trials()
         if len(finalists) < 2 or not self._runner.budget.allows_reruns(finalists, trials, self._baseline):
@@ -109,13 +110,13 @@ class Confirmation:
         return selection.choose(finalists, self._limits, self._tolerance, self._baseline, rates)
 
     def _rerun(self, trial: Trial, doing: str) -> Measurement:
-        """Measure the config of a trial once more, and store a failure."""
+        """Measure the config of a trial again; a failure is stored in the study."""
         config, activity = trial.config, Activity(doing, trial.config)
         rerun = functools.partial(self._runner.rerun, config, trial.measurement, activity)
         return self._run(Stage.FINALIST, config, None, rerun).measurement
 
     def _against_baseline(self, chosen: Trial) -> Recommendation | None:
-        """Run a config and the baseline in turn, and recommend one of them; None if a run of the config failed."""
+        """Run a config and the baseline in turn, and recommend one of them; return None if a run of the config fails."""
         tried = [t for t in self._study.trials() if t.config == self._baseline]
         pair = Pair(chosen, self._baseline, next((t for t in tried if t.measurement.outcome is Outcome.OK), None))
         while configs := self._next_round(pair):
@@ -129,11 +130,11 @@ class Confirmation:
         choice = pair.recommendation(self._tolerance, self._limits, baseline_may_win=self._baseline_may_win)
         if choice.challenger is not None:
             pairs = counted(choice.challenger.speedup.pairs, "pair")
-            self._runner.emit(Notice(f"{pairs} of runs showed no gain: the baseline is kept"))
+            self._runner.emit(Notice(f"no gain was shown in {pairs} of confirming runs: the baseline is kept"))
         return choice
 
     def _next_round(self, pair: Pair) -> tuple[FitConfig, ...]:
-        """The configs to run next, as far as there is time for them."""
+        """Return the configs to run next; those that there is no time for are omitted."""
         if pair.is_over or pair.rounds >= pair.most_rounds(self._tolerance):
             return ()
         budget, ran = self._runner.budget, (*self._study.trials(), *self.runs)
@@ -145,7 +146,7 @@ class Confirmation:
         return tuple(fitting[:1]) if pair.rounds == 0 else ()
 
     def _run_of_pair(self, pair: Pair, config: FitConfig) -> None:
-        """Run one config of a pair, and note how it ended."""
+        """Run one config of a pair, and record the result in the pair."""
         is_chosen = config == pair.chosen.config
         name = "the chosen config" if is_chosen else "the baseline"
         doing = f"confirming {name}, run {pair.rounds} of at most {pair.most_rounds(self._tolerance)}"
@@ -161,13 +162,13 @@ class Confirmation:
             pair.baseline_failure = measurement
 
     def _confirm_chosen(self, pair: Pair, config: FitConfig, activity: Activity) -> Measurement:
-        """Run the chosen config, with smaller and smaller batches for validation while only that does not fit."""
+        """Run the chosen config; while only its validation does not fit, repeat with smaller validation batches."""
         measurement = self._confirm(pair, config, activity)
         while self._only_validation_failed(config, measurement, pair.validation_batch_size):
             size = pair.validation_batch_size or config.batch_size or 1
             pair.validation_batch_size = self._placement.shared(max(1, size // _VALIDATION_SHRINK_FACTOR))
             self._runner.emit(
-                Notice(f"validation does not fit with batches of {size}; trying {pair.validation_batch_size}")
+                Notice(f"validation does not fit with batch size {size}; trying {pair.validation_batch_size}")
             )
             measurement = self._confirm(pair, config, activity)
         return measurement
@@ -177,16 +178,16 @@ class Confirmation:
         reference = next(measured, pair.chosen.measurement)
         size = pair.validation_batch_size if config == pair.chosen.config else None
         stage = Stage.CHOSEN if config == pair.chosen.config else Stage.BASELINE
-        validates = not pair.runs.get(config)  # once: its memory counts, not its time
+        validates = not pair.runs.get(config)  # only in the first run: the memory of validation counts, its time does not
         confirm = functools.partial(self._runner.confirm, config, reference, activity, size, validates=validates)
         return self._run(stage, config, size, confirm).measurement
 
     def _against_rival(self, confirmed: Recommendation) -> Recommendation:
-        """Confirm a config that read far above the confirmed rate in the search, if a second run repeats that reading.
+        """Confirm a config whose rate in the search was far above the confirmed rate, if another run repeats that rate.
 
-        If the baseline is slower than in the search as well, so is the machine, and that part of the difference does not
-        count. Of the two configs, take the one that is shown to be faster than the baseline. If both or neither are, take
-        the one nearer to the baseline among those within the tolerance of the faster.
+        If the baseline is also slower than in the search, the machine has become slower, and that part of the difference
+        does not count. Of the two configs, return the one that is shown to be faster than the baseline. If both are or
+        neither is, return the faster one; if their rates are within the tolerance, return the one nearer to the baseline.
         """
         trials, rate = self._study.trials(), confirmed.samples_per_second
         noise = (confirmed.spread or 0.0) / 2
@@ -195,7 +196,10 @@ class Confirmation:
         if rival is None or not self._runner.budget.allows_reruns((rival,), trials, self._baseline):
             return confirmed
         self._runner.emit(
-            Notice(f"the choice was confirmed at {format_rate(rate)} samples/s, far below another trial; repeating that")
+            Notice(
+                f"the choice was confirmed at {format_rate(rate)} samples/s, far below the rate of another config in the "
+                "search; that config is measured again"
+            )
         )
         rerun = self._rerun(rival, "comparing again")
         if rerun.outcome is not Outcome.OK:
@@ -210,7 +214,7 @@ class Confirmation:
         return second if selection.nearest(rates, self._tolerance, self._baseline) == second.config else confirmed
 
     def _slowdown(self) -> float:
-        """The ratio of the baseline's rate in the search to that in its confirming runs; 1 if unknown."""
+        """Return the ratio of the baseline's rate in the search to its rate in confirming runs; 1 if one is unknown."""
         searched = [trial for trial in self._study.trials() if trial.config == self._baseline]
         confirmed = [run for run in self.runs if run.stage is Stage.BASELINE]
         rates = [[rate for trial in ran if (rate := _rate(trial.measurement))] for ran in (searched, confirmed)]
@@ -219,9 +223,9 @@ class Confirmation:
     def _run(
         self, stage: Stage, config: FitConfig, validation_batch_size: int | None, measure: Callable[[], Measurement]
     ) -> Trial:
-        """Run a trial after the search, or reuse the run of a tune that was killed.
+        """Run a trial after the search, or reuse a stored run of a tune that was killed.
 
-        A failure counts against its config. A run that `max_seconds` cut short is no failure, and is not stored.
+        A failure counts against its config. A run that `max_seconds` cut short is not a failure, and is not stored.
         """
         key = stage, config, validation_batch_size
         trial = next((run for run in self._reusable if (run.stage, run.config, run.validation_batch_size) == key), None)
@@ -242,12 +246,12 @@ class Confirmation:
         return trial
 
     def _only_validation_failed(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
-        """Whether a run ran out of memory in its validation, and smaller batches can be tried there."""
+        """Return whether a run ran out of memory in its validation, and a smaller validation batch can be tried."""
         in_validation = measurement.outcome.is_oom and measurement.evidence.phase == Phase.VALIDATION
         return self._may_shrink and in_validation and (size or config.batch_size or 1) > self._placement.count
 
     def _was_cut_short(self, measurement: Measurement) -> bool:
-        """Whether a run ended because the time of the tune ran out, which says nothing about its config."""
+        """Return whether a run was ended because the tune ran out of time, which does not count against its config."""
         return measurement.outcome is Outcome.TIMEOUT and not self._runner.budget.seconds_left()
 
 
@@ -256,7 +260,7 @@ def _rate(measurement: Measurement) -> float:
 
 
 def _stored_runs(study: TuningStudy) -> tuple[Trial, ...]:
-    """Read the runs after the search of a tune that was killed before it had a result."""
+    """Read the runs that a tune stored after its search, before it was killed without a result."""
     try:
         return result_files.decode_trials(study.attribute(attributes.RUNS) or [])
     except ValidationError:

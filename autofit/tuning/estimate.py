@@ -1,6 +1,6 @@
-"""Estimate the memory of a workload by batch size without training it.
+"""Estimate the memory of a workload for several batch sizes without training it.
 
-TuneRequest ──> describe (model built, one batch read, train step traced) ──> Estimate
+TuneRequest ──> describe (build the model, read one batch, trace the train step) ──> Estimate
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 
-_LARGEST_BATCH = 2**16  # upper end of the grid on which the largest batch that fits is looked for
+_LARGEST_BATCH = 2**16  # upper end of the grid in which the largest batch size that fits is searched
 
 
 def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int]) -> Estimate:
-    """Estimate device and host memory for each batch size, and the largest batch that is expected to fit.
+    """Estimate device and host memory for each batch size, and the largest batch size that is expected to fit.
 
     Raises:
         NoTrialFinishedError: the model and the data could not be built, or the train step could not be traced.
@@ -35,7 +35,7 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
         raise not_described(described)
     if not described.footprints:
         raise NoTrialFinishedError(
-            f"memory cannot be estimated before training: {described.estimate_problem}. autofit tune measures it"
+            f"memory cannot be estimated without training: {described.estimate_problem}. To measure it, run autofit tune"
         )
     on_cpu = request.device is None
     baseline, cores = request.baseline(described), request.machine.cores

@@ -1,4 +1,4 @@
-"""Make the error of a tune without a result: nothing fits, or no trial finished."""
+"""Make the error of a tune that has no result, because nothing fits or no trial finished."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def no_result_error(
     baseline: FitConfig,
     smallest_batch: int | None,
 ) -> NothingFitsError | NoTrialFinishedError:
-    """Make the error for a tune without a finished trial.
+    """Make the error for a tune in which no trial finished, or every config that finished failed later.
 
-    An earlier tune ran the first `earlier` trials. `compiler` is empty if the step is not compiled, and `smallest_batch` is
-    None if the batch size is not searched.
+    The first `earlier` trials were run by an earlier tune. `compiler` is empty if the step is not compiled;
+    `smallest_batch`, the smallest batch size of the space, is None if the batch size is not searched.
     """
     if not runner.budget.seconds_left():
         last = f"; the last trial: {trials[-1].measurement.evidence.reason}" if trials else ""
@@ -41,8 +41,8 @@ def no_result_error(
         spent = runner.budget.stop_reason(trials, baseline, earlier)
         if spent is not None and smallest_batch is not None and tried > smallest_batch:
             return NoTrialFinishedError(
-                f"{spent} before a trial finished: the smallest batch tried, {tried}, ran out of memory "
-                f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials to try smaller batches"
+                f"{spent} before a trial finished: the smallest batch size tried, {tried}, ran out of memory "
+                f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials to try smaller batch sizes"
             )
         return nothing_fits_error(runner, smallest)
     if compiler and trials and all(_ended_compiling(trial) for trial in trials):
@@ -50,14 +50,14 @@ def no_result_error(
         seconds = format_seconds(min(compiling))
         which = "the only trial" if len(trials) == 1 else f"each of {len(trials)} trials"
         return NoTrialFinishedError(
-            f"no trial finished: {compiler} compiled the first step for at least {seconds} in {which}. Raise "
+            f"no trial finished: {compiler} was still compiling the first step after {seconds} or more in {which}. Raise "
             f"max_trial_seconds, or set jit_compile: false to train without {compiler}"
         )
     if not trials:
         return NoTrialFinishedError("no trial was started")
     tally = Counter(trial.measurement.outcome for trial in trials)
     counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome])
-    kept = f"; {earlier} of them from an earlier tune, which --fresh deletes" if earlier else ""
+    kept = f"; {earlier} from an earlier tune: use --fresh to delete these" if earlier else ""
     problem = "every config that finished in the search failed later" if tally[Outcome.OK] else "no trial finished"
     return NoTrialFinishedError(f"{problem} ({counts}{kept}); the last trial: {trials[-1].measurement.evidence.reason}")
 
@@ -68,14 +68,15 @@ def _ended_compiling(trial: Trial) -> bool:
 
 
 def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:
-    """Make the error for a tune whose time ran out too early."""
+    """Make the error for a tune that ran out of time before something had happened, such as "a trial finished"."""
     return NoTrialFinishedError(f"{runner.budget.out_of_time()} before {before}. Raise max_seconds")
 
 
 def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError:
-    """Make the error with the memory that the smallest config needs.
+    """Make the error that says how much memory the smallest config needs.
 
-    The device's limit is lifted to measure that. The host's is kept, as a process beyond it may take down the machine.
+    To measure the need of device memory, its limit is lifted. The limit of host memory is kept, because a process beyond it
+    may make the machine fail.
     """
     request, failed = runner.request, smallest.measurement
     if failed.outcome is not Outcome.DEVICE_OOM:
@@ -90,8 +91,8 @@ def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError
     activity = Activity("measuring the memory of the smallest batch", smallest.config)
     measurement = runner.measure(smallest.config, activity, lifted)
     peaks = [m.device_peak_bytes for m in (measurement, failed)]
-    # The need is above the limit in any case, but may read lower: the failed run may have validated as well, and an OOM
-    # reads no peak above its limit.
+    # The config needs more than the limit, but the peaks may be lower: only the failed run may have validated, and a run
+    # that runs out of memory reads no peak above its limit.
     needed_bytes = max([peak for peak in peaks if peak], default=limit_bytes)
     at_least = measurement.outcome is not Outcome.OK or needed_bytes <= limit_bytes
     return NothingFitsError(

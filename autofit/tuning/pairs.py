@@ -1,11 +1,11 @@
-"""Pairs of confirming runs of a config and the baseline: what they show, and which of the two they recommend. Pure.
+"""Compare a config with the baseline in pairs of confirming runs, and recommend one of them.
 
-after pairs    2 ──── 3 ──── 4 ──── 5
+This module has no side effects. After two, three and four pairs, the interval of the speedup decides how to go on:
 
-interval above the tolerance                  the config is faster: stop
-interval below the tolerance                  it is not: stop
-ratio within the tolerance after three pairs  not worth more runs: stop
-otherwise                                     run another pair, up to five
+    interval above the tolerance                  stop: the config is faster
+    interval within or below the tolerance        stop: the config is not faster
+    ratio within the tolerance after three pairs  stop: the question is not worth more runs
+    otherwise                                     run another pair, up to five pairs
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 
 MOST_PAIRS = 5
-"""The highest number of pairs for one config."""
+"""The most pairs of runs for one config."""
 
-_DOUBTFUL_PAIRS = 3  # a ratio within the tolerance gets no further pair after this number
+_DOUBTFUL_PAIRS = 3  # after this number of pairs, no more are run if the ratio is within the tolerance
 
 
 @dataclass
 class Pair:
-    """The confirming runs of a config and of the baseline.
+    """Holds the confirming runs of a config and of the baseline.
 
-    `chosen` and `baseline_trial` are their trials in the search; the latter is None if the baseline has none.
+    `chosen` and `baseline_trial` are their trials in the search. `baseline_trial` is None if no trial of the baseline
+    finished.
     """
 
     chosen: Trial
@@ -45,18 +46,18 @@ class Pair:
 
     @property
     def is_over(self) -> bool:
-        """Whether no run can follow."""
+        """Whether no further run is possible."""
         return self.chosen_failed or self.out_of_time
 
     def next_round(self) -> tuple[FitConfig, ...]:
-        """The configs of the next round; their order changes from round to round."""
+        """Return the configs of the next round; their order is reversed in every second round."""
         if self.baseline == self.chosen.config or self.baseline_failure is not None:
             return (self.chosen.config,)
         order = self.chosen.config, self.baseline
         return order if self.rounds % 2 == 0 else order[::-1]
 
     def most_rounds(self, tolerance: float) -> int:
-        """The number of rounds that answers whether the config is faster by more than the tolerance."""
+        """Return how many rounds are needed to decide whether the config is faster by more than the tolerance."""
         return SHOWING_PAIRS if len(self.next_round()) < 2 or self._is_decided(tolerance) else MOST_PAIRS
 
     def _is_decided(self, tolerance: float) -> bool:
@@ -67,7 +68,10 @@ class Pair:
         return speedup.low > least or speedup.high <= least or is_doubtful
 
     def speedup(self) -> Speedup:
-        """The ratio of the geometric means of equally many runs of both configs, with its interval."""
+        """Return the ratio of the geometric mean rates of both configs, with its interval.
+
+        The same number of runs of each config counts.
+        """
         if self.baseline_failure is not None:
             return Speedup(self.baseline, self.baseline_failure.outcome)
         logs = [self._log_rates(config) for config in (self.chosen.config, self.baseline)]
@@ -79,7 +83,7 @@ class Pair:
         return Speedup(self.baseline, Outcome.OK, math.exp(lead), low, high, pairs)
 
     def _spread(self, config: FitConfig) -> float:
-        """Relative half-width of the interval of a config's rate, from two runs or more."""
+        """Return the relative half-width of the interval of a config's rate; it needs two runs or more."""
         others = [self._log_rates(other) for other in self.runs if other != config]
         return math.expm1(pooled_half_width(self._log_rates(config), *others))
 
@@ -87,9 +91,9 @@ class Pair:
         return [math.log(rate) for rate in _rates(self.runs.get(config, ()))]
 
     def recommendation(self, tolerance: float, limits: Limits, *, baseline_may_win: bool) -> Recommendation:
-        """Recommend the baseline, unless the config is shown to be faster by more than the tolerance.
+        """Recommend the config if it is shown to be faster by more than the tolerance, and the baseline otherwise.
 
-        The config is recommended in any case if the baseline may not win.
+        The config is also recommended if `baseline_may_win` is false, or if a run of the baseline failed.
         """
         speedup = self.speedup()
         if self.baseline == self.chosen.config:
@@ -105,7 +109,7 @@ class Pair:
         return self._recommend(kept, none, challenger)
 
     def _baseline_kept(self, limits: Limits) -> Trial | None:
-        """A trial of the baseline if all its runs finished within the limits, else None."""
+        """Return a trial of the baseline if all its runs finished within the limits; otherwise None."""
         runs = [Trial(self.baseline, measurement) for measurement in self.runs.get(self.baseline, ())]
         trials = [trial for trial in (self.baseline_trial, *runs) if trial is not None]
         fits = self.baseline_failure is None and all(trial.fits(limits) for trial in trials)
@@ -129,7 +133,7 @@ class Pair:
 
 
 def _least_gain(tolerance: float) -> float:
-    """The ratio up to which the baseline is within the tolerance of a faster config."""
+    """Return the largest speedup for which the baseline is still within the tolerance of the config."""
     return 1 / (1 - tolerance)
 
 

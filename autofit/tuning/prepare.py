@@ -1,4 +1,4 @@
-"""Prepare a search: the description, the space, the baseline and the trials of a similar tune."""
+"""Prepare a search: describe the workload, build the space and the baseline, and read the trials of similar tunes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ from autofit.tuning.runner import TrialRunner, not_described
 from autofit.workload import accumulation
 from autofit.workload.inputs.kinds import KINDS
 
-_SHARED_SHARE = 0.8  # of the free space in /dev/shm, for batches that worker processes have ready
-_LIKE_A_RANGE = 4  # two listed batch sizes this far apart may be meant as the ends of a range
-_ESTIMATED_BATCHES = (1, 4, 16, 64)  # times the baseline's batch size: memory is estimated there, and interpolated between
+_SHARED_SHARE = 0.8  # share of the free space in /dev/shm for batches that worker processes hold ready
+_LIKE_A_RANGE = 4  # two listed batch sizes that differ by this factor may be meant as the ends of a range
+_ESTIMATED_BATCHES = (1, 4, 16, 64)  # memory is estimated for these multiples of the baseline's batch size
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a search starts from; `few_updates` names batch sizes left out, `warm_start` holds trials of similar tunes."""
+    """The inputs of a search.
+
+    `few_updates` is a notice about batch sizes that are not tried because they leave few updates in an epoch; None if there
+    are none. `warm_start` holds trials of similar tunes.
+    """
 
     description: Description
     space: SearchSpace
@@ -44,11 +48,13 @@ class Prepared:
 
 
 MakeProposer = Callable[[TuneRequest, Prepared], Proposer]
-"""Make the proposer of a tune."""
+"""Makes the proposer of a tune."""
 
 
 def describe(runner: TrialRunner) -> Description:
-    """Build model and data once, with the baseline's batch size or, if that does not fit, one sample on each device.
+    """Describe the workload, after building its model and data once.
+
+    The baseline's batch size is used or, if that does not fit, one sample on each device.
 
     Raises:
         NothingFitsError: one sample does not fit either.
@@ -75,7 +81,7 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
 
     Raises:
         UsageError: the space or the baseline does not suit the data.
-        NothingFitsError: by the estimate, not even the smallest batch can fit.
+        NothingFitsError: according to the estimate, even the smallest batch cannot fit.
     """
     space, limit_bytes = _space(request, description), request.limits.device_bytes
     smallest = space.batch_size[0] if space.batch_size else None
@@ -87,15 +93,15 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
         baseline = replace(baseline, batch_size=description.fixed_batch_size)
     if request.settings.effective_batch_size is not None and not description.accumulates_by:
         raise UsageError(
-            "the train step does not use the optimizer given to compile, so autofit cannot accumulate its gradients; add a "
-            f"parameter {accumulation.NAME} to build_model and pass it to the optimizers that the step uses",
+            "the train step does not use the optimizer given to compile, so autofit cannot accumulate gradients; add a "
+            f"parameter {accumulation.NAME} to build_model and pass its value to the optimizers that the step uses",
             key="effective_batch_size",
         )
     return Prepared(description, space, baseline, _few_updates(request, description, space))
 
 
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
-    """Return the trials of similar tunes in the same storage, and store the key that similar tunes share."""
+    """Store the key that similar tunes share, and return the trials of similar tunes in the same storage."""
     key = f"{request.warm_start_key()} {description.parameter_count} {description.sample_bytes}"
     backend = description.versions.get("backend", TENSORFLOW)
     if backend != TENSORFLOW:  # rates on one backend say nothing about another
@@ -105,7 +111,7 @@ def warm_start(request: TuneRequest, study: TuningStudy, description: Descriptio
 
 
 def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
-    """Make the default proposer."""
+    """Make the default proposer, `FrontierSearch`."""
     settings = request.settings
     context = SearchContext(
         prepared.description,
@@ -122,16 +128,16 @@ def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
 
 
 def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[Notice]:
-    """Return what the user should know before the first trial; `stale` is the number of stored trials that do not count."""
+    """Yield what the user should know before the first trial; `stale` is the number of stored trials that do not count."""
     if prepared.warm_start:
         trials = counted(len(prepared.warm_start), "trial")
         yield Notice(f"starting from {trials} of similar tunes (other limits or versions); the choice is confirmed again")
     if stale:
-        yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier run with less memory or time than now")
+        yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier tune with less memory or time than this one")
     sizes = request.settings.space.batch_size
     if isinstance(sizes, list) and len(sizes) == 2 and _LIKE_A_RANGE * min(sizes) <= max(sizes):
         yield Notice(
-            f"space.batch_size lists two choices, {sizes[0]} and {sizes[1]}: no size between them is tried. For a range "
+            f"space.batch_size lists two choices, {sizes[0]} and {sizes[1]}: no size between them is tried. For a range, "
             f"write {{min: {min(sizes)}, max: {max(sizes)}}}"
         )
     if prepared.description.fixed_batch_size is not None:
@@ -142,13 +148,16 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
 
 
 def _space(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
-    """Build the search space, without worker processes if they would hang; `min_updates` overrides the setting."""
+    """Build the search space, without worker processes if they would hang.
+
+    `min_updates` replaces the setting of that name; None to use the setting.
+    """
     settings, kind = request.settings, KINDS[description.input_kind]
     count = _sample_count(request, description)
     present = {**description.defaults, **settings.baseline.values()}
     batch_size = request.baseline(description).batch_size or 1
     if "batch_size" in present or (request.placement.count > 1 and (count is None or batch_size <= count)):
-        present["batch_size"] = batch_size  # several devices need not share Keras's default evenly
+        present["batch_size"] = batch_size  # several devices may not be able to share Keras's default evenly
     space = build_space(
         settings.space.values(),
         description.knobs,
@@ -171,18 +180,18 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
 
 
 def _no_room_ahead(space: SearchSpace) -> str | None:
-    """Name the worker settings left out because /dev/shm has no room for their batches; None if there are none."""
+    """Say that configs are not tried because /dev/shm has no room for their batches; None if there are none."""
     most, factors, sizes = space.most_samples_ahead, space.prefetch_factor or (), space.batch_size or (1,)
     if most is None or not factors or max(space.workers or (0,)) * max(factors) * max(sizes) <= most:
         return None
     return (
-        f"/dev/shm has room for {most:,} samples: settings whose workers would hold more there are not tried. "
-        "Raise its size (docker run --shm-size)"
+        f"/dev/shm has room for {most:,} samples: configs whose workers would hold more there are not tried. To try them, "
+        "raise the size of /dev/shm (docker run --shm-size)"
     )
 
 
 def _of_processes(space: SearchSpace, description: Description) -> SearchSpace:
-    """Restrict the space for data whose workers are processes to the batches that /dev/shm has room for."""
+    """Restrict the space of data whose workers are processes to configs whose batches fit into /dev/shm."""
     total, free = host.shared_memory()
     return replace(
         space,
@@ -194,7 +203,10 @@ def _of_processes(space: SearchSpace, description: Description) -> SearchSpace:
 
 
 def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> Notice | None:
-    """Say that a batch size above the default space may be faster; None if the space ends there for another reason."""
+    """Say that a batch size above the default space may be faster.
+
+    Returns None if the choice is not the largest batch size of the space, or if the space has its limit for another reason.
+    """
     settings, sizes = request.settings, prepared.space.batch_size or ()
     is_bounded = prepared.few_updates or settings.max_batch_size or settings.effective_batch_size
     if "batch_size" in settings.space.values() or is_bounded or len(sizes) < 2 or chosen.batch_size != sizes[-1]:
@@ -202,17 +214,17 @@ def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> 
     if sizes[-1] == _sample_count(request, prepared.description):
         return None
     return Notice(
-        f"batch {sizes[-1]} is the largest size tried by default; a larger one may be faster. To try larger ones, write "
-        f"batch_size: {{min: {sizes[-1]}, max: {16 * sizes[-1]}}} in space"
+        f"batch size {sizes[-1]} is the largest that is tried by default; a larger one may be faster. To try larger ones, "
+        f"write batch_size: {{min: {sizes[-1]}, max: {16 * sizes[-1]}}} in space"
     )
 
 
 def of_one_size(prepared: Prepared, failed: Trial) -> Description:
-    """Return the description of a workload whose code fails for batch sizes other than its own."""
+    """Return the description of a workload whose code fails for batch sizes other than the baseline's."""
     size, error = prepared.baseline.batch_size, failed.measurement.evidence.reason.strip()
     reason = (
-        f"your code fails with a batch size of {failed.config.batch_size} but runs with {size} ({error}). "
-        f"Make model and data accept any batch size, or fix batch_size: {size} in data_kwargs"
+        f"your code fails with batch size {failed.config.batch_size}, but runs with {size} ({error}). "
+        f"Make the model and the data accept any batch size, or set batch_size: {size} in data_kwargs"
     )
     return replace(prepared.description, fixed_batch_size=size, fixed_batch_size_reason=reason, footprints=())
 
@@ -223,7 +235,11 @@ def one_size_notice(description: Description) -> Notice:
 
 
 def _of_one_size(space: SearchSpace, description: Description) -> SearchSpace:
-    """Restrict the space to the only batch size that the workload takes; it is an error if nothing is left to tune."""
+    """Restrict the space to the only batch size that the workload takes.
+
+    Raises:
+        UsageError: no other knob has several values, so there is nothing to tune.
+    """
     sized = replace(space, batch_size=(description.fixed_batch_size or 1,))
     if all(len(values) == 1 for values in sized.knobs().values()):
         raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
@@ -236,7 +252,7 @@ def _sample_count(request: TuneRequest, description: Description) -> int | None:
 
 
 def _few_updates(request: TuneRequest, description: Description, space: SearchSpace) -> str | None:
-    """Name the batch sizes left out because they leave few updates an epoch; None if there are none."""
+    """Say that batch sizes are not tried because they leave few updates in an epoch; None if there are none."""
     fewest, count = request.settings.min_updates, _sample_count(request, description)
     all_sizes = _space(request, description, min_updates=1).batch_size or ()
     left_out = {*all_sizes} - {*(space.batch_size or ())}
@@ -245,5 +261,5 @@ def _few_updates(request: TuneRequest, description: Description, space: SearchSp
     above = f"above {count // fewest:,} " if count >= fewest else ""
     return (
         f"batch sizes {above}are not tried: they leave fewer than {counted(fewest, 'update')} in an epoch of "
-        f"{counted(count, 'sample')}. min_updates: 1 allows them"
+        f"{counted(count, 'sample')}. To try them, set min_updates: 1"
     )

@@ -18,9 +18,9 @@ from autofit.tuning.request import TuneRequest
 from autofit.workload import accumulation, fit_options
 from autofit.workload.inputs.kinds import render_kwargs
 
-_WAITING_SHARE = 0.05  # of a step; TensorFlow's profiler calls a step that waits longer input-bound
-_CEILING_NOISE = 0.05  # relative; ceilings are timed for half a second to a second, and may read low by this much
-_CEILING_SHARE = 0.85  # of the lower ceiling; both sides together limit a lower rate
+_WAITING_SHARE = 0.05  # a step that waits for a larger share of its time is input-bound (as in TensorFlow's profiler)
+_CEILING_NOISE = 0.05  # relative: ceilings are timed for half a second to a second, so they may be too low by this much
+_CEILING_SHARE = 0.85  # if the rate is below this share of the lower ceiling, step and input slow each other down
 
 
 def record(
@@ -73,7 +73,7 @@ def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
 
 
 def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedTune) -> None:
-    """Store a record as the result of a request; a tune in which nothing fits has one as well."""
+    """Store a record as the result of a request; that nothing fits is also a result."""
     study.set_attribute(request.result_key(), result_files.encode(result))
     study.set_attribute(attributes.RUNS, [])
     chosen, rate = "nothing fits", None
@@ -84,7 +84,7 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The three rates of one run, and the bottleneck; a ceiling that the run contradicts is None."""
+    """The three rates of one run, and the bottleneck; a ceiling that is below the measured rate is None."""
 
     bottleneck: Bottleneck = Bottleneck.UNKNOWN
     samples_per_second: float | None = None
@@ -93,9 +93,9 @@ class Ceilings:
 
 
 def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> Ceilings:
-    """The ceilings of the choice, from the run of it whose rate is nearest to the confirmed one.
+    """Return the ceilings of the choice, from that of its runs whose rate is nearest to the confirmed rate.
 
-    A ceiling below the rate of the whole `fit` is omitted, as the machine was slower when it was measured. The other
+    A ceiling below the rate of the whole `fit` is omitted, because the machine was slower when it was measured. The other
     ceiling then decides the bottleneck.
     """
     complete = [
@@ -121,7 +121,10 @@ def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> Ceil
 
 
 def decide_bottleneck(end_to_end: float, compute: float, inputs: float) -> Bottleneck:
-    """Find what limits the rate of `fit`, given those of step and input alone; contention if it reaches neither."""
+    """Find what limits the rate of `fit`, given the rates of step and input alone.
+
+    If the rate of `fit` reaches neither of these, the bottleneck is contention.
+    """
     if end_to_end >= (1 - _WAITING_SHARE) * compute:
         return Bottleneck.COMPUTE
     if end_to_end < _CEILING_SHARE * min(compute, inputs):

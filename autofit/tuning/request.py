@@ -1,4 +1,4 @@
-"""A request for a tune: all that decides its result, and its keys in the storage."""
+"""A request for a tune: everything that determines its result, and its keys in the storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autofit.workload.inputs.knobs import with_defaults
 PREFIX = "autofit-"
 """Prefix of the names of studies."""
 
-_MEMORY_STEP_BYTES = 64 * 2**20  # kernels report a few KiB more or less RAM for the same machine
+_MEMORY_STEP_BYTES = 64 * 2**20  # RAM is rounded to this: kernels report a few KiB more or less for the same machine
 _BUDGET = (
     "max_trials",
     "max_seconds",
@@ -36,10 +36,11 @@ _BUDGET = (
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """All that decides a tune, except for the workload, which the launcher holds.
+    """Everything that determines the result of a tune, except for the workload, which the launcher holds.
 
-    `limits_asked` are the device and host limits as the user wrote them, since the bytes of a percentage change from day to
-    day. `environment` holds versions and switches outside the user's code. With `fresh`, stored trials are deleted first.
+    `limits_asked` are the device and host limits as the user wrote them: a percentage is the same request even if its value
+    in bytes changes. `environment` holds versions and switches outside the user's code. If `fresh` is true, stored trials
+    are deleted first.
     """
 
     workload_fingerprint: str
@@ -59,13 +60,13 @@ class TuneRequest:
 
     @property
     def asked_baseline(self) -> FitConfig:
-        """The values of the baseline that the user gave."""
+        """The values of the baseline that the user gave; the other knobs are None."""
         return FitConfig.of(self.settings.baseline.values())
 
     def baseline(self, description: Description) -> FitConfig:
-        """Return the baseline: the user's values, else the data's own, else Keras's defaults.
+        """Return the baseline. For each knob it has the user's value, the data's own value or Keras's default.
 
-        A batch size that several devices cannot share evenly, so that nothing trains, is rounded up to one that they can.
+        A batch size that several devices cannot share evenly does not train; it is rounded up to one that they can share.
         """
         baseline = with_defaults(self.asked_baseline, description.defaults)
         return replace(baseline, batch_size=self.placement.shared(baseline.batch_size or 1))
@@ -76,7 +77,7 @@ class TuneRequest:
         return space.canonical(FitConfig.of({knob: getattr(baseline, knob) for knob in space.knobs()}))
 
     def fingerprint(self) -> str:
-        """Return the study's name, which identifies workload, device, limits, space and versions."""
+        """Return the name of the study; it identifies workload, device, limits, space and versions."""
         parts = {
             **self._workload_and_hardware(),
             "settings": dict(self.environment),
@@ -90,16 +91,19 @@ class TuneRequest:
         return PREFIX + _hash(parts)
 
     def warm_start_key(self) -> str:
-        """Return the key that requests for the same workload on the same hardware share."""
+        """Return the key that is the same for all requests with the same workload on the same hardware."""
         return _hash(self._workload_and_hardware())
 
     def result_key(self) -> str:
-        """Return the storage key of the result: a study shares its trials, but has a result for each of these settings."""
+        """Return the storage key of the result.
+
+        Requests that differ only in the settings of `_BUDGET` share a study with its trials, but each has its own result.
+        """
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
         return f"{attributes.RECORD}:{_hash(parts)}"
 
     def metadata(self, started_at: float) -> dict[str, Any]:
-        """Return the study's attributes for display; `started_at` is in seconds since 1970 (UTC)."""
+        """Return the attributes of the study that are shown to users; `started_at` is in seconds since 1970 (UTC)."""
         data = self.call_source.data + ("" if self.call_source.data_form is DataForm.ARRAYS else "(…)")
         return {
             "title": f"{self.call_source.model}, {data}",

@@ -1,4 +1,4 @@
-"""Run the trials of one request. No other module of the engine uses the launcher."""
+"""Run the trials of one request. Only this module of the engine uses the launcher."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
-_LIBRARY_BYTES = 512 * 2**20  # left to a GPU's libraries if they found no memory beside the limit
-_MOST_REPEATS = 4  # of disturbed trials, per tune
+_LIBRARY_BYTES = 512 * 2**20  # memory left to a GPU's libraries if they find none in addition to the limit
+_MOST_REPEATS = 4  # disturbed trials that are repeated in one tune
 _REPEAT_RATIO = 1.5  # a trial is repeated only if this times its duration is left before the deadline
-_PROMISING_RATIO = 0.9  # of the best rate; measuring a config ends early if it is clearly below
+_PROMISING_RATIO = 0.9  # the measurement of a config ends early if its rate is clearly below this share of the best
 
 
 class TrialRunner:
-    """Runs trials of one request, and emits its activity."""
+    """Runs trials of one request, and emits what it is doing."""
 
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self.request, self.budget, self.emit = request, Budget(request.settings), emit
@@ -33,7 +33,7 @@ class TrialRunner:
     def describe(
         self, config: FitConfig, *, batch_sizes: tuple[int, ...] = (), compile_all: bool = False, note: str = ""
     ) -> Description | Measurement:
-        """Build the model and the data; return a measurement if that fails."""
+        """Build the model and the data, and return their description; if that fails, return a measurement."""
         spec = replace(self._spec(Role.DESCRIBE, config), batch_sizes=batch_sizes, compile_all=compile_all)
         result = self._run(spec, Activity(f"describing the model and the data{note}"))
         if isinstance(result, Description) and result.compiler == TORCH_COMPILE:
@@ -46,7 +46,7 @@ class TrialRunner:
         return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
     def rerun(self, config: FitConfig, measured: Measurement, activity: Activity) -> Measurement:
-        """Measure a config of the search once more, without the rates alone, which are known."""
+        """Measure a config of the search again, without the rates of step and input alone, which are known."""
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),
             compute_samples_per_second=measured.compute_samples_per_second,
@@ -58,7 +58,10 @@ class TrialRunner:
     def search_trial(
         self, config: FitConfig, trials: Sequence[Trial], activity: Activity, deadline_seconds: float
     ) -> Measurement:
-        """Measure a config for as long as it may beat the best of `trials`; compute rates that they read are reused."""
+        """Measure a config; end early if it cannot beat the best of `trials`.
+
+        If a trial with the same batch size has read the rate of the train step alone, that rate is reused.
+        """
         best = max((t.measurement.samples_per_second or 0.0 for t in trials), default=0.0)
         same_step = [t.measurement.compute_samples_per_second for t in trials if t.config.batch_size == config.batch_size]
         spec = replace(
@@ -78,9 +81,14 @@ class TrialRunner:
         *,
         validates: bool,
     ) -> Measurement:
-        """Run a config for longer than in the search, where it or a similar one was `measured`.
+        """Run a config for longer than in the search.
 
-        If it `validates`, it begins with a short epoch and its validation, in batches of the config's size by default.
+        Args:
+            config: the config to run.
+            measured: a measurement of this or a similar config in the search.
+            activity: what the user is told during the run.
+            validation_batch_size: batch size of the validation; None for that of the config.
+            validates: whether the run starts with a short epoch and its validation.
         """
         spec = replace(
             self._spec(Role.CONFIRM, config, CONFIRM_SECONDS),
@@ -104,7 +112,7 @@ class TrialRunner:
         )
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
-        """Measure a config, and repeat it if a library found no memory beside the limit or other work disturbed it."""
+        """Measure a config, and repeat that once if the limit left libraries no memory or other work disturbed it."""
         result = self._run_once(spec, activity)
         is_disturbed = result.conditions is not None and result.conditions.is_disturbed
         if not result.evidence.outside_pool and not is_disturbed:
@@ -116,7 +124,7 @@ class TrialRunner:
         return self._undisturbed(again, activity, result)
 
     def _undisturbed(self, again: TrialSpec | None, activity: Activity, disturbed: Measurement) -> Measurement:
-        """Repeat a disturbed measurement if there is time and other work has gone away so far; else warn about it once."""
+        """Repeat a disturbed measurement if there is time and a repeat may help; otherwise warn the user, once per tune."""
         assert disturbed.conditions is not None, "a disturbed measurement has its conditions"
         work = f"{disturbed.conditions.other_work} while {activity.config} was timed"
         if again is None or not self._repeats_left:
@@ -128,17 +136,20 @@ class TrialRunner:
         if result.outcome is Outcome.TIMEOUT:
             return disturbed
         if result.conditions is not None and result.conditions.is_disturbed:
-            self._repeats_left = 0  # the other work stays
+            self._repeats_left = 0  # the other work goes on, so further repeats would not help
             self._warn_once(f"{result.conditions.other_work} again")
         return result
 
     def _warn_once(self, work: str) -> None:
         if not self._has_warned:
-            self.emit(Notice(f"{work}\n    rates are lower and less certain than on an idle machine"))
+            self.emit(Notice(f"{work}\n    the measured rates are lower and less certain than on an idle machine"))
         self._has_warned = True
 
     def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
-        """Measure a config under a lower device limit, which leaves the GPU's libraries room; None if that fails too."""
+        """Measure a config under a lower device limit, which leaves room for the GPU's libraries.
+
+        Returns None if this also fails, or if the limit is too low to be lowered.
+        """
         if spec.limits.device_bytes is None or spec.limits.device_bytes <= 2 * _LIBRARY_BYTES:
             return None
         lower = replace(spec.limits, device_bytes=spec.limits.device_bytes - _LIBRARY_BYTES)
@@ -148,8 +159,8 @@ class TrialRunner:
         limit, less = format_bytes(spec.limits.device_bytes), format_bytes(lower.device_bytes or 0)
         self.emit(
             Notice(
-                f"{spec.config}: the GPU's libraries found no memory beside a limit of {limit}, but did with {less}. Set "
-                "device_memory to that, and limit your own run likewise"
+                f"{spec.config}: a device limit of {limit} left no memory for the GPU's libraries; a limit of {less} did. "
+                f"Set device_memory to {less}, and set the same limit in your own training"
             )
         )
         return result
@@ -160,7 +171,7 @@ class TrialRunner:
         return result
 
     def _run(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
-        """Run a trial, and repeat it if it was lost because something else killed the trial server."""
+        """Run a trial; repeat it if it was lost because another program killed the trial server."""
         result = self._launched(spec, activity)
         if isinstance(result, Description) or not result.evidence.server_lost:
             return result
@@ -183,7 +194,7 @@ class TrialRunner:
 
 
 def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:
-    """Run each config once, like a trial of the search, without a search and without storing anything."""
+    """Measure each config once, like a trial of the search; nothing is stored."""
     runner, trials = TrialRunner(request, launcher, emit), []
     for number, config in enumerate(configs, 1):
         measurement = runner.measure(config, Activity(f"trial {number} of {len(configs)}", config))
@@ -207,7 +218,7 @@ def require_user_code_ran(measurement: Measurement) -> Measurement:
 
 
 def not_described(measurement: Measurement) -> AutofitError:
-    """Make the error for a describing trial that failed for another reason than memory."""
+    """Make the error for a describing trial that failed for a reason other than memory."""
     if measurement.outcome is Outcome.ERROR:
         return user_error(measurement)
     is_slow = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung

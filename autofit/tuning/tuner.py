@@ -1,4 +1,4 @@
-"""The loop of a tune: describe, search, confirm.
+"""Run a tune: describe the workload, search, and confirm the choice.
 
     TuneRequest ──> describe ──> space, baseline, study
                                       │
@@ -8,7 +8,7 @@
                                       │
                                   confirm ──> TuneRecord
 
-The loop prints nothing: the caller receives events.
+This module prints nothing: the caller receives events.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from autofit.tuning.runner import TrialRunner, require_user_code_ran
 def tune(
     request: TuneRequest, launcher: Launcher, emit: Emit, make_proposer: MakeProposer = frontier_proposer
 ) -> TuneRecord:
-    """Find the fastest config that fits, and confirm it."""
+    """Find the fastest config that fits, confirm it, and store the result."""
     tuning = _Tuning(request, launcher, emit, make_proposer)
     try:
         return tuning.run()
@@ -61,7 +61,7 @@ def tune(
 
 
 class _Tuning:
-    """The state of one tune."""
+    """Holds the state of one tune."""
 
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit, make_proposer: MakeProposer) -> None:
         self._request, self._emit, self._make_proposer = request, emit, make_proposer
@@ -71,7 +71,7 @@ class _Tuning:
         self._description: Description | None = None
         self._describing_seconds = 0.0
         self._confirmation: Confirmation | None = None
-        self._too_slow: list[Trial] = []  # for the time left; not stored, as they may finish in a tune with more time
+        self._too_slow: list[Trial] = []  # ended at max_seconds; not stored, as they may finish in a tune with more time
 
     def run(self) -> TuneRecord:
         request = self._request
@@ -83,7 +83,7 @@ class _Tuning:
         earlier_trials = study.trials()
         self._announce(prepared, earlier_trials, study.stale)
         while isinstance(ended := self._search(study, proposer, prepared, len(earlier_trials)), Description):
-            description = self._description = ended  # the workload takes batches of one size only
+            description = self._description = ended  # the workload takes only one batch size
             self._emit(one_size_notice(description))
             prepared, proposer, confirmation = self._prepare(study, description)
         recommendation = confirmation.run()
@@ -106,7 +106,7 @@ class _Tuning:
         return record
 
     def _prepare(self, study: TuningStudy, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
-        """Prepare a search and its confirmation; stored trials count."""
+        """Prepare a search and its confirmation; both use the stored trials that are in the space."""
         prepared = prepare(self._request, description)
         space, baseline = prepared.space, prepared.baseline
         study.restrict(lambda config: config in space or config == baseline)
@@ -116,7 +116,7 @@ class _Tuning:
         return prepared, proposer, confirmation
 
     def fail(self, error: AutofitError) -> None:
-        """Add the log to an error, store it as the result if nothing fits, and remove an empty study."""
+        """Add the log of the tune to an error; store it as the result if nothing fits; remove the study if it is empty."""
         if isinstance(error, StorageError):
             return
         study = self._study
@@ -139,11 +139,11 @@ class _Tuning:
         return study
 
     def _forget_another_model(self, study: TuningStudy, description: Description) -> None:
-        """Delete the stored trials if the model has changed although its sources have not."""
+        """Delete the stored trials if the model has changed even though its source code has not."""
         if study.attribute(attributes.MODEL) not in (None, description.fingerprint):
             study.reset()
             study.set_user_attributes(self._request.metadata(self._started_at))
-            self._emit(Notice("the model or the form of its data has changed; the trials of an earlier tune are deleted"))
+            self._emit(Notice("the model or the shape of its data has changed; the trials of earlier tunes are deleted"))
         study.set_attribute(attributes.MODEL, description.fingerprint)
 
     def _announce(self, prepared: Prepared, earlier_trials: tuple[Trial, ...], stale: int) -> None:
@@ -166,7 +166,7 @@ class _Tuning:
     def _search(self, study: TuningStudy, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
         """Propose, run and store trials; return the reason for stopping.
 
-        If a trial shows that the workload takes batches of one size only, return a description that says so instead.
+        If a trial shows that the workload takes only one batch size, return a description that says so instead.
         """
         settings, budget = self._request.settings, self._runner.budget
         while True:
@@ -187,7 +187,7 @@ class _Tuning:
                 if not reserved:
                     return budget.out_of_time()
                 seconds = format_seconds(deadline_seconds)
-                self._emit(Notice(f"{config}: not finished after {seconds}: max_seconds left no more time for this trial"))
+                self._emit(Notice(f"{config}: ended after {seconds}, because max_seconds left no more time for this trial"))
                 continue
             if measurement.outcome is Outcome.ERROR and self._runs_with_baseline_batch(config, study, prepared):
                 return of_one_size(prepared, Trial(config, measurement, why))
@@ -196,9 +196,10 @@ class _Tuning:
             require_user_code_ran(measurement)
 
     def _runs_with_baseline_batch(self, failed: FitConfig, study: TuningStudy, prepared: Prepared) -> bool:
-        """True if the user's code fails only for batch sizes other than the baseline's.
+        """Return whether the user's code runs with the baseline's batch size, and with no other batch size so far.
 
-        False if the baseline is outside the user's space: only the batch sizes in it are to run.
+        If no trial has finished, the baseline is run to find out. If the baseline is not in the user's space, it must not
+        run, and the answer is False.
         """
         baseline = prepared.baseline
         if baseline.batch_size in (None, failed.batch_size) or baseline not in prepared.space:
@@ -214,7 +215,7 @@ class _Tuning:
         return measurement.outcome is Outcome.OK
 
     def _log(self) -> TuneLog:
-        """Everything that has run so far; the trials that ran after the search have their stage."""
+        """Return the log of everything that has run so far; trials that ran after the search have their stage."""
         request, stored = self._request, self._study.trials() if self._study is not None else ()
         runs = self._confirmation.runs if self._confirmation is not None else ()
         later = {run.number: run for run in runs}

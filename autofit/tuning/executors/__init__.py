@@ -1,1 +1,1 @@
-"""Executors tune the cells of a sweep: on this machine, or on the hosts of a cluster."""
+"""Executors that tune the cells of a sweep on this machine, or on the hosts of a Ray cluster."""

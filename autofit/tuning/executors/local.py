@@ -1,7 +1,7 @@
 """Tune cells on this machine: one after the other, or in parallel if each has its own device and cores.
 
 cells ─┬─> slot (gpu:0, half of the cores) ─> tune, tune, …  ─┐
-       └─> slot (gpu:1, the other half)    ─> tune, tune, …  ─┴─> then those on the CPU, or on several or named GPUs
+       └─> slot (gpu:1, the other half)    ─> tune, tune, …  ─┴─> then cells on the CPU, or on several or named GPUs
 """
 
 from __future__ import annotations
@@ -36,19 +36,24 @@ def slots_of(
     cores: Sequence[int],
     nearby: Callable[[Device], Sequence[int]] = lambda device: (),
 ) -> tuple[Slot, ...]:
-    """Divide a machine into slots: one per GPU, each with its own cores, up to `jobs`; none if there would be only one.
+    """Divide a machine into slots: one per GPU, each with its own cores, up to `jobs`.
+
+    A single slot would be the whole machine, so the result is empty then.
 
     Args:
-        jobs: largest number of cells at the same time; None for one per GPU.
-        gpus: the accelerators.
+        jobs: largest number of cells to tune at the same time; None for one per GPU.
+        gpus: the GPUs of the machine.
         cores: numbers of the CPU cores that this process may use.
-        nearby: returns the numbers of the cores on a GPU's NUMA node, as far as they are known.
+        nearby: returns the numbers of the cores on a GPU's NUMA node; empty if they are unknown.
+
+    Raises:
+        UsageError: `jobs` is larger than the number of devices.
     """
     if jobs is not None and jobs > max(1, len(gpus)):
         available = f"{len(gpus)} GPUs" if len(gpus) > 1 else "one device"
         raise UsageError(
-            f"{jobs} cells cannot be measured at the same time on {available}: they would slow each other down and falsify "
-            f"the results. Write {max(1, len(gpus))} or less",
+            f"{jobs} cells cannot be tuned at the same time on {available}: they would slow each other down and falsify "
+            f"the results. Set jobs to {max(1, len(gpus))} or less",
             key="jobs",
         )
     count = min(len(gpus) if jobs is None else jobs, len(cores))
@@ -58,14 +63,14 @@ def slots_of(
     slots = []
     for gpu in gpus[:count]:
         near = set(nearby(gpu))
-        taken = sorted(free, key=lambda core: core not in near)[:share]  # stable: in order, the near ones first
+        taken = sorted(free, key=lambda core: core not in near)[:share]  # near cores first; the sort keeps their order
         free = [core for core in free if core not in taken]
         slots.append(Slot(f"gpu:{gpu.index}", tuple(sorted(taken))))
     return tuple(slots)
 
 
 def in_slot(settings: TuneSettings, slot: Slot, count: float) -> TuneSettings:
-    """Return the settings of a cell in one of `count` slots: the slot's device, and its share of the host's memory."""
+    """Return the settings of a cell in one of `count` slots: they name the slot's device and its share of host memory."""
     limit = str(settings.host_memory).strip()
     share = {"host_memory": f"{float(limit[:-1]) / count:g}%"} if limit.endswith("%") else {}
     return settings.model_copy(update={**share, "device": slot.device})
@@ -76,7 +81,8 @@ class LocalExecutor:
 
     Args:
         tune: tunes one cell.
-        slots: for cells at the same time; cells on the CPU, or on several or named GPUs, follow one by one.
+        slots: slots for cells that are tuned at the same time; cells on the CPU, or on several or named GPUs, follow one
+            after the other. If there are no slots, all cells are tuned one after the other.
     """
 
     def __init__(self, tune: Tune, slots: Sequence[Slot] = ()) -> None:
@@ -89,7 +95,11 @@ class LocalExecutor:
 
     def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
         if any(request.host_labels for request in requests):
-            raise UsageError("choose among the hosts of a cluster; the executor is this machine", key="host_labels")
+            raise UsageError(
+                "labels select hosts of a cluster, but this sweep runs on one machine; remove host_labels, or use the "
+                "executor of a cluster",
+                key="host_labels",
+            )
         parallel = {
             index: self._parallel.submit(self._in_slot, index, request, report)
             for index, request in enumerate(requests)
@@ -108,7 +118,7 @@ class LocalExecutor:
     def _in_slot(self, index: int, request: CellRequest, report: Report) -> Cell:
         slot = self._free.get()
         try:
-            os.sched_setaffinity(0, slot.cores)  # of this thread: the processes that it starts inherit it
+            os.sched_setaffinity(0, slot.cores)  # applies to this thread and to the processes that it starts
             shared = replace(request, settings=in_slot(request.settings, slot, len(self._slots)))
             return self._tuned(index, shared, report, slot.device)
         finally:

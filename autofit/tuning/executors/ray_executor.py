@@ -1,12 +1,13 @@
-"""Tune cells on the hosts of a Ray cluster, as one Ray task for each cell.
+"""Tune cells on the hosts of a Ray cluster, with one Ray task for each cell.
 
     RayExecutor ── task ──> host 1: tune_on_host ─┐
         │       ── task ──> host 2: tune_on_host ─┼─> ProgressActor
         └───────────────── polls ─────────────────┘
 
-A task holds its GPUs and a share of its host's resource `measuring`: a cell on the CPU holds all of it, as nothing may run
-beside it; cells on different GPUs of a host may run at the same time. Ray queues the tasks, and retries once the task of
-a lost host on another. A host that cannot tune at all is excluded, and its cell is submitted again.
+Each host has the resource `measuring`. A cell on the CPU holds all of it, because nothing else may run on its host; a cell
+on a GPU holds a small share of it, so cells on different GPUs of a host may run at the same time. Ray queues the tasks. If
+a host is lost, Ray runs its task once more on another host. A host that cannot tune at all is excluded, and its cell is
+submitted again.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from autofit.workload.call_source import call_source_of
 from autofit.workload.workload import explained_pickling_errors
 
 MEASURING = "measuring"
-"""The custom resource that each host of the cluster has one of."""
+"""The name of the custom Ray resource; each host has 1 of it."""
 
-_GPU_SHARE = 0.001  # of a host's `measuring`, held by a cell on a GPU
-_POLL_SECONDS = 0.5  # between reads of the progress
-_HOSTS_SECONDS = 5.0  # between looks at the hosts
-_ANSWER_SECONDS = 10.0  # for a cluster to accept a connection
-_ENDING_SECONDS = 60.0  # for cancelled tasks to end their processes
+_GPU_SHARE = 0.001  # share of a host's `measuring` that a cell on a GPU holds
+_POLL_SECONDS = 0.5  # time between reads of the progress
+_HOSTS_SECONDS = 5.0  # time between checks of the hosts
+_ANSWER_SECONDS = 10.0  # time that a cluster has to accept a connection
+_ENDING_SECONDS = 60.0  # time that cancelled tasks have to end their processes
 _NODE_LABEL = "ray.io/node-id"
 
 
 @dataclass
 class _Job:
-    """A cell, its task, and the host that runs it."""
+    """A cell, its Ray task, and the host that runs the task."""
 
     index: int
     request: CellRequest
@@ -64,10 +65,11 @@ class RayExecutor:
     """Tunes cells on the hosts of a Ray cluster; see `Executor`.
 
     Args:
-        tune: tunes one cell; a function of a module.
-        address: of the cluster: "ray" for the one that RAY_ADDRESS names or that runs on this machine, or ray://HOST:PORT.
-        ship: folder with the user's code that Ray copies to each host; None if all hosts share this one.
-        notify: takes notices to the user.
+        tune: function that tunes one cell; hosts import it, so it must be defined at the top level of a module.
+        address: address of the cluster, as in ray://HOST:PORT; "ray" for the cluster that RAY_ADDRESS names or that runs
+            on this machine.
+        ship: folder with the user's code that Ray copies to each host; None if all hosts share the working folder.
+        notify: receives notices to the user.
     """
 
     def __init__(self, tune: Tune, address: str, ship: str | os.PathLike[str] | None, notify: Tell) -> None:
@@ -79,20 +81,20 @@ class RayExecutor:
         if MEASURING not in resources:
             self._disconnect()
             raise UsageError(
-                f"no host of the cluster may measure: start Ray on each with --resources='{{\"{MEASURING}\": 1}}'. A cell "
-                "on a CPU takes all of it, so that no two share a host",
+                f"no host of the cluster has the resource {MEASURING!r}: start Ray on each host with "
+                f"--resources='{{\"{MEASURING}\": 1}}'. With it, autofit keeps two cells from sharing the CPU of a host",
                 key="executor",
             )
         self._has_gpus = "GPU" in resources
         self._stored: dict[int, Any] = {}
-        self._faults: dict[str, str] = {}  # of the excluded hosts, by node
+        self._faults: dict[str, str] = {}  # the faults of the excluded hosts, by node
         self._jobs: list[_Job] = []
-        self._open = 0  # cells without a result
+        self._open = 0  # number of cells without a result
         self._ended: queue.SimpleQueue[tuple[_Job, Future[Any]]] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._task = self._ray.remote(ray_task.tune_on_host)
-        own_node = {_NODE_LABEL: self._ray.get_runtime_context().get_node_id()}  # the actor must not be lost with a host
+        own_node = {_NODE_LABEL: self._ray.get_runtime_context().get_node_id()}  # so that no lost host ends the actor
         self._progress = self._ray.remote(ray_task.ProgressActor).options(num_cpus=0, label_selector=own_node).remote()
 
     def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
@@ -110,7 +112,7 @@ class RayExecutor:
             self._thread.join()
         tasks = [job.task for job in self._jobs if not job.future.done()]
         for task in tasks:
-            self._ray.cancel(task)  # raises KeyboardInterrupt in the task, which ends its trial
+            self._ray.cancel(task)  # raises KeyboardInterrupt in the task; the task then ends its trial
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=_ENDING_SECONDS, fetch_local=False)
         self._ray.kill(self._progress)
@@ -123,9 +125,9 @@ class RayExecutor:
     def _pickled(self, request: CellRequest) -> PickledCell:
         """Pickle a cell for a host; data that several cells share is stored once."""
         if request.settings.device.startswith("gpu:"):
-            raise UsageError("on a cluster Ray chooses the GPU: write gpu", key="device")
+            raise UsageError("on a cluster, Ray chooses the GPU: write device: gpu", key="device")
         if isinstance(request.settings.devices, list):
-            raise UsageError("on a cluster Ray chooses the GPUs: write how many", key="devices")
+            raise UsageError("on a cluster, Ray chooses the GPUs: give only their number, as in devices: 2", key="devices")
         with explained_pickling_errors():
             pickled = cloudpickle.dumps(replace(request, workload=replace(request.workload, data=None, validation=None)))
             data, validation = self._store(request.workload.data), self._store(request.workload.validation)
@@ -137,12 +139,12 @@ class RayExecutor:
         return self._stored[id(part)]
 
     def _submit(self, job: _Job) -> None:
-        """Submit the task of a cell, for a host that has its labels and is not excluded."""
+        """Submit the task of a cell; it may run on hosts that have the cell's labels and are not excluded."""
         gpus = self._gpu_count(job.request)
         excluded = {_NODE_LABEL: f"!in({','.join(self._faults)})"} if self._faults else {}
         task = self._task.options(
             name=f"cell {job.index + 1}",
-            num_cpus=0,  # the tune uses all cores of its share, whatever Ray counts
+            num_cpus=0,  # the tune uses all cores of its slot, so Ray need not count them
             num_gpus=gpus,
             resources={MEASURING: _GPU_SHARE if gpus else 1},
             label_selector={**job.request.host_labels, **excluded},
@@ -163,7 +165,7 @@ class RayExecutor:
                 ended = None
                 with contextlib.suppress(queue.Empty):
                     ended = self._ended.get(timeout=_POLL_SECONDS)
-                self._report_progress(report)  # first: a cell begins before it ends
+                self._report_progress(report)  # before the results, so that the start of a cell is reported before its end
                 if ended is not None:
                     self._take(*ended)
                 if time.monotonic() > next_look:
@@ -171,8 +173,8 @@ class RayExecutor:
                     next_look = time.monotonic() + _HOSTS_SECONDS
         except BaseException as error:
             if not isinstance(error, ExecutorError):
-                kept = "What has been measured is kept; run it again"
-                error = ExecutorError(f"the Ray cluster does not answer any more: {_first_line(error)}. {kept}")
+                kept = "All trials so far are stored; run the sweep again to continue it"
+                error = ExecutorError(f"the Ray cluster no longer answers: {_first_line(error)}. {kept}")
             for job in self._jobs:
                 if not job.future.done():
                     job.future.set_exception(error)
@@ -202,7 +204,7 @@ class RayExecutor:
             self._exclude(cell)
             self._submit(job)
             return
-        if cell.tune is not None:  # the imports in the host's source name files on the host
+        if cell.tune is not None:  # a call source made on the host imports from files on the host
             cell = replace(cell, tune=replace(cell.tune, call_source=call_source_of(job.request.workload)))
         self._open -= 1
         job.future.set_result(cell)
@@ -233,19 +235,21 @@ class RayExecutor:
         """Notify the user if cells wait for hosts that the cluster does not have; raise if all hosts are excluded."""
         nodes = [node for node in self._ray.nodes() if node["Alive"] and MEASURING in node["Resources"]]
         if not nodes:
-            self._notify_once("no host is left that may measure; cells wait until one joins the cluster")
+            self._notify_once(
+                f"no host with the resource {MEASURING!r} is left; cells wait until such a host joins the cluster"
+            )
             return
         if all(node["NodeID"] in self._faults for node in nodes):
-            raise ExecutorError("no host can tune:\n" + "\n".join(self._faults.values()))
+            raise ExecutorError("no host of the cluster can tune:\n" + "\n".join(self._faults.values()))
         needed = max((self._gpu_count(job.request) for job in self._jobs if not job.future.done()), default=0)
         if needed > max(node["Resources"].get("GPU", 0) for node in nodes):
             self._notify_once(
-                f"no host has {counted(needed, 'GPU')}: cells that need them wait until one joins the cluster"
+                f"no host has {counted(needed, 'GPU')}: cells that need so many wait until such a host joins the cluster"
             )
 
 
 def _import_ray() -> Any:
-    # Ray reads this at import. Without it, it prints the end of the log of each host that is lost.
+    # Ray reads this variable at import. Without it, Ray prints the end of the log of each lost host.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray
@@ -255,10 +259,10 @@ def _import_ray() -> Any:
 
 
 def _connect(ray: Any, address: str, ship: Path | None) -> bool:
-    """Connect to a cluster without side effects on this program; return False if it is already connected to one."""
+    """Connect to a cluster without side effects on this program; return False if Ray is already connected."""
     if ray.is_initialized():
         if ship is not None:
-            problem = 'Ray is already connected; pass the folder to ray.init(runtime_env={"working_dir": …})'
+            problem = 'Ray is already connected; pass the folder to your ray.init(runtime_env={"working_dir": …}) instead'
             raise UsageError(problem, key="ship")
         return False
     if ship is not None and not ship.is_dir():
@@ -274,14 +278,14 @@ def _connect(ray: Any, address: str, ship: Path | None) -> bool:
         hint = "start one with ray start --head, or name one as ray://HOST:10001" if address == "ray" else "is it running?"
         raise UsageError(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {hint}", key="executor") from None
     finally:
-        # Ray installs a handler of its own, with which SIGTERM would end this program at once.
+        # Ray installs its own handler for SIGTERM, which would end this program at once; restore the previous one.
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
     return True
 
 
 def _require_answer(address: str) -> None:
-    """Check that something listens at the address of the cluster, since Ray itself tries for minutes."""
+    """Check that a server listens at the address of the cluster; without one, Ray itself would try for minutes."""
     if address == "ray":
         address = os.environ.get("RAY_ADDRESS", "")
     parts = urlsplit(address if "://" in address else f"//{address}")

@@ -1,4 +1,4 @@
-"""The Ray task that tunes a cell on its host, and the actor to which tasks report their progress."""
+"""The Ray task that tunes a cell on a host, and the actor that collects the progress of all tasks."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from autofit.workload.reference import Reference
 
 LOST_TWICE = "its host was lost twice; it is not tried a third time"
 _MOST_LOSSES = 2
-_SET_BY_RAY = ("OMP_NUM_THREADS", "SPT_NOENV", "PYTHONBREAKPOINT")  # the first to 1 in a task that counts no CPUs
-_STORAGE_WAITS_SECONDS = (5.0, 15.0, 40.0, 60.0)  # between tries to reach a database server
+_SET_BY_RAY = ("OMP_NUM_THREADS", "SPT_NOENV", "PYTHONBREAKPOINT")  # OMP_NUM_THREADS is 1 in tasks with num_cpus=0
+_STORAGE_WAITS_SECONDS = (5.0, 15.0, 40.0, 60.0)  # waiting times between attempts to reach a database server
 
 
 @dataclass(frozen=True)
 class PickledCell:
-    """A cell on its way to a host.
+    """A cell that is sent to a host.
 
     `cell` is pickled without its data and validation, which are objects in Ray's store. `folder` is the working folder of
-    the sweep; `ship` is the folder of which Ray gives the task a copy to work in, None if hosts share folders.
+    the sweep. `ship` is the folder that Ray copies to the host, where the copy is the working folder of the task; None if
+    the hosts share folders.
     """
 
     cell: bytes
@@ -48,7 +49,7 @@ class PickledCell:
     ship: Path | None
 
     def opened(self, fetch: Callable[[Any], Any]) -> CellRequest:
-        """Unpickle the cell, in the folder of its code; `fetch` reads from Ray's store."""
+        """Unpickle the cell in the folder of its code; `fetch` reads an object from Ray's store."""
         if self.ship is None and self.folder.is_dir():
             os.chdir(self.folder)
         if os.getcwd() not in sys.path:  # noqa: PTH109  # sys.path holds strings
@@ -65,19 +66,25 @@ class PickledCell:
         return replace(cell, workload=workload)
 
     def _local(self, value: Any) -> Any:
-        """Point a reference into the shipped folder at its copy, and check that its file exists; pass anything else on."""
+        """Make a reference into the shipped folder point to its copy on this host.
+
+        The file of a reference must exist on this host. Any other value is returned unchanged.
+        """
         if not isinstance(value, Reference) or value.path is None:
             return value
         if self.ship is not None and value.path.is_relative_to(self.ship):
             value = Reference(f"{value.path.relative_to(self.ship)}:{value.name}", str(Path.cwd()))
         if not value.path.is_file():
-            raise UsageError(f"there is no file {value.path} on this host: ship its folder (--ship FOLDER), or share it")
+            raise UsageError(
+                f"there is no file {value.path} on this host: ship its folder (--ship FOLDER), or keep it in a folder that "
+                "all hosts share"
+            )
         return value
 
 
 @dataclass(frozen=True)
 class HostFault:
-    """The result of a task on a host that cannot tune any cell; `problem` is empty if the host was already excluded."""
+    """The result of a task on a host that cannot tune any cell; `problem` is empty if the host is already excluded."""
 
     node: str
     host: str
@@ -86,7 +93,7 @@ class HostFault:
 
 @dataclass(frozen=True)
 class ProgressLine:
-    """What the tune of a cell is doing on a host; a notice to the user if `index` is None."""
+    """A line that says what the tune of a cell is doing on a host; if `index` is None, it is a notice to the user."""
 
     index: int | None
     host: str
@@ -94,7 +101,7 @@ class ProgressLine:
 
 
 class ProgressActor:
-    """Collects the progress of all tasks, and remembers which hosts began a cell and which are excluded."""
+    """Collects the progress of all tasks, and records which hosts started each cell and which hosts are excluded."""
 
     def __init__(self) -> None:
         self._lines: list[ProgressLine] = []
@@ -102,7 +109,7 @@ class ProgressActor:
         self._excluded: set[str] = set()
 
     def begin(self, index: int, node: str, host: str) -> tuple[str, ...] | None:
-        """Begin a cell on a host; return the hosts that were lost with it, or None if this host is excluded."""
+        """Record that a host starts a cell; return the hosts lost with this cell, or None if the host is excluded."""
         if node in self._excluded:
             return None
         hosts = self._began.setdefault(index, [])
@@ -117,7 +124,7 @@ class ProgressActor:
         self._lines.append(line)
 
     def exclude(self, index: int, node: str) -> None:
-        """Begin no more cells on a host, which could not tune this one."""
+        """Exclude a host that could not tune this cell: it starts no more cells."""
         self._excluded.add(node)
         self._began[index].pop()
 
@@ -128,13 +135,13 @@ class ProgressActor:
 
 
 def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) -> Cell | HostFault:
-    """Tune a cell on this host: the body of a Ray task, which Ray runs again elsewhere if the host is lost.
+    """Tune a cell on this host, as the body of a Ray task; if the host is lost, Ray runs the task again on another one.
 
     `progress` is the handle of the `ProgressActor`.
     """
     import ray
 
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # if Ray was started in the background; blocks ray.cancel
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # if Ray was started in the background; ray.cancel needs SIGINT
         signal.signal(signal.SIGINT, signal.default_int_handler)
     bundled = str(Path(ray.__file__).parent)  # Ray's own versions of packages such as psutil
     sys.path[:] = [entry for entry in sys.path if not entry.startswith(bundled)]
@@ -143,7 +150,7 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
     lost = ray.get(progress.begin.remote(index, node, host))
     if lost is None:
         return HostFault(node, host, "")
-    if len(lost) >= _MOST_LOSSES:  # after a kill by its memory monitor Ray retries without end
+    if len(lost) >= _MOST_LOSSES:  # needed because Ray retries without limit after a kill by its memory monitor
         raise ExecutorError(f"{LOST_TWICE} ({', '.join(lost)})")
     for problem in restore_process(context.runtime_env.get("env_vars") or {}, host):
         progress.tell.remote(ProgressLine(None, host, problem))
@@ -159,7 +166,7 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
 
 
 def _continuation(cell: Cell, began: float, lost: str) -> str:
-    """Say whether a tune that a lost host had begun was resumed: whether trials began before this task."""
+    """Say whether the tune that a lost host had started was resumed, that is, has trials from before this task."""
     trials = cell.tune.searched if cell.tune is not None else ()
     earlier = sum((trial.measurement.started_at or began) < began for trial in trials)
     end = f"resumed with {counted(earlier, 'earlier trial')}" if earlier else "started over"
@@ -167,7 +174,7 @@ def _continuation(cell: Cell, began: float, lost: str) -> str:
 
 
 def _tune_patiently(tune: Tune, request: CellRequest, tell: Tell) -> Cell:
-    """Tune, and retry for some minutes if a database server does not answer."""
+    """Tune a cell; retry for about two minutes if the database server of the storage does not answer."""
     for seconds in _STORAGE_WAITS_SECONDS:
         try:
             return tuned(tune, request, tell, threading.Event())
@@ -181,39 +188,40 @@ def _tune_patiently(tune: Tune, request: CellRequest, tell: Tell) -> Cell:
 
 
 def restore_process(env_vars: Mapping[str, str], host: str) -> list[str]:
-    """Undo what Ray changes in a task's process that would falsify rates; return what cannot be undone.
+    """Undo changes by Ray to a task's process that would make measured rates wrong.
 
-    `env_vars` are the environment variables that the user asked Ray to set.
+    Returns a message for each problem that cannot be undone. `env_vars` are the environment variables that the user asked
+    Ray to set.
     """
     environment, niceness = {}, 0
     with contextlib.suppress(psutil.Error):
-        raylet = psutil.Process(os.getppid())  # has the environment and the priority with which Ray was started
+        raylet = psutil.Process(os.getppid())  # this process still has the environment and priority that Ray started with
         environment, niceness = raylet.environ(), raylet.nice()
     for name in _SET_BY_RAY:
         if name not in env_vars:
             os.environ.pop(name, None)
             if name in environment:
                 os.environ[name] = environment[name]
-    with contextlib.suppress(OSError):  # without the right to lower it, trials are as likely to be killed as this process
+    with contextlib.suppress(OSError):  # if lowering is not permitted, trials are as likely to be killed as this process
         Path("/proc/self/oom_score_adj").write_text(Path(f"/proc/{os.getppid()}/oom_score_adj").read_text())
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
     problems = []
     if os.getpriority(os.PRIO_PROCESS, 0) > niceness:
         problems.append(
-            f"{host} runs trials at a low priority, so other processes lower their rates. Start Ray there with "
+            f"{host} runs trials at a low priority, so other processes slow them down. Start Ray on {host} with "
             "RAY_worker_niceness=0"
         )
     if environment.get("RAY_memory_monitor_refresh_ms") != "0":
         problems.append(
-            f"Ray's memory monitor is on at {host}: when memory runs short, it kills the whole tune instead of the trial "
-            "that used too much. Start Ray there with RAY_memory_monitor_refresh_ms=0"
+            f"Ray's memory monitor is enabled on {host}: when memory runs short, it kills the whole tune instead of the "
+            f"trial that used too much. Start Ray on {host} with RAY_memory_monitor_refresh_ms=0"
         )
     return problems
 
 
 def _on_own_gpus(request: CellRequest) -> CellRequest:
-    """Restrict a cell to the GPUs that Ray assigned to it, and to their share of a host with several."""
+    """Restrict a cell to the GPUs that Ray assigned to it, and to these GPUs' share of the host's cores and memory."""
     if request.settings.device == "cpu":
         return request
     everything = [device for device in gpus.survey(hidden=True) if not isinstance(device, gpus.UnreadDevice)]
@@ -229,7 +237,7 @@ def _on_own_gpus(request: CellRequest) -> CellRequest:
 
 
 def _host_name(nodes: list[dict[str, Any]], node: str) -> str:
-    """Return the name that Ray was given for a host, or else the host's own."""
+    """Return the name of a host in Ray, or the host's own name if it has none in Ray."""
     entry = next((entry for entry in nodes if entry["NodeID"] == node), {})
     name = str(entry.get("NodeName", ""))
     return platform.node() if name in ("", entry.get("NodeManagerAddress")) else name
