@@ -86,7 +86,7 @@ class TrialRunner:
         Args:
             config: the config to run.
             measured: a measurement of this or a similar config in the search.
-            activity: what the user is told during the run.
+            activity: what the user sees during the run.
             validation_batch_size: batch size of the validation; None for that of the config.
             validates: whether the run starts with a short epoch and its validation.
         """

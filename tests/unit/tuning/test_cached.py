@@ -50,7 +50,7 @@ def test_what_timed_out_in_less_time_than_there_is_now_does_not_count(tmp_path):
     with pytest.raises(NoTrialFinishedError, match="3 timeout"):
         collect(tune, make_request(tmp_path, max_trial_seconds=10), Slow())
     again = Slow()
-    with pytest.raises(NoTrialFinishedError, match=r"3 of them .*--fresh"):
+    with pytest.raises(NoTrialFinishedError, match=r"3 from .*--fresh"):
         collect(tune, make_request(tmp_path, max_trial_seconds=10), again)
     assert sum(spec.role == "measure" for spec in again.specs) == 3
     assert collect(tune, make_request(tmp_path, max_trial_seconds=600), Slow())[1].trials

@@ -100,7 +100,7 @@ def test_the_same_question_is_answered_from_the_store(tmp_path):
     assert second == first
     assert launcher.specs == []
     (notice,) = [event.text for event in events]
-    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d .*\(CPU, keras 3\); --fresh", notice)
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d .*\(CPU, keras 3\).*--fresh", notice)
 
 
 def test_an_answer_that_does_not_fit_what_is_free_now_is_asked_anew(tmp_path):
