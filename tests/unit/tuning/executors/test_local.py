@@ -87,7 +87,7 @@ def test_an_error_in_a_slot_tells_the_others_to_stop(record):
 
 
 def test_host_labels_are_refused_on_this_machine():
-    with pytest.raises(UsageError, match="^host_labels: "):
+    with pytest.raises(UsageError, match=r"^host_labels: "):
         list(tune_cells("s", [cell({"n": 0}, host_labels={"region": "eu"})], LocalExecutor(len)))
 
 
