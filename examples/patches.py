@@ -62,7 +62,6 @@ class Patches(keras.utils.PyDataset):
         shards = range(SHARD_COUNT - 1) if self.augment else [SHARD_COUNT - 1]
         folder = cut_patches()
         self.x, self.y = ([np.load(folder / f"{name}-{n}.npy", mmap_mode="r") for n in shards] for name in "xy")
-        self.random = np.random.default_rng()
 
     def __len__(self) -> int:
         return math.ceil(len(self.x) * PATCHES_PER_SHARD / self.batch_size)
@@ -72,7 +71,8 @@ class Patches(keras.utils.PyDataset):
         last = min(first + self.batch_size, len(self.x) * PATCHES_PER_SHARD)
         x, y = self.rows(self.x, first, last), self.rows(self.y, first, last)
         x = x.astype("float32") / 255
-        return (x * self.random.uniform(0.8, 1.2) if self.augment else x), y
+        brightness = np.random.default_rng().uniform(0.8, 1.2)  # made here: worker processes would share a copied generator
+        return (x * np.float32(brightness) if self.augment else x), y
 
     @staticmethod
     def rows(shards: list[np.ndarray], first: int, last: int) -> np.ndarray:
