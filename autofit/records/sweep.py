@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def outcome(self) -> CellOutcome:
-        """The way in which the tune of this cell ended; WAITING if it has not ended yet."""
+        """How the tune of this cell ended; WAITING if it has not ended yet."""
         if isinstance(self.tune, TuneRecord):
             return CellOutcome.OK
         if self.tune is None:

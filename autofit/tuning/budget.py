@@ -28,7 +28,7 @@ _FEWEST_TRIALS = 2  # finished trials before three pairs take precedence: a sing
 _CONFIRM_PATIENCE_RATIO = 4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
 _COMPILE_SECONDS = 300.0  # extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
 _EXTRA_OOM_TRIALS = 6  # trials beyond max_trials while all run out of memory: enough to reach batch size 1 by quarters
-_HOPELESS_TRIALS = 3  # if so many trials time out or crash, and no other trial ran, the next one would fail as well
+_HOPELESS_TRIALS = 3  # if this many trials time out or crash and no other trial ran, the next one would fail as well
 
 
 class Budget:

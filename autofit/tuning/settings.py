@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from autofit.errors import UsageError
 from autofit.machine import limits
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import RANGE_OR_CHOICES
-from autofit.workload.arguments import NONE_IS_EMPTY, explain, written_as
+from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
 
 _AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
 _CONFIG = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -235,13 +235,7 @@ class TuneSettings(BaseModel):
         description="How trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.",
     )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _explained(cls, values: Any, handler: Any) -> Any:
-        try:
-            return handler(values)
-        except ValidationError as error:
-            raise explain(error, cls.model_fields) from None
+    _explained = EXPLAINED
 
     @property
     def device_count(self) -> int:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator
+from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator, model_validator
 
 from autofit.errors import UsageError
 from autofit.workload.inputs.knobs import NAMES
@@ -39,16 +39,18 @@ Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mappi
 """Keyword arguments for one of the user's functions; None means that there are none."""
 
 
-def explain(error: ValidationError, fields: Mapping[str, Any]) -> UsageError:
-    """Turn pydantic's first error into one that names the argument, its value and what is allowed.
+def _explain(cls: Any, values: Any, handler: Any) -> Any:
+    try:
+        return handler(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = [str(key) for key in first["loc"]]
+        problem = _problem(first, keys, getattr(cls, "model_fields", {}))
+        raise UsageError(problem, key=".".join(keys) or None) from None
 
-    Args:
-        error: the error of pydantic.
-        fields: the fields of the model by name (`model_fields`).
-    """
-    first = error.errors()[0]
-    keys = [str(key) for key in first["loc"]]
-    return UsageError(_problem(first, keys, fields), key=".".join(keys) or None)
+
+EXPLAINED: Any = model_validator(mode="wrap")(classmethod(_explain))  # type: ignore[arg-type]  # pydantic types no shared one
+"""Turns pydantic's first error into a `UsageError` that names the argument, its value and what is allowed."""
 
 
 def no_such(name: str, allowed: Collection[str]) -> str:

@@ -31,7 +31,7 @@ class OwnModules:
     """The files of the user's modules that define functions, and of all own modules that these import.
 
     Args:
-        folders: folders in which modules are searched before Python's search path.
+        folders: folders to search for modules before Python's search path.
 
     Attributes:
         packages: top-level names of the imported modules that are not the user's own.

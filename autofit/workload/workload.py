@@ -16,13 +16,13 @@ from typing import IO, Annotated, Any, Literal
 
 import cloudpickle
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from autofit.errors import UsageError
 from autofit.workload import fit_options
-from autofit.workload.arguments import Keywords, explain
+from autofit.workload.arguments import EXPLAINED, Keywords
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
@@ -78,13 +78,7 @@ class Workload:
         "`keras.distribution.DataParallel`) for several `devices`; None if `build_model` does that itself.",
     )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _explained(cls, values: Any, handler: Any) -> Any:
-        try:
-            return handler(values)
-        except ValidationError as error:
-            raise explain(error, {}) from None
+    _explained = EXPLAINED
 
     def __post_init__(self) -> None:
         if fit_options.VALIDATION_SPLIT in self.fit_kwargs and self.validation is not None:

@@ -59,5 +59,5 @@ def test_a_dead_worker_of_a_loader_is_told_apart_from_the_training(launched, pla
 
 
 def test_a_loader_that_did_not_take_over_its_knobs_is_refused(launched, play):
-    with pytest.raises(UsageError, match=r"num_workers=2 .* num_workers=0"):
+    with pytest.raises(UsageError, match=r"num_workers=2\b.*num_workers=0"):
         play(launched(data=loaders.forgets_its_workers), FitConfig(8, 2, None, True, 2))

@@ -33,7 +33,7 @@ def test_a_lock_that_does_not_hold_is_a_problem(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_lock, "_PROGRAM", NO_LOCK)
     finding = resources.storage_at(f"journal:{tmp_path / 'trials.log'}")
     assert finding.status is Status.PROBLEM
-    assert "turns were lost" in finding.detail
+    assert re.search(r"lost [1-9]\d* of \d+ turns", finding.detail)
     assert "postgresql://" in finding.remedy
 
 

@@ -88,7 +88,7 @@ class Folder:
 
 
 def read_folder(path: Path) -> Folder:
-    """Read a folder; if it does not exist, read its nearest existing parent, in which it would be created."""
+    """Read a folder, or its nearest existing parent if it has yet to be created."""
     # Path.is_dir raises if this process may not enter a parent
     existing = next(folder for folder in (path, *path.parents) if os.path.isdir(folder))  # noqa: PTH112
     writable = os.access(existing, os.W_OK | os.X_OK)

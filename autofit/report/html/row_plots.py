@@ -46,7 +46,7 @@ class ProcessBar:
 
 
 def lay_out(log: TuneLog) -> tuple[list[ProcessBar], bool]:
-    """Place the bars on an axis from 0; also return whether pauses were cut out in which the tune was interrupted."""
+    """Place the bars on an axis from 0; also return whether interruptions of the tune were cut out."""
     begun: list[tuple[float, ProcessBar]] = []
     if log.describing_seconds:
         begun.append((log.started_at or math.inf, ProcessBar(_DESCRIBING, _DESCRIBING, 0.0, log.describing_seconds)))

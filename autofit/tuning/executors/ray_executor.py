@@ -244,7 +244,7 @@ class RayExecutor:
         needed = max((self._gpu_count(job.request) for job in self._jobs if not job.future.done()), default=0)
         if needed > max(node["Resources"].get("GPU", 0) for node in nodes):
             self._notify_once(
-                f"no host has {counted(needed, 'GPU')}: cells that need so many wait until such a host joins the cluster"
+                f"no host has {counted(needed, 'GPU')}: cells that need them wait until such a host joins the cluster"
             )
 
 
