@@ -72,7 +72,7 @@ def opened(browser, record, tmp_path):
 def test_every_plot_is_drawn_and_the_page_is_no_wider_than_the_screen(opened, width):
     page = opened(width)
     plots = page.query_selector_all("[data-plot]")
-    assert len(plots) == 4
+    assert len(plots) == 3
     for plot in plots:
         drawn = plot.query_selector_all(".main-svg .trace, .main-svg .points path")
         assert drawn, plot.get_attribute("data-plot")
@@ -146,7 +146,7 @@ def test_on_paper_pictures_stand_for_the_plots_and_logs_stay_hidden(opened):
     page.emulate_media(media="print")
     assert not page.locator("[data-plot]").first.is_visible()
     pictures = page.query_selector_all("img.plot-print")
-    assert len(pictures) == 4
+    assert len(pictures) == 3
     assert all(picture.is_visible() and picture.evaluate("image => image.naturalWidth") > 0 for picture in pictures)
     assert not page.locator("#trials tr.detail").first.is_visible()
 

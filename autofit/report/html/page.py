@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -22,7 +20,7 @@ from autofit.records.units import counted, format_bytes, format_rate, format_sec
 from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
 from autofit.report.columns import Column, Field, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
-from autofit.report.html import batch_plots, row_plots
+from autofit.report.html import batch_plots, cell_plot
 from autofit.report.html.style import Plot
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -33,21 +31,22 @@ Record = TuneRecord | FailedTune | SweepRecord | Estimate
 
 def render(record: Record) -> str:
     """Return the page of a tune, a sweep or an estimate; it opens from disk and loads no other file."""
-    from plotly.offline import get_plotlyjs  # loads slowly: only when a report is drawn
+    from plotly.io.json import to_json_plotly  # plotly loads slowly: only when a report is drawn
+    from plotly.offline import get_plotlyjs
 
     shown: dict[str, Any]
     if isinstance(record, Estimate):
         template, shown = "estimate.html", _estimate(record)
     else:
         template, shown = "report.html", _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
-    figures = {plot.name: plot.figure.to_plotly_json() for plot in shown["plots"]}
+    figures = {plot.name: plot.figure for plot in shown["plots"]}
     return _fill(
         template,
         **shown,
         script=_text("report.js"),
         style=_text("report.css"),
         plotly=get_plotlyjs() if figures else "",
-        figures=as_script(figures),
+        figures=to_json_plotly(figures, engine="json"),  # without <, > and /: no text in it ends the script element
     )
 
 
@@ -69,11 +68,10 @@ def compact(record: TuneRecord | SweepRecord) -> str:
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
     memory = [batch_plots.memory(record, which) for which in ("device", "host")]
-    plots = [batch_plots.throughput(record), *memory, row_plots.timeline(record)]
     result = _result(record, Output.PAGE)
     return {
         **result,
-        **_plots(plots),
+        **_plots([batch_plots.throughput(record), *memory]),
         "title": f"autofit: {result['headline']}",
         "alternatives": alternatives(record) if isinstance(record, TuneRecord) else [],
         "machine": machine(record.machine, record),
@@ -107,7 +105,7 @@ def _cells(record: SweepRecord, output: Output) -> dict[str, Any]:
 def _sweep(record: SweepRecord) -> dict[str, Any]:
     table = _cells(record, Output.PAGE)
     return {
-        **_plots([row_plots.rates(record)]),
+        **_plots([cell_plot.rates(record)]),
         "title": f"autofit: {record.title}",
         "headline": record.title,
         "origin": origin(record),
@@ -160,21 +158,6 @@ def _fill(template: str, **shown: Any) -> str:
 
 def _text(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def as_script(value: Any) -> str:
-    """Return JSON for a script element, escaped so that no text in it ends the element."""
-    text = json.dumps(_finite(value), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _finite(value: Any) -> Any:
-    """Return the value with None for NaN and infinity, which JSON does not have; a plot does not draw such a point."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def origin(record: TuneLog | SweepRecord) -> str:

@@ -33,9 +33,6 @@ A higher one would flatten everything else, so the caption names it instead.
 HEADROOM = 1.12
 """Ratio of the top of an axis to the highest value drawn."""
 
-FRAME_PIXELS = 130
-"""Total height of the legend, axis and margins of a plot with rows, in pixels."""
-
 _HEIGHT_PIXELS = 420  # of a plot with two numeric axes
 _HOVER_CHARACTERS = 58  # of a line of hover text: readable, and no wider than a phone
 _HOVER_LINES = 6  # of each text in a hover box, so that a long error does not cover the plot
@@ -169,10 +166,10 @@ def hover(title: str, lines: Sequence[str]) -> str:
     return "<br>".join([f"<b>{html.escape(title)}</b>", *wrapped])
 
 
-def trial_hover(trial: Trial, stage: str = "") -> str:
+def trial_hover(trial: Trial) -> str:
     """Return the hover text of a trial: its outcome, its readings and why it was tried."""
     (row,), evidence = trial_rows([trial], None), trial.measurement.evidence
-    lines = [stage] if stage else []
+    lines = []
     if trial.measurement.outcome is not Outcome.OK:
         lines.append(f"{evidence.reason} ({evidence.phase.label})" if evidence.phase else evidence.reason)
     readings = [column for column in trial_columns(Output.PAGE, [row]) if column.name not in _IN_TITLE]
