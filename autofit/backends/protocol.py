@@ -222,5 +222,5 @@ def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
     which = "the GPU" if placement.count == 1 else f"all {placement.count} GPUs"
     return UsageError(
         f"{backend} does not see {which} that the driver reports ({placement.name}); install it with its CUDA libraries "
-        f"({install_command(extra)}), or set device: cpu"
+        f"({install_command(extra)}), update the NVIDIA driver if that does not help, or set device: cpu"
     )

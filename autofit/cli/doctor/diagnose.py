@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 
-from autofit.backends.keras_config import TENSORFLOW, backend_name
 from autofit.cli.doctor import gpus, resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, problem
 from autofit.errors import AutofitError
@@ -36,9 +35,9 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     backend = software.keras_backend(os.environ, software.version_of)
     yield from software.libraries(software.version_of, software.requirements(), importlib.metadata.packages_distributions())
     yield backend
-    yield from software.variables(os.environ, software.version_of)
+    yield from software.allocator(os.environ)
     yield from gpus.driver(visible, survey(hidden=True), unusable_gpu(), os.environ)
-    yield resources.memory(machine, psutil.virtual_memory().total, resources.largest_processes)
+    yield resources.memory(machine, psutil.virtual_memory().total)
     if sys.platform == "linux":
         yield resources.shared_memory(*host.shared_memory())
     yield resources.cores(host.visible_cores(), host.cpu_quota())
@@ -52,12 +51,8 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
         yield from _trials(machine, usable[0] if usable else None)
 
 
-def _trials(machine: Machine, device: Device | None) -> Iterator[Finding | Activity]:
-    """Run a trial.
-
-    On a GPU, then run one whose train step XLA compiles or, if the first one failed, find out why TensorFlow does not see
-    the GPU.
-    """
+def _trials(machine: Machine, device: Device | None) -> Iterator[Finding]:
+    """Run a trial and, if it succeeds on a GPU, another one whose train step XLA compiles."""
     forks = sys.platform == "linux"
     try:
         with ProcessLauncher(smoke_trial.workload(), Placement.on(*([device] if device else []))) as launcher:
@@ -69,7 +64,3 @@ def _trials(machine: Machine, device: Device | None) -> Iterator[Finding | Activ
                 yield replace(compiled, subject="XLA trial")
     except (AutofitError, OSError) as error:
         yield problem("trial", f"a trial could not be prepared: {error}", "Fix the problems above first.")
-        return
-    if device is not None and finding.status is Status.PROBLEM and backend_name(os.environ) == TENSORFLOW:
-        yield Activity("asking TensorFlow for its GPUs")
-        yield from gpus.unseen_by_tensorflow(gpus.TensorFlowView.read())

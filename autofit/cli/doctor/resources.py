@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +13,11 @@ import psutil
 
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.errors import StorageError
-from autofit.machine.host import process_name
 from autofit.records.machine import Machine
 from autofit.records.units import counted, format_bytes
 from autofit.storage import urls
 
 _LEAST_BYTES = 2**30  # a process that has imported TensorFlow and builds a model takes about half of this
-_NAMED_PROCESSES = 3
 _LEAST_SHARED_BYTES = 2**20  # locks and semaphores of worker processes take some KiB
 _IN_RAM = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
@@ -28,29 +25,17 @@ _LEAST_TEMPORARY_BYTES = 2**30  # arrays passed to tune are often this large
 _LEAST_STORAGE_BYTES = 100 * 2**20  # enough for hundreds of studies
 
 
-def memory(machine: Machine, total_bytes: int, largest: Callable[[], str]) -> Finding:
-    """Check how much host memory is available to this process.
-
-    `total_bytes` is the memory of the machine, whatever a cgroup allows. `largest` names the largest processes; it is
-    called only if less than half of the memory, or very little, is available.
-    """
+def memory(machine: Machine, total_bytes: int) -> Finding:
+    """Check how much host memory is available; `total_bytes` is that of the machine, whatever a cgroup allows."""
     limited = machine.memory_bytes < total_bytes
     detail = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.memory_bytes)} available"
     detail += f" (limit of the cgroup; the machine has {format_bytes(total_bytes)})" if limited else ""
     if machine.available_bytes >= max(machine.memory_bytes / 2, _LEAST_BYTES):
         return ok("host memory", detail)
-    detail += f"; the largest processes are {largest()}"
     remedy = "End other processes" + (", or raise the container's limit (docker run --memory)" if limited else "")
     if machine.available_bytes < _LEAST_BYTES:
         return problem("host memory", detail, f"{remedy}: a trial's process alone takes half a GiB.")
     return warning("host memory", detail, f"{remedy}: trials can use only the available memory.")
-
-
-def largest_processes() -> str:
-    """Return the names and sizes of the processes with the most resident memory."""
-    sizes = ((process.info["memory_info"], process.pid) for process in psutil.process_iter(["memory_info"]))
-    largest = sorted(((size.rss, pid) for size, pid in sizes if size is not None), reverse=True)
-    return ", ".join(f"{process_name(pid)} {format_bytes(size)}" for size, pid in largest[:_NAMED_PROCESSES])
 
 
 def shared_memory(size_bytes: int, free_bytes: int) -> Finding:

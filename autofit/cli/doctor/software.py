@@ -1,4 +1,4 @@
-"""Checks of the platform, the installed libraries, and environment variables that disturb a tune."""
+"""Checks of the platform, the installed libraries, Keras's backend and TensorFlow's allocator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 from autofit import backends
 from autofit.backends.keras_config import backend_name
@@ -78,21 +77,11 @@ def keras_backend(environment: Mapping[str, str], version_of: VersionOf) -> Find
     return ok("keras backend", f"{backend} {version}")
 
 
-def variables(environment: Mapping[str, str], version_of: VersionOf) -> Iterator[Finding]:
-    """Check environment variables that make trials fail, slow them down or remove their limit."""
-    tensorflow, tf_keras = version_of("tensorflow"), version_of("tf_keras")
-    if tensorflow and environment.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
-        release = ".".join(map(str, Version(tensorflow).release[:2]))
-        if tf_keras is None or Version(tf_keras).release[:2] != Version(tensorflow).release[:2]:
-            detail = f"TF_USE_LEGACY_KERAS needs tf_keras {release}; {tf_keras or 'none'} is installed"
-            yield problem("tf_keras", detail, f"Run pip install 'tf_keras~={release}.0'.")
-    allocator = allocator_problem(environment)
-    if allocator is not None:
-        yield warning("environment", allocator, "Run unset TF_GPU_ALLOCATOR before tuning.")
-    xla = environment.get("XLA_FLAGS", "")
-    if "xla_dump" in xla:
-        detail = f"XLA_FLAGS={xla}: XLA writes files at each compilation, which slows every trial"
-        yield warning("environment", detail, "Run unset XLA_FLAGS before tuning.")
+def allocator(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Check that the environment does not select an allocator of TensorFlow that ignores the limit of a trial."""
+    detail = allocator_problem(environment)
+    if detail is not None:
+        yield warning("environment", detail, "Run unset TF_GPU_ALLOCATOR before tuning.")
 
 
 def version_of(distribution: str) -> str | None:
