@@ -21,10 +21,8 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.workload import Workload
 
-_QUIET_ENVIRONMENT = {
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "CUDA_VISIBLE_DEVICES": "",
-}  # in case the user's modules import the backend
+# in case the user's modules import the backend
+_QUIET_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
@@ -69,7 +67,7 @@ def _silenced(backend: str | None) -> Iterator[None]:
     """Silence stderr, hide the GPUs and select the backend of Keras while the user's modules are imported."""
     temporary = {**_QUIET_ENVIRONMENT, **({"KERAS_BACKEND": backend} if backend else {})}
     sys.stderr.flush()
-    stderr, environment = os.dup(2), {name: os.environ.get(name) for name in temporary}
+    stderr, kept = os.dup(2), {name: os.environ[name] for name in temporary if name in os.environ}
     with open(os.devnull, "wb") as null:
         os.dup2(null.fileno(), 2)
     os.environ.update(temporary)
@@ -79,11 +77,9 @@ def _silenced(backend: str | None) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(stderr, 2)
         os.close(stderr)
-        for name, value in environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in temporary:
+            os.environ.pop(name, None)
+        os.environ.update(kept)
 
 
 def _resolved(backend: str | None, key: str, part: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from autofit import api
-from autofit.api.config import json_schema
+from autofit.api.config import load
 from autofit.cli.exit import reporting_errors, require_writable
 from autofit.cli.options import File, Storage, overrides
 from autofit.errors import UsageError
@@ -82,4 +82,4 @@ def schema() -> None:
 
     `# yaml-language-server: $schema=autofit.schema.json`
     """
-    typer.echo(json.dumps(json_schema.schema(), indent=2))
+    typer.echo(json.dumps(load.schema(), indent=2))

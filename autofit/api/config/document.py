@@ -19,8 +19,6 @@ from autofit.errors import ConfigError
 from autofit.workload.environment import Source, marked
 
 _VARIABLE = re.compile(r"\$(\$?)\{(?:(\w+)(?::-([^}]*))?)?([^}]*)(\}?)")
-_MOST_BYTES = 2**20  # a hundred times the size of a long tuning file
-_MOST_VALUES = 100_000  # counted with aliases expanded, since aliases can make billions of values from a few lines
 _YAML_DOCUMENTS = "but found another document"
 _YAML_TABS = "found character '\\t' that cannot start any token"
 
@@ -61,24 +59,23 @@ def read(path: str | os.PathLike[str]) -> Document:
     """Read a YAML file.
 
     Raises:
-        ConfigError: the file cannot be read, is too large, is not YAML, is empty, has a duplicate key, or names an
-            environment variable that is not set.
+        ConfigError: the file cannot be read, is not YAML, is empty, has a duplicate key, or names an environment variable
+            that is not set.
     """
     name = os.fspath(path)
     try:
-        with Path(path).open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
-        if len(raw) > _MOST_BYTES:
-            raise ConfigError(
-                name, None, None, None, f"is larger than {_MOST_BYTES:,} bytes; name a tuning file, which is far smaller"
-            )
+        raw = Path(path).read_bytes()
         text = raw.decode()
     except OSError as error:
         raise ConfigError(name, None, None, None, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(name, raw[: error.start].count(b"\n") + 1, None, None, "is not text in UTF-8") from None
     try:
-        return _document(name, text)
+        loader = _Loader(text, name)
+        root = loader.get_single_node()
+        if root is None:
+            raise ConfigError(name, 1, 1, None, "is empty; it needs at least the keys build_model and data")
+        return Document(name, loader.construct_document(root), root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
@@ -86,26 +83,14 @@ def read(path: str | os.PathLike[str]) -> Document:
     except yaml.reader.ReaderError as error:
         problem = f"is not YAML: it contains the character #x{error.character:04x}, which is not allowed; remove it"
         raise ConfigError(name, text.count("\n", 0, error.position) + 1, None, None, problem) from None
-    except RecursionError:
-        raise ConfigError(name, None, None, None, "is nested too deeply; use fewer levels") from None
-
-
-def _document(name: str, text: str) -> Document:
-    loader = _Loader(text)
-    loader.name = name
-    root = loader.get_single_node()
-    if root is None:
-        raise ConfigError(name, 1, 1, None, "is empty; it needs at least the keys build_model and data")
-    if _count(root, {}) > _MOST_VALUES:
-        raise ConfigError(name, 1, 1, None, f"has aliases that expand to more than {_MOST_VALUES:,} values; use fewer")
-    return Document(name, loader.construct_document(root), root)
 
 
 class _Loader(yaml.SafeLoader):
     """A YAML loader that replaces environment variables, and names the line of duplicate keys and malformed values."""
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, name: str) -> None:
         super().__init__(stream)
+        self.name = name
         self._sources: dict[int, Source] = {}  # for each node with variables, by the node's id
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -146,17 +131,6 @@ class _Loader(yaml.SafeLoader):
             reason = str(error) if isinstance(error, ValueError) else f"it cannot be read as {node.tag.rpartition(':')[2]}"
             raise _error(self.name, node, f"{node.value or repr('')} is not allowed: {reason}") from None
         return marked(value, self._sources[id(node)]) if id(node) in self._sources else value
-
-
-def _count(node: yaml.Node, counts: dict[int, float]) -> float:
-    """Count the values in a tree with aliases expanded; the count is infinite if the tree contains itself."""
-    if isinstance(node, yaml.ScalarNode):
-        return 1.0
-    if id(node) not in counts:
-        counts[id(node)] = float("inf")
-        children = [n for pair in node.value for n in pair] if isinstance(node, yaml.MappingNode) else node.value
-        counts[id(node)] = 1.0 + sum(_count(child, counts) for child in children)
-    return counts[id(node)]
 
 
 def _error(name: str, node: yaml.Node, problem: str, key: str | None = None) -> ConfigError:

@@ -1,4 +1,4 @@
-"""Read YAML files into the arguments of `tune`; every error names file, line, column and key."""
+"""Read YAML files into the arguments of `tune`; every error names file, line, column and key. Their JSON Schema."""
 
 from __future__ import annotations
 
@@ -36,11 +36,8 @@ TuneFile = create_model(
     host_labels=(dict[str, str], Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")),
 )
 
-_PASSED_ON = (
-    "model_kwargs",
-    "data_kwargs",
-    "validation_kwargs",
-)  # passed to the user's functions, so their variables stay marked
+# passed to the user's functions, so their variables stay marked
+_PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -154,3 +151,29 @@ def _fit_kwargs(
         return fit_options.validated(options)
     except UsageError as caught:
         raise error(tuple((caught.key or key).split(".")), caught.problem) from None
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a tuning file."""
+    schema = TuneFile.model_json_schema()
+    schema["properties"][MATRIX] = {
+        "type": "object",
+        "additionalProperties": {"type": "array", "minItems": 1},
+        "description": "Values to combine in a sweep: a list for each dotted argument.",
+    }
+    for part in (schema, *schema.get("$defs", {}).values()):
+        part["properties"] = {key: _or_variable(fields) for key, fields in part["properties"].items()}
+    schema["patternProperties"] = {
+        f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "autofit tuning file"}
+
+
+def _or_variable(fields: dict[str, Any]) -> dict[str, Any]:
+    """Extend a property's schema to also allow a string with an environment variable."""
+    types = [option.get("type") for option in fields.get("anyOf", [fields])]
+    if "string" in types or not {"integer", "number", "boolean"} & set(types):
+        return fields
+    kept: dict[str, Any] = {key: fields[key] for key in ("default", "description", "title") if key in fields}
+    rest = {key: value for key, value in fields.items() if key not in kept}
+    return {**kept, "anyOf": [*rest.get("anyOf", [rest]), {"type": "string", "pattern": r"\$\{"}]}

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import autofit
-from autofit.api.config import json_schema
+from autofit.api.config import load
 from autofit.api.config.load import TuneFile
 from tests import arguments
 
@@ -37,5 +37,5 @@ def test_a_function_has_the_defaults_of_the_model(function):
 
 
 def test_every_key_of_the_schema_has_a_text():
-    properties = json_schema.schema()["properties"]
+    properties = load.schema()["properties"]
     assert [key for key, fields in properties.items() if not fields.get("description")] == []

