@@ -55,13 +55,7 @@ def build_request(
 ) -> TuneRequest:
     """Check the workload and the settings against the machine, resolve the limits, and fingerprint the workload.
 
-    Args:
-        workload: the user's model and data.
-        settings: the settings of the tune.
-        backend: the backend of Keras that trains.
-        machine: the machine, as `detect` returns it, with the memory that is free now.
-        placement: the devices to train on.
-        fresh: whether to delete the stored trials of the same request first.
+    `machine` is as `detect` returns it, with the memory that is free now.
 
     Raises:
         UsageError: an argument is wrong.

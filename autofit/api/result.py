@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import ModuleType
 
 from autofit.records.result import TuneRecord
@@ -45,11 +45,6 @@ class Result(_Reportable, TuneRecord):
     `print(result)` shows the key figures and the code to paste.
     """
 
-    @classmethod
-    def of(cls, record: TuneRecord) -> Result:
-        """Make a result from a record."""
-        return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
-
     def __repr__(self) -> str:
         return plain_text(summary(self))
 
@@ -76,11 +71,6 @@ class SweepResult(_Reportable, SweepRecord):
 
     `SweepRecord` describes the fields. `print(result)` shows the table.
     """
-
-    @classmethod
-    def of(cls, record: SweepRecord) -> SweepResult:
-        """Make a sweep result from a record."""
-        return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
 
     def __repr__(self) -> str:
         return plain_text(sweep_table(self))

@@ -61,11 +61,7 @@ def run(
         known: looks up a stored result, which is returned without measuring or waiting; it returns None if there is none.
 
     Raises:
-        UsageError: an argument is wrong.
-        DeviceBusyError: the calling process itself holds memory of the GPU.
-        DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
-        CancelledError: `cancelled` was set.
-        AutofitError: the engine raised it.
+        AutofitError: an argument is wrong, the device cannot be used, `cancelled` was set, or the engine raised it.
     """
     refuse_unsupported(workload)
     backend, (machine, placement) = backends.named(workload.backend), detect(settings)
@@ -77,9 +73,8 @@ def run(
 
     with DeviceLock(placement, _purpose(workload)) as lock:
         if not lock.acquire():
-            expected = (
-                [UsageError] if placement.gpus else []
-            )  # a limit may be wrong only while another autofit holds the GPU's memory
+            # a limit may be wrong only while another autofit holds the GPU's memory
+            expected = [UsageError] if placement.gpus else []
             with contextlib.suppress(*expected):
                 if (stored := look_up()[1]) is not None:
                     return stored

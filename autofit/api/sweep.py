@@ -190,7 +190,7 @@ def _sweep(
                     else:
                         shown.title(label)
                     continue
-                result, outcome = SweepResult.of(event.record), wording.cell_outcome(event.cell)
+                result, outcome = SweepResult(**vars(event.record)), wording.cell_outcome(event.cell)
                 if is_parallel:
                     side_by_side.ended(event.index, label, outcome)
                 else:

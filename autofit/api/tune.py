@@ -201,7 +201,7 @@ def tune_file(
 def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool, wait: bool) -> Result:
     """Tune; unless the caller passed a `Progress`, print a summary of the result at the end."""
     shown = progress_of(progress)
-    result = Result.of(run_tune(workload, settings, shown, fresh=fresh, wait=wait))
+    result = Result(**vars(run_tune(workload, settings, shown, fresh=fresh, wait=wait)))
     if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself
         shown.summarise(result)
     return result

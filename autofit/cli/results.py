@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from autofit.cli.exit import reporting_errors, require_writable
 from autofit.cli.options import Result, ResultOrSweep
@@ -24,13 +26,6 @@ class Format(str, Enum):
     python = "python"
     json = "json"
     yaml = "yaml"
-
-
-_WRITERS = {
-    Format.python: snippet.kwargs_as_python,
-    Format.json: snippet.kwargs_as_json,
-    Format.yaml: snippet.kwargs_as_yaml,
-}
 
 
 def show(result: ResultOrSweep) -> None:
@@ -51,7 +46,13 @@ def kwargs(
 ) -> None:
     """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
     with reporting_errors():
-        typer.echo(_WRITERS[output_format](result_files.load_answer(result)))
+        record = result_files.load_answer(result)
+        if output_format is Format.python:
+            typer.echo(snippet.kwargs_as_python(record))
+        elif output_format is Format.json:
+            typer.echo(json.dumps(snippet.kwargs_of(record), indent=2))
+        else:
+            typer.echo(yaml.safe_dump(snippet.kwargs_of(record), sort_keys=False).rstrip())
 
 
 def report(

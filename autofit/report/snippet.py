@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
 from autofit.backends.jax.backend import variables_for_cpu_devices
 from autofit.records.result import TuneRecord
 from autofit.records.trial import AUTOTUNE
@@ -134,16 +132,6 @@ def _lines(name: str, arguments: list[str]) -> str:
         return line
     inner = "".join(f"{argument},\n" for argument in arguments)
     return f"{name}(\n{textwrap.indent(inner, '    ')})"
-
-
-def kwargs_as_json(record: TuneRecord) -> str:
-    """Return the arguments of a result as JSON."""
-    return json.dumps(kwargs_of(record), indent=2)
-
-
-def kwargs_as_yaml(record: TuneRecord) -> str:
-    """Return the arguments of a result as YAML."""
-    return yaml.safe_dump(kwargs_of(record), sort_keys=False).rstrip()
 
 
 def _environment_lines(record: TuneRecord) -> list[str]:

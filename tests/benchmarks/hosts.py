@@ -192,7 +192,7 @@ def scale():
             record = event.record if isinstance(event, CellEnded) else None
         assert isinstance(record, SweepRecord)
         rows["sweep"], rows["sweep_own"] = time.perf_counter() - began, time.thread_time() - own
-        result = SweepResult.of(record)
+        result = SweepResult(**vars(record))
         file = pathlib.Path(folder, "sweep.json")
         for name, act in {
             "save": lambda: result.save(file),

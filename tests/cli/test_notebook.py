@@ -17,7 +17,7 @@ from tests.fakes import FakeLauncher, MIB, make_request
 def run():
     request = make_request(pathlib.Path(tempfile.mkdtemp()), device_bytes=150 * MIB)
     with Progress() as progress:
-        return Result.of(tune(request, FakeLauncher(cliff=64), progress.show))
+        return Result(**vars(tune(request, FakeLauncher(cliff=64), progress.show)))
 
 result = run()
 """

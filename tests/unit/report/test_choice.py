@@ -33,10 +33,10 @@ def outputs(record, sweep):
     swept = replace(sweep, cells=(replace(sweep.cells[0], tune=record), *sweep.cells[1:]))
     texts = {
         "summary": console.file.getvalue(),
-        "print(result)": str(Result.of(record)),
+        "print(result)": str(Result(**vars(record))),
         "page": page.render(record).partition("<script")[0],
         "notebook": page.compact(record),
-        "table of a sweep": str(SweepResult.of(swept)),
+        "table of a sweep": str(SweepResult(**vars(swept))),
         "page of a sweep": page.compact(swept),
     }
     return {name: " ".join(text.split()) for name, text in texts.items()}
@@ -128,7 +128,7 @@ def test_a_choice_that_is_not_the_highest_reading_is_explained(record, decided_b
     line = choice.why_not_highest(passed)
     assert str(HIGHEST) in line
     assert "3,120" in line
-    words = " ".join(str(Result.of(passed)).split())
+    words = " ".join(str(Result(**vars(passed))).split())
     assert f"why {line}" in words
     assert line in page.render(passed).replace("&#39;", "'")
     assert result_files.decode(result_files.encode(passed)).choice == passed.choice
@@ -136,4 +136,4 @@ def test_a_choice_that_is_not_the_highest_reading_is_explained(record, decided_b
 
 def test_a_choice_with_the_highest_reading_needs_no_explanation(record):
     assert choice.why_not_highest(record) == ""
-    assert "\nwhy" not in str(Result.of(record))
+    assert "\nwhy" not in str(Result(**vars(record)))

@@ -283,7 +283,7 @@ def test_a_knob_that_could_not_be_tuned_is_named_in_every_output(record):
     reason = "your code runs with 32 only (ValueError: made up)"
     fixed = with_fields(record, untuned={"batch_size": reason})
     page = Page(html.render(fixed))
-    for text in (page.words, html.compact(fixed), str(Result.of(fixed))):
+    for text in (page.words, html.compact(fixed), str(Result(**vars(fixed)))):
         words = " ".join(text.split())
         assert "batch_size" in words
         assert reason in words

@@ -3,22 +3,33 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from autofit.cli import app
 from autofit.records.trial import FitConfig
 from autofit.report import snippet
+from autofit.storage import result_files
 from tests.fakes import with_fields
 
 
-def test_kwargs_are_the_same_in_all_formats(record):
+def kwargs_in(output_format, record, folder):
+    """What `autofit kwargs` prints."""
+    result_files.save(record, folder / "result.json")
+    done = CliRunner().invoke(app, ["kwargs", str(folder / "result.json"), "--format", output_format])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_kwargs_are_the_same_in_all_formats(record, tmp_path):
     expected = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
-    assert json.loads(snippet.kwargs_as_json(record)) == expected
-    assert yaml.safe_load(snippet.kwargs_as_yaml(record)) == expected
+    assert json.loads(kwargs_in("json", record, tmp_path)) == expected
+    assert yaml.safe_load(kwargs_in("yaml", record, tmp_path)) == expected
     assigned = {}
-    exec(snippet.kwargs_as_python(record), assigned)
+    exec(kwargs_in("python", record, tmp_path), assigned)
     assert {key: assigned[key] for key in expected} == expected
 
 
-def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record):
+def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_path):
     knobs = {"batch_size": 64, "num_parallel_calls": -1, "prefetch": -1}
     call_source = replace(record.call_source, data_kwargs={"axis": -1}, validation_kwargs={})
     names = {"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"}
@@ -34,8 +45,8 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record):
     assert python.startswith("import tensorflow as tf\n")
     assert "'prefetch': tf.data.AUTOTUNE" in python
     compile(python, "kwargs", "exec")
-    assert json.loads(snippet.kwargs_as_json(changed))["data_kwargs"] == knobs
-    assert yaml.safe_load(snippet.kwargs_as_yaml(changed))["data_kwargs"] == knobs
+    assert json.loads(kwargs_in("json", changed, tmp_path))["data_kwargs"] == knobs
+    assert yaml.safe_load(kwargs_in("yaml", changed, tmp_path))["data_kwargs"] == knobs
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_the_summary_of_a_tune(record):
 
 
 def test_a_result_prints_itself_in_a_screenful(record):
-    result = Result.of(record)
+    result = Result(**vars(record))
     text = repr(result)
     assert str(result) == text
     assert text.endswith(snippet.render(record))
@@ -54,19 +54,19 @@ def test_a_result_without_readings_prints_itself_too(record):
         limits=replace(record.limits, device_bytes=None),
         speedup=replace(record.speedup, ratio=None, low=None, high=None),
     )
-    assert "unknown" in str(Result.of(bare))
+    assert "unknown" in str(Result(**vars(bare)))
     assert repr(record).startswith("TuneRecord(")
 
 
 def test_lines_to_paste_are_never_broken(record):
     folder = "/a/folder" * 20
     long = with_fields(record, call_source=replace(record.call_source, data_kwargs={"folder": folder}))
-    assert f"folder={folder!r}," in str(Result.of(long))
+    assert f"folder={folder!r}," in str(Result(**vars(long)))
     assert f"folder={folder!r}," in printed(lambda console: summarise(long, console))
 
 
 def test_a_sweep_prints_itself_as_its_table(sweep):
-    swept = SweepResult.of(sweep)
+    swept = SweepResult(**vars(sweep))
     text = repr(swept)
     assert str(swept) == text
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -86,9 +86,9 @@ def test_autotune_is_auto_in_the_table(record):
 
 
 def test_few_updates_are_said_in_a_screenful_too(record):
-    assert "updates" not in str(Result.of(record))
+    assert "updates" not in str(Result(**vars(record)))
     few = with_fields(record, description=replace(record.description, sample_count=200))
-    assert "updates" in str(Result.of(few))
+    assert "updates" in str(Result(**vars(few)))
 
 
 def test_every_trial_is_a_row_of_the_table(record):

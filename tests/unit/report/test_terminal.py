@@ -54,7 +54,7 @@ def test_nothing_of_a_result_reaches_terminal_or_page(record):
     shown = [
         screen(lambda terminal: summarise(evil, terminal)),
         screen(lambda terminal: print_trials(evil, terminal)),
-        str(Result.of(evil)),
+        str(Result(**vars(evil))),
         page.compact(evil),
         page.render(evil).partition("<script")[0],
     ]
