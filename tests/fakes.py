@@ -149,7 +149,7 @@ def collect(engine, *args, **kwargs):
 
 def searched(events):
     """The trials of the search among the events of a tune."""
-    return [event.trial for event in events if isinstance(event, TrialEnded) and event.stage == "search"]
+    return [event.trial for event in events if isinstance(event, TrialEnded) and event.trial.stage == "search"]
 
 
 BASELINE = FitConfig(32, 1, 10, False)

@@ -25,19 +25,8 @@ from autofit.workload.workload import Workload
 _QUIET_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
-    """Import the workload's functions, check that they take their arguments, and resolve the device and the limits.
-
-    The user's modules are imported in this process; their functions are not called.
-
-    Returns:
-        The findings by subject: model, data, validation, device, host, stored result.
-
-    Raises:
-        UserCodeError: a module cannot be imported.
-        UsageError: a function does not exist or does not accept its arguments; or a limit or device is not available.
-        DeviceBusyError: the calling process itself holds memory of the GPU.
-    """
+def _dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
+    """Import the workload's functions without calling them; return the findings by subject, as for `check_file`."""
     refuse_unsupported(workload)
     request = build_request(workload, settings, backends.named(workload.backend), *detect(settings))
     findings = {"model": request.call_source.model}
@@ -100,7 +89,8 @@ def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dic
         overrides: arguments of `tune` that take precedence over the file.
 
     Returns:
-        A pair for the tune, or for each cell of the sweep: its values by axis, and the findings by subject.
+        A pair for the tune, or for each cell of the sweep: its values by axis, and the findings by subject
+        (model, data, validation, device, host, stored result).
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
@@ -112,4 +102,4 @@ def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dic
         cells = [(values, {**arguments, **overrides}) for values, arguments in load.load_any(path)]
         for _, arguments in cells:
             arguments.pop(load.HOST_LABELS, None)
-        return [(values, dry_run(*parse(arguments))) for values, arguments in cells]
+        return [(values, _dry_run(*parse(arguments))) for values, arguments in cells]

@@ -13,7 +13,7 @@ from autofit.api.requests import build_request, detect, refuse_unsupported
 from autofit.errors import CancelledError, DeviceLockedError, UsageError
 from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock
-from autofit.records.events import Activity, Emit, Event, Notice
+from autofit.records.events import Activity, Emit, Notice
 from autofit.records.machine import Placement
 from autofit.records.result import TuneRecord
 from autofit.records.units import format_seconds
@@ -69,7 +69,7 @@ def run(
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
         request = build_request(workload, settings, backend, machine, placement, fresh=fresh)
-        return request, None if known is None else _announced(known, request, shown)
+        return request, None if known is None else known(request, shown.show)
 
     with DeviceLock(placement, _purpose(workload)) as lock:
         if not lock.acquire():
@@ -110,20 +110,6 @@ def run_tune(
         return tuner.tune(request, launcher, emit)
 
     return run(tune, workload, settings, progress, fresh=fresh, cancelled=cancelled, wait=wait, known=cached.reuse)
-
-
-def _announced(
-    known: Callable[[TuneRequest, Emit], Returned | None], request: TuneRequest, shown: Progress
-) -> Returned | None:
-    """Look up a result, and show the events of the lookup."""
-    events: list[Event] = []
-    try:
-        return known(request, events.append)
-    finally:
-        if events:
-            with shown:
-                for event in events:
-                    shown.show(event)
 
 
 def _other_work(placement: Placement) -> Iterator[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -29,7 +27,6 @@ def _show_version(requested: bool) -> None:
 
 @app.callback()
 def main(
-    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -38,15 +35,4 @@ def main(
 
     Exit codes: 0 success; 1 your code failed or nothing fits; 2 wrong arguments, YAML or storage; 130 interrupted.
     """
-    context.with_resource(_importing_from_the_working_directory())
-
-
-@contextlib.contextmanager
-def _importing_from_the_working_directory() -> Iterator[None]:
-    """Make the user's modules importable from the working directory, last on the path, so that none hides a library."""
-    sys.path.append("")
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):  # a user module may have removed it
-            sys.path.remove("")
+    sys.path.append("")  # the user's modules in the working directory; last, so that none hides a library

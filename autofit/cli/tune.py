@@ -11,7 +11,7 @@ from autofit import api
 from autofit.api.result import SweepResult
 from autofit.cli.exit import reporting_errors, require_writable
 from autofit.cli.options import File, Launch, Quiet, Storage, Wait, overrides
-from autofit.errors import TuneError, UsageError
+from autofit.errors import TuneError
 from autofit.records.units import counted
 from autofit.report.console.progress import Progress
 from autofit.report.console.tables import summarise, sweep_table
@@ -63,8 +63,8 @@ def sweep(
         "sweep.json"
     ),
     jobs: Annotated[
-        str, typer.Option(help="Number of cells to tune in parallel, each on its own GPU; auto tunes one on each GPU.")
-    ] = "auto",
+        int | None, typer.Option(min=1, help="Most cells to tune in parallel, each on its own GPU; by default one on each.")
+    ] = None,
     on: Annotated[
         str,
         typer.Option(help="Where to tune: local, ray (a cluster on this machine or at RAY_ADDRESS) or ray://HOST:PORT."),
@@ -106,7 +106,7 @@ def sweep(
             file,
             executor=on,
             ship=ship,
-            jobs=_jobs(jobs),
+            jobs=jobs,
             fresh=fresh,
             wait=wait,
             progress=Progress(console, quiet=quiet),
@@ -118,11 +118,3 @@ def sweep(
         console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
         if not any(cell.outcome == "ok" for cell in swept.cells):
             raise typer.Exit(1)
-
-
-def _jobs(text: str) -> int | None:
-    if text == "auto":
-        return None
-    if text.isdigit() and int(text):
-        return int(text)
-    raise UsageError(f"{text!r} is not allowed; write a whole number or auto", key="--jobs")

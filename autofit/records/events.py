@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autofit.records.description import Description
 from autofit.records.machine import Machine
-from autofit.records.states import Phase, Stage
+from autofit.records.states import Phase
 from autofit.records.trial import FitConfig, Limits, Trial
 
 
@@ -48,11 +48,6 @@ class TrialEnded:
     """A trial ended."""
 
     trial: Trial
-
-    @property
-    def stage(self) -> Stage:
-        """The stage of the tune that the trial belongs to."""
-        return self.trial.stage
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FEW_UPDATES, FitConfig, Trial
+from autofit.records.trial import FEW_UPDATES, FitConfig
 from autofit.records.units import counted, format_bytes, format_rate
 from autofit.report.wording import outcome_label, shares
 from autofit.workload import accumulation
@@ -26,8 +26,6 @@ _DECIDED_BY = {
     DecidedBy.TIME: f"too little time was left for the {KEPT_PAIRS} pairs of runs that confirm a config",
 }
 _NOISE_RATIO = 1.25  # rate of the fastest to the slowest run; on an idle machine, runs differ by 2% to 10%
-_PICKLING_RATIO = 0.6  # reached to expected rate; pickling limits a pool with large batches that is below it
-_PICKLING_BYTES_PER_SECOND = 50e6  # a pool passes on 120 to 160 MB/s (measured: batches of 19 MB)
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,6 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
         "updates": _few_updates(record),
-        "epoch": _epoch(record),
     }
     return {subject: text for subject, text in sentences.items() if text}
 
@@ -180,12 +177,10 @@ def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | 
             "unknown: the rates of the model alone and the input alone are lower than the rate of fit, so something slowed "
             "the machine while they were measured"
         )
-    left_out = "model" if compute is None else "input"
-    ceiling = f"the model alone reached {format_rate(compute)}" if compute is not None else ""
-    ceiling = ceiling or f"the input alone reached {format_rate(inputs or 0.0)}"
+    left_out, shown, rate = ("model", "input", inputs) if compute is None else ("input", "model", compute)
     return (
-        f"{record.bottleneck}-bound: {ceiling} samples/s; the rate of the {left_out} alone is not shown, because it is "
-        "lower than the rate of fit"
+        f"{record.bottleneck}-bound: the {shown} alone reached {format_rate(rate or 0.0)} samples/s; the rate of the "
+        f"{left_out} alone is not shown, because it is lower than the rate of fit"
     )
 
 
@@ -220,19 +215,7 @@ def _input_bound(record: TuneRecord, compute: float, inputs: float) -> list[str]
         batch = f" (batch {best.batch_size})" if batch else ""
         workers = FitConfig(workers=best.workers, use_multiprocessing=best.use_multiprocessing)
         parts.append(f"{workers} reached {format_rate(slower[best])}{batch}")
-    if any(_is_limited_by_pickling(trial, one, record) for trial in record.trials if trial.config in same_batch):
-        parts.append("beyond that, pickling batches between processes limits the rate")
     return parts
-
-
-def _is_limited_by_pickling(trial: Trial, one_worker: float, record: TuneRecord) -> bool:
-    """Return whether a pool of processes moves many bytes and reaches far less than its workers could."""
-    rate, config = trial.measurement.input_samples_per_second, trial.config
-    if not rate or not config.use_multiprocessing or (config.workers or 0) < 2:
-        return False
-    expected = one_worker * min(config.workers or 1, record.machine.cores)
-    moves_much = rate * record.description.sample_bytes > _PICKLING_BYTES_PER_SECOND
-    return moves_much and rate < _PICKLING_RATIO * expected
 
 
 def _learning_rate(record: TuneRecord) -> str:
@@ -273,20 +256,6 @@ def _updates(record: TuneRecord, config: FitConfig) -> int | None:
     if not count or not batch:
         return None
     return max(1, math.ceil(count / batch) // accumulation.steps_of(batch, record.effective_batch_size))
-
-
-def _epoch(record: TuneRecord) -> str:
-    """Describe an epoch's steps and its last batch; only for arrays, whose number of samples is exact."""
-    count, batch = record.description.sample_count, record.config.batch_size
-    if record.description.input_kind != "arrays" or not count or not batch:
-        return ""
-    steps, last = math.ceil(count / batch), count % batch
-    text = counted(steps, "step")
-    if not last or steps == 1:
-        return text
-    text += f", the last with {counted(last, 'sample')}"
-    compiler = record.description.compiler
-    return f"{text}; {compiler} compiles the train step again for it" if compiler else text
 
 
 def _other_work(record: TuneRecord) -> str:

@@ -83,7 +83,7 @@ class Progress:
             self._described(event)
         elif isinstance(event, TrialEnded):
             self._trials.append(event.trial)
-            self._print_plain(_line(event, self._limits))
+            self._print_plain(_line(event.trial, self._limits))
         elif isinstance(event, Notice):
             self._print(event.text)
         else:
@@ -175,9 +175,9 @@ class Progress:
         return mean * (max(0, self._max_trials - len(searched)) + max(1, _CONFIRMING_RUNS - confirmed))
 
 
-def _line(event: TrialEnded, limits: Limits | None) -> str:
+def _line(trial: Trial, limits: Limits | None) -> str:
     """Return a trial as a plain line, followed by the reason on a second line if it failed."""
-    trial, m = event.trial, event.trial.measurement
+    m = trial.measurement
     parts = [outcome_label(m.outcome)]
     if m.samples_per_second is not None:
         parts.append(f"{format_rate(m.samples_per_second)} samples/s")
@@ -188,7 +188,7 @@ def _line(event: TrialEnded, limits: Limits | None) -> str:
         if peak is not None:
             parts.append(f"{name} {format_bytes(peak)}" + (f" ({peak / limit:.0%})" if limit else ""))
     parts.append(format_seconds(m.seconds))
-    stage = "" if event.stage is Stage.SEARCH else f"{event.stage}: "
+    stage = "" if trial.stage is Stage.SEARCH else f"{trial.stage}: "
     why = "" if m.outcome is Outcome.OK else f"\n    {m.evidence.reason}"
     return f"{stage}{trial.config}: {', '.join(parts)}{why}"
 

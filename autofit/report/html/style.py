@@ -77,9 +77,11 @@ class MemoryScale:
     def limit_line(self, x: Sequence[Any]) -> dict[str, Any]:
         """Return a line at the limit between two positions `x`; it has no points if the limit is not drawn."""
         if self.limit_bytes is None or not self.is_limit_drawn:
-            return line("limit", [], [], VERMILION)
-        height = self.limit_bytes / self.unit_bytes
-        return line(f"limit {format_bytes(self.limit_bytes)}", x, [height] * len(x), VERMILION, "longdash")
+            return {"x": []}
+        points = {"name": f"limit {format_bytes(self.limit_bytes)}", "x": list(x)}
+        points["y"] = [self.limit_bytes / self.unit_bytes] * len(x)
+        look = {"color": VERMILION, "dash": "longdash", "width": 2}
+        return {"type": "scatter", "mode": "lines", **points, "hoverinfo": "skip", "line": look}
 
     def sentence(self) -> str:
         """Return a sentence that states the limit."""
@@ -143,12 +145,6 @@ def trial_marks(
     trials = [trial for trial in trials if trial.config.batch_size]
     sizes = [trial.config.batch_size for trial in trials]
     return marks(name, sizes, [y(trial) for trial in trials], [*map(trial_hover, trials)], symbol, color, **more)
-
-
-def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, dash: str = "solid") -> dict[str, Any]:
-    """Return a trace of a line without hover text."""
-    points = {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "hoverinfo": "skip"}
-    return {**points, "line": {"color": color, "dash": dash, "width": 2}}
 
 
 def bars(

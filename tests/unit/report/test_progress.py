@@ -30,7 +30,7 @@ def plain(events, **options):
 def test_plain_progress_is_one_line_a_trial_with_reasons(events):
     text = plain(events)
     ended = [event for event in events if isinstance(event, TrialEnded)]
-    searched = [event.trial for event in ended if event.stage == "search"]
+    searched = [event.trial for event in ended if event.trial.stage == "search"]
     assert len(re.findall(r"^batch \d+, .*: (?:ok|device OOM|host OOM)", text, re.MULTILINE)) == len(searched)
     assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == 4
     for trial in searched:

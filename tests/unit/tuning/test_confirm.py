@@ -14,7 +14,7 @@ from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.report import snippet
 from autofit.report.columns import Output
 from autofit.report.console.tables import print_trials, summarise
-from autofit.report.html import page, row_plots
+from autofit.report.html import page
 from tests.fakes import BASELINE, MIB, FakeLauncher, collect, make_request, searched, tune
 
 
@@ -56,7 +56,7 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
     assert failed in record.trials
     assert failed not in record.searched
     assert len(record.searched) == len(record.trials) - 1 == 6
-    assert [bar.stage for bar in row_plots.lay_out(record)[0] if bar.trial == failed] == ["chosen"]
+    assert failed.stage == "chosen"
     assert sum(row.mark == "oom" for row in page.trial_table(record, Output.PAGE)[1]) == 1
     assert page.origin(record).count("6 trials of the search") == 1
     console = Console(width=80, file=io.StringIO())
@@ -204,7 +204,7 @@ def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
     first, second = FakeLauncher(), FakeLauncher()
 
     def interrupt(event):
-        if isinstance(event, TrialEnded) and event.stage == "baseline":
+        if isinstance(event, TrialEnded) and event.trial.stage == "baseline":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

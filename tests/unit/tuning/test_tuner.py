@@ -240,7 +240,7 @@ def test_why_a_config_was_tried_and_what_ran_after_the_search_are_kept(tmp_path)
     assert [trial.why for trial in record.trials] == list(dict.fromkeys(reasons))
     assert record.trials[0].why.startswith(Reason.PROBE.label)
     assert any("predicted +" in why for why in reasons)
-    ended = [(event.stage, event.trial) for event in events if isinstance(event, TrialEnded)]
+    ended = [(event.trial.stage, event.trial) for event in events if isinstance(event, TrialEnded)]
     assert [(run.stage, run) for run in record.runs] == [one for one in ended if one[0] != "search"]
 
 
