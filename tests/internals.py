@@ -3,7 +3,7 @@
 from autofit.records.events import Described
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.report import columns
-from autofit.storage import result_files, sweep_files
+from autofit.storage import result_files
 from autofit.workload.fingerprint import identify
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -42,4 +42,4 @@ def save_sweep(record, path):
     """Write a sweep of two cells: one with the record, one that failed."""
     cells = (Cell({"model_kwargs.width": 8}, record), Cell({"model_kwargs.width": 16}, None, "it failed"))
     sweep = SweepRecord(title="made up", cells=cells, machine=record.machine, seconds=2.0, started_at=record.started_at)
-    sweep_files.save(sweep, path, columns.as_csv(sweep))
+    result_files.save_sweep(sweep, path, columns.as_csv(sweep))

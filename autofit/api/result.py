@@ -12,7 +12,7 @@ from autofit.records.sweep import SweepRecord
 from autofit.report import choice, columns, snippet
 from autofit.report.console.tables import summary, sweep_table
 from autofit.report.console.terminal import plain_text
-from autofit.storage import result_files, sweep_files
+from autofit.storage import result_files
 
 
 def _html_page() -> ModuleType:
@@ -85,4 +85,4 @@ class SweepResult(_Reportable, SweepRecord):
         Raises:
             UsageError: a file cannot be written.
         """
-        sweep_files.save(self, path, columns.as_csv(self))
+        result_files.save_sweep(self, path, columns.as_csv(self))

@@ -17,7 +17,7 @@ from autofit.records.sweep import SweepRecord
 from autofit.report import snippet
 from autofit.report.console.tables import print_trials, summarise, sweep_table
 from autofit.report.console.terminal import Terminal
-from autofit.storage import result_files, sweep_files
+from autofit.storage import result_files
 
 
 class Format(str, Enum):
@@ -32,7 +32,7 @@ def show(result: ResultOrSweep) -> None:
     """Show a result (every trial, the choice and the lines to paste) or the table of a sweep."""
     console = Terminal()
     with reporting_errors():
-        record = sweep_files.load(result)
+        record = result_files.load(result)
         if isinstance(record, SweepRecord):
             console.print(sweep_table(record))
             return
@@ -46,7 +46,7 @@ def kwargs(
 ) -> None:
     """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
     with reporting_errors():
-        record = result_files.load_answer(result)
+        record = result_files.answered(result_files.load(result), result)
         if output_format is Format.python:
             typer.echo(snippet.kwargs_as_python(record))
         elif output_format is Format.json:
@@ -69,5 +69,5 @@ def report(
         require_writable("--output", page)
         if page.resolve() == result.resolve():
             raise UsageError(f"{page} is the result itself; name another file", key="--output")
-        html.save(sweep_files.load(result), page)
+        html.save(result_files.load(result), page)
         typer.echo(f"written to {page}")

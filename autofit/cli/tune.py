@@ -16,7 +16,7 @@ from autofit.records.units import counted
 from autofit.report.console.progress import Progress
 from autofit.report.console.tables import summarise, sweep_table
 from autofit.report.console.terminal import Terminal
-from autofit.storage import result_files, sweep_files
+from autofit.storage import result_files
 
 _OPTIONS = {"executor": "--on", "ship": "--ship", "jobs": "--jobs"}
 
@@ -99,7 +99,7 @@ def sweep(
         return f"{output} has {counted(ended, 'finished cell')}" if ended else "Finished trials are kept"
 
     with reporting_errors(kept, _OPTIONS):
-        table = sweep_files.csv_path(output)
+        table = result_files.csv_path(output)
         for path in (output, table):
             require_writable("--output", path)
         swept = api.sweep_file(

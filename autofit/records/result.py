@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
@@ -14,6 +16,18 @@ from autofit.records.trial import FitConfig, Limits, Trial
 
 RESULT_VERSION = 2
 """The format version of `result.json` and `sweep.json`; autofit refuses files of other versions."""
+
+
+def _with_whole_labels(fit_kwargs: Any) -> Any:
+    """Make the keys of `class_weight` integers again: in JSON, all keys are strings."""
+    weights = fit_kwargs.get("class_weight") if isinstance(fit_kwargs, Mapping) else None
+    if not isinstance(weights, Mapping) or not all(str(label).lstrip("-").isdigit() for label in weights):
+        return fit_kwargs
+    return {**fit_kwargs, "class_weight": {int(label): weight for label, weight in weights.items()}}
+
+
+FitKwargs = Annotated[Mapping[str, Any], BeforeValidator(_with_whole_labels)]
+"""Arguments of `Model.fit`."""
 
 
 class Bottleneck(Text):
@@ -166,7 +180,7 @@ class CallSource:
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_expressions: Mapping[str, str] = field(default_factory=dict)
     validation_form: DataForm = DataForm.FACTORY
-    fit_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    fit_kwargs: FitKwargs = field(default_factory=dict)
     fit_expressions: Mapping[str, str] = field(default_factory=dict)
     dtype_policy: str | None = None
     jit_compile: bool | None = None
@@ -232,7 +246,7 @@ class TuneRecord(TuneLog):
     """
 
     choice: Recommendation
-    fit_kwargs: Mapping[str, Any]
+    fit_kwargs: FitKwargs
     data_kwargs: Mapping[str, Any]
     optimizer_kwargs: Mapping[str, Any]
     bottleneck: Bottleneck

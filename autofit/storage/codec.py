@@ -13,7 +13,6 @@ from pydantic import TypeAdapter
 
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.storage.result_files import decode_trials, encode_trials
 
 METRIC = "samples per second"
 """The name of a study's metric, and of the user attribute that holds the rate of its result."""
@@ -24,6 +23,7 @@ TRIAL, LIMITS = "trial", "limits"
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 """The states of Optuna trials that are not run again."""
 
+_TRIALS = TypeAdapter(Trial)
 _LIMITS = TypeAdapter(Limits)
 _CONFIGS = TypeAdapter(FitConfig)
 _AUTOTUNED = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
@@ -33,7 +33,7 @@ _UNLIMITED_VIOLATION = -1.0
 
 def user_attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
     """Return the user attributes that store a trial and the limits under which it ran."""
-    return {TRIAL: encode_trials((trial,))[0], LIMITS: asdict(limits)}
+    return {TRIAL: _TRIALS.dump_python(trial, mode="json"), LIMITS: asdict(limits)}
 
 
 def parameter(knob: str, values: tuple[int, ...]) -> str:
@@ -92,7 +92,7 @@ def stored_trial(stored: FrozenTrial) -> tuple[Trial, Limits] | None:
     """Return the trial that an Optuna trial stores, and the limits under which it ran; None if another program made it."""
     if TRIAL not in stored.user_attrs:
         return None
-    (trial,) = decode_trials([stored.user_attrs[TRIAL]])
+    trial = _TRIALS.validate_python(stored.user_attrs[TRIAL])
     return replace(trial, number=stored.number), _LIMITS.validate_python(stored.user_attrs.get(LIMITS))
 
 

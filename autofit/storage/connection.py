@@ -40,10 +40,8 @@ _OPENING_ERRORS = (*_ERRORS, *_UNREADABLE, ImportError, RuntimeError)
 _BUSY_SECONDS = 60  # longest wait for another process that writes to the same SQLite file
 _RACE_MESSAGES = ("already exists", "unique constraint", "duplicate key")  # another process is making the same tables
 _OPEN_TRIES, _RETRY_SECONDS = 10, 0.2  # while another process creates the tables
-_RESTART_SECONDS, _ASK_AGAIN_SECONDS = (
-    30.0,
-    1.0,
-)  # longest wait for a server's restart, and the time between two attempts
+_RESTART_SECONDS, _ASK_AGAIN_SECONDS = 30.0, 1.0  # longest wait for a server's restart; time between two attempts
+_NOT_FOUND = "Record does not exist"  # Optuna's KeyError for a study that does not exist
 _EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
 
 
@@ -58,12 +56,8 @@ class _DisconnectedError(StorageError):
 def open_storage(storage: str | None) -> BaseStorage:
     """Open a storage; create it if it does not exist.
 
-    Args:
-        storage: `sqlite:///FILE`, `postgresql://…` or another URL that Optuna takes, `journal:FILE` (on a
-            network drive, only if locks work there), or the path of an SQLite file.
-
-    Raises:
-        StorageError: the storage cannot be opened.
+    It is given by a URL that Optuna takes, as `journal:FILE` (on a network drive, only if locks work there), or by the path
+    of an SQLite file.
     """
     url = url_of(storage)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -151,20 +145,17 @@ def guarded(method: Callable[Arguments, Returned]) -> Callable[Arguments, Return
 
     @functools.wraps(method)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        return _answer(functools.partial(method, *args, **kwargs), time.monotonic() + _RESTART_SECONDS)
+        until = time.monotonic() + _RESTART_SECONDS
+        while True:
+            try:
+                with _explained():
+                    return method(*args, **kwargs)
+            except _DisconnectedError:  # noqa: PERF203  # the attempts are a second apart
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_ASK_AGAIN_SECONDS)
 
     return wrapper
-
-
-def _answer(call: Callable[[], Returned], until: float) -> Returned:
-    try:
-        with _explained():
-            return call()
-    except _DisconnectedError:
-        if time.monotonic() > until:
-            raise
-        time.sleep(_ASK_AGAIN_SECONDS)
-        return _answer(call, until)
 
 
 @contextlib.contextmanager
@@ -189,25 +180,8 @@ def _is_ours(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def existing_study() -> Iterator[None]:
-    """Turn the `KeyError` of one storage call into the error for a deleted study.
-
-    Raises:
-        StorageError: the study no longer exists.
-    """
-    try:
-        yield
-    except KeyError:
-        raise study_is_gone() from None
-
-
-@contextlib.contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Turn an error in a block that decodes the stored trials of a study into an error that names the study.
-
-    Raises:
-        StorageError: the trials are damaged.
-    """
+    """Turn an error in a block that decodes the stored trials of a study into a `StorageError` that names the study."""
     try:
         yield
     except _UNREADABLE as error:
@@ -227,6 +201,8 @@ def study_is_gone() -> StorageError:
 
 
 def _storage_error(error: Exception, url: str = "") -> StorageError:
+    if isinstance(error, KeyError) and _NOT_FOUND in str(error):
+        return study_is_gone()
     extra = _EXTRAS.get(url.partition("://")[0])
     if isinstance(error, ImportError) and extra:
         return StorageError(f"the trials cannot be stored: {extra} needs its driver: {install_command(extra)}")

@@ -1,4 +1,4 @@
-"""Look up, list and delete the past tunes in a storage, and find those that are similar to a new tune."""
+"""Look up, list and delete the past tunes in a storage."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from pydantic import TypeAdapter
 
 from autofit.errors import StorageError
 from autofit.records.result import PastTune
-from autofit.records.states import Outcome
-from autofit.records.trial import Trial
-from autofit.storage import attributes, codec, connection, urls
+from autofit.storage import codec, connection, urls
 
 _TUNES = TypeAdapter(PastTune)
 _ATTRIBUTES = {
@@ -34,25 +32,6 @@ def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
             return backend.get_study_system_attrs(backend.get_study_id_from_name(name))
         except KeyError:
             return None
-
-
-def similar_trials(backend: BaseStorage, name: str, warm_start_key: str) -> tuple[Trial, ...]:
-    """Return the finished trials of the latest other tune with this key; tunes of one workload and hardware share a key."""
-    others = [
-        study
-        for study in backend.get_all_studies()
-        if study.study_name != name
-        and backend.get_study_system_attrs(study._study_id).get(attributes.WARM_START_KEY) == warm_start_key
-    ]
-    for study in sorted(others, key=lambda study: study._study_id, reverse=True):
-        trials = []
-        with contextlib.suppress(StorageError), connection.readable(study.study_name):  # a damaged study is skipped
-            stored = backend.get_all_trials(study._study_id, deepcopy=False, states=codec.FINISHED)
-            trials = [read[0] for trial in stored if (read := codec.stored_trial(trial)) is not None]
-        finished = tuple(trial for trial in trials if trial.measurement.outcome is Outcome.OK)
-        if finished:
-            return finished
-    return ()
 
 
 def past_tunes(storage: str | None, prefix: str) -> tuple[PastTune, ...]:

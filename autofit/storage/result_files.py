@@ -1,11 +1,10 @@
-"""Write `result.json` atomically, and read it back with validation."""
+"""Write `result.json`, `sweep.json` and `sweep.csv` atomically, and read the JSON back with validation."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
 from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
+from autofit.records.sweep import SweepRecord
 from autofit.records.trial import Trial
 
+TRIALS = TypeAdapter(tuple[Trial, ...])
+"""Converts trials to JSON types and back."""
+
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
-_TRIALS = TypeAdapter(tuple[Trial, ...])
+_SWEEPS = TypeAdapter(SweepRecord)
 _ALL_MAY_WRITE, _PERMISSIONS = 0o666, 0o777  # permissions of a new file before the umask; all permission bits
 
 
@@ -28,38 +31,32 @@ def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
 
 def decode(raw: Any) -> TuneRecord | FailedTune:
     """Convert JSON types to a record."""
-    if isinstance(raw, dict):
-        raw = _with_whole_labels(raw)
-        if isinstance(raw.get("call_source"), dict):
-            raw["call_source"] = _with_whole_labels(raw["call_source"])
     return _RECORDS.validate_python(raw)
-
-
-def encode_trials(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Convert trials to JSON types."""
-    encoded: list[dict[str, Any]] = _TRIALS.dump_python(tuple(trials), mode="json")
-    return encoded
-
-
-def decode_trials(raw: Any) -> tuple[Trial, ...]:
-    """Convert JSON types to trials."""
-    return _TRIALS.validate_python(raw)
-
-
-def _with_whole_labels(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields, with integers as the keys of `class_weight` in `fit_kwargs`: in JSON, all keys are strings."""
-    fit_kwargs = fields.get("fit_kwargs")
-    if not isinstance(fit_kwargs, dict):
-        return {**fields}
-    weights = fit_kwargs.get("class_weight")
-    if not isinstance(weights, dict) or not all(str(label).lstrip("-").isdigit() for label in weights):
-        return {**fields}
-    return {**fields, "fit_kwargs": {**fit_kwargs, "class_weight": {int(label): w for label, w in weights.items()}}}
 
 
 def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:
     """Write a record as JSON, atomically."""
     write(json.dumps(encode(record), indent=2) + "\n", path)
+
+
+def save_sweep(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
+    """Write a sweep as JSON to `path`, and its `table` as CSV next to it, each atomically."""
+    fields = _SWEEPS.dump_python(record, mode="json", fallback=repr, exclude={"cells": {"__all__": {"tune"}}})
+    fields["cells"] = [
+        {**raw_cell, "outcome": cell.outcome, "tune": None if cell.tune is None else encode(cell.tune)}
+        for raw_cell, cell in zip(fields["cells"], record.cells, strict=True)
+    ]
+    table_path = csv_path(path)
+    write(json.dumps(fields, indent=2) + "\n", path)
+    write(table, table_path)
+
+
+def csv_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a sweep's CSV file, next to the JSON file."""
+    table = Path(path).with_suffix(".csv")
+    if table == Path(path):
+        raise UsageError(f"{path} is the name of the CSV file; give the JSON file: {table.with_suffix('.json')}")
+    return table
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
@@ -96,43 +93,11 @@ def _umask() -> int:
     return mask
 
 
-def load_answer(path: str | os.PathLike[str]) -> TuneRecord:
-    """Read the record of a tune that has a result."""
-    return answered(load(path), path)
-
-
-def answered(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> TuneRecord:
-    """Return a record that was read from a file, after checking that the tune has a result.
+def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
+    """Read a file that `autofit tune` or `autofit sweep` wrote.
 
     Raises:
-        UsageError: the tune has no result.
-    """
-    if isinstance(record, FailedTune):
-        raise UsageError(f"{path}: the tune has no result: {record.problem}")
-    return record
-
-
-def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune:
-    """Read a record.
-
-    Raises:
-        UsageError: the file is not a result or is damaged.
-    """
-    raw = read(path)
-    if "cells" in raw:
-        raise UsageError(f"{path}: this is a sweep, not a result; show it with: autofit show {path}")
-    try:
-        return decode(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged") from None
-
-
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the JSON of a result or a sweep.
-
-    Raises:
-        UsageError: the file cannot be read, is not JSON of autofit, or has another version.
+        UsageError: the file cannot be read, is not JSON of autofit, has another version, or is damaged.
     """
     try:
         raw = json.loads(Path(path).read_text())
@@ -145,5 +110,17 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UsageError(f"{path}: the file is not a result of autofit")
     if version != RESULT_VERSION:
         raise UsageError(f"{path}: the file has version {version}; this autofit reads only version {RESULT_VERSION}")
-    assert isinstance(raw, dict), "only a dict has a version"
-    return raw
+    try:
+        return _SWEEPS.validate_python(raw) if "cells" in raw else decode(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged") from None
+
+
+def answered(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]) -> TuneRecord:
+    """Return a record that was read from a file; raise UsageError if it is not that of a tune with a result."""
+    if isinstance(record, SweepRecord):
+        raise UsageError(f"{path}: this is a sweep, not a result; show it with: autofit show {path}")
+    if isinstance(record, FailedTune):
+        raise UsageError(f"{path}: the tune has no result: {record.problem}")
+    return record

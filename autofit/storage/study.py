@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,8 +10,10 @@ from typing import Any
 
 import optuna
 
+from autofit.errors import StorageError
+from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Limits, Trial
-from autofit.storage import codec, connection, past_tunes, validity
+from autofit.storage import attributes, codec, connection, past_tunes, validity
 
 
 class TuningStudy:
@@ -43,8 +46,7 @@ class TuningStudy:
         self._study = optuna.create_study(
             storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True
         )
-        with connection.existing_study():
-            self._study_id = self._backend.get_study_id_from_name(self._name)
+        self._study_id = self._backend.get_study_id_from_name(self._name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study.set_metric_names([codec.METRIC])
@@ -72,8 +74,7 @@ class TuningStudy:
         """Store a trial and return it with its number; `knobs` has the ascending values of each searched knob."""
         self._require_study()
         frozen = codec.frozen_trial(trial, self._limits, knobs)
-        with connection.existing_study():
-            number = self._backend.get_trial(self._backend.create_new_trial(self._study_id, frozen)).number
+        number = self._backend.get_trial(self._backend.create_new_trial(self._study_id, frozen)).number
         return replace(trial, number=number)
 
     @connection.guarded
@@ -86,8 +87,7 @@ class TuningStudy:
 
     def _read_trials(self) -> None:
         """Read the trials that were stored since the last call; skip trials of other programs."""
-        with connection.existing_study():
-            stored = self._study.get_trials(deepcopy=False, states=codec.FINISHED)
+        stored = self._study.get_trials(deepcopy=False, states=codec.FINISHED)
         with connection.readable(self._name):
             for trial in stored:
                 if trial.number not in self._read and (read := codec.stored_trial(trial)) is not None:
@@ -104,35 +104,38 @@ class TuningStudy:
 
     @connection.guarded
     def similar_trials(self, warm_start_key: str) -> tuple[Trial, ...]:
-        """Return the finished trials of the latest similar tune in the same storage."""
-        return past_tunes.similar_trials(self._backend, self._name, warm_start_key)
+        """Return the finished trials of the latest other tune with this key, which tunes of similar requests share."""
+        others = [study for study in self._backend.get_all_studies() if study.study_name != self._name]
+        for study in sorted(others, key=lambda study: study._study_id, reverse=True):
+            study_attributes = self._backend.get_study_system_attrs(study._study_id)
+            if study_attributes.get(attributes.WARM_START_KEY) != warm_start_key:
+                continue
+            trials = []
+            with contextlib.suppress(StorageError), connection.readable(study.study_name):  # a damaged study is skipped
+                stored = self._backend.get_all_trials(study._study_id, deepcopy=False, states=codec.FINISHED)
+                trials = [read[0] for trial in stored if (read := codec.stored_trial(trial)) is not None]
+            finished = tuple(trial for trial in trials if trial.measurement.outcome is Outcome.OK)
+            if finished:
+                return finished
+        return ()
 
     @connection.guarded
-    def set_user_attributes(self, attributes: Mapping[str, Any]) -> None:
+    def set_user_attributes(self, values: Mapping[str, Any]) -> None:
         """Store JSON values by name, for people who inspect the study."""
-        with connection.existing_study():
-            for key, value in attributes.items():
-                self._study.set_user_attr(key, value)
+        for key, value in values.items():
+            self._study.set_user_attr(key, value)
 
     @connection.guarded
     def set_attribute(self, key: str, value: Any) -> None:
         """Store a JSON value with the study."""
-        with connection.existing_study():
-            self._backend.set_study_system_attr(self._study_id, key, value)
+        self._backend.set_study_system_attr(self._study_id, key, value)
 
     @connection.guarded
     def attribute(self, key: str) -> Any:
         """Return a value stored with the study, or None if there is none."""
-        with connection.existing_study():
-            return self._backend.get_study_system_attrs(self._study_id).get(key)
+        return self._backend.get_study_system_attrs(self._study_id).get(key)
 
     def _require_study(self) -> None:
-        """Check that the study still exists: SQLite gives the id of a deleted study to the next new one.
-
-        Raises:
-            StorageError: the study was deleted.
-        """
-        with connection.existing_study():
-            name = self._backend.get_study_name_from_id(self._study_id)
-        if name != self._name:
+        """Raise StorageError if the study was deleted; SQLite gives the id of a deleted study to the next new one."""
+        if self._backend.get_study_name_from_id(self._study_id) != self._name:
             raise connection.study_is_gone()

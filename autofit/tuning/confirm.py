@@ -241,7 +241,9 @@ class Confirmation:
         if failed and stage is not Stage.BASELINE and not may_shrink:
             trial = self._study.add(trial, self._knobs)
         self.runs = (*self.runs, trial)
-        self._study.set_attribute(attributes.RUNS, result_files.encode_trials((*self.runs, *self._reusable)))
+        self._study.set_attribute(
+            attributes.RUNS, result_files.TRIALS.dump_python((*self.runs, *self._reusable), mode="json")
+        )
         self._runner.emit(TrialEnded(trial))
         return trial
 
@@ -262,6 +264,6 @@ def _rate(measurement: Measurement) -> float:
 def _stored_runs(study: TuningStudy) -> tuple[Trial, ...]:
     """Read the runs that a tune stored after its search, before it was killed without a result."""
     try:
-        return result_files.decode_trials(study.attribute(attributes.RUNS) or [])
+        return result_files.TRIALS.validate_python(study.attribute(attributes.RUNS) or [])
     except ValidationError:
         return ()

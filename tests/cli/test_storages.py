@@ -1,6 +1,7 @@
 """What the doctor says of a storage that is named."""
 
 import re
+import time
 
 import pytest
 
@@ -8,18 +9,28 @@ from autofit.cli.doctor import resources
 from autofit.cli.doctor.findings import Status
 from autofit.storage import journal_lock
 
-NO_LOCK = """
-import sys, time
-from autofit.storage import journal_lock
 
 class NoLock:
-    def __init__(self, path): pass
-    def acquire(self): time.sleep(0.001)
-    def release(self): pass
+    def __init__(self, path):
+        pass
 
-journal_lock.JournalFileSymlinkLock = NoLock
-journal_lock.take_turns(sys.argv[1])
-"""
+    def acquire(self):
+        time.sleep(0.001)
+
+    def release(self):
+        pass
+
+
+def take_turns_without_a_lock(counter):
+    journal_lock.JournalFileSymlinkLock = NoLock  # in a process of its own
+    return REAL_TURNS(counter)
+
+
+def refuse(counter):
+    raise OSError("Operation not permitted")
+
+
+REAL_TURNS = journal_lock.take_turns
 
 
 def test_the_lock_of_a_journal_is_tried_out(tmp_path):
@@ -30,7 +41,7 @@ def test_the_lock_of_a_journal_is_tried_out(tmp_path):
 
 
 def test_a_lock_that_does_not_hold_is_a_problem(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal_lock, "_PROGRAM", NO_LOCK)
+    monkeypatch.setattr(journal_lock, "take_turns", take_turns_without_a_lock)
     finding = resources.storage_at(f"journal:{tmp_path / 'trials.log'}")
     assert finding.status is Status.PROBLEM
     assert re.search(r"lost [1-9]\d* of \d+ turns", finding.detail)
@@ -38,10 +49,10 @@ def test_a_lock_that_does_not_hold_is_a_problem(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_locked_in_is_a_problem(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal_lock, "_PROGRAM", "raise OSError('Operation not permitted')")
+    monkeypatch.setattr(journal_lock, "take_turns", refuse)
     finding = resources.storage_at(f"journal:{tmp_path / 'trials.log'}")
     assert finding.status is Status.PROBLEM
-    assert "cannot be locked: OSError: Operation not permitted" in finding.detail
+    assert "cannot be locked: Operation not permitted" in finding.detail
 
 
 @pytest.mark.parametrize("missing", ["postgresql://nobody@127.0.0.1:1/none"])

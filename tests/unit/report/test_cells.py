@@ -11,7 +11,7 @@ from autofit.records.sweep import Cell
 from autofit.report import columns
 from autofit.report.console.progress import CellsProgress, Progress
 from autofit.report.console.tables import sweep_table
-from autofit.storage import sweep_files
+from autofit.storage import result_files
 from tests.unit.report.conftest import shown_cells
 
 WIDTH = 80
@@ -74,8 +74,8 @@ def test_the_hosts_are_a_column_where_there_are_several(sweep, tmp_path):
     assert "host0" in text.splitlines()[1]
     assert "host9 was lost" in text
     assert [row["tuned on"].text for row in shown_cells(there)] == [cell.host for cell in cells]
-    sweep_files.save(there, tmp_path / "sweep.json", columns.as_csv(there))
-    loaded = sweep_files.load(tmp_path / "sweep.json").cells
+    result_files.save_sweep(there, tmp_path / "sweep.json", columns.as_csv(there))
+    loaded = result_files.load(tmp_path / "sweep.json").cells
     assert [(cell.host, cell.note) for cell in loaded] == [(cell.host, cell.note) for cell in cells]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     assert [(row["host"], row["note"]) for row in rows] == [(cell.host, cell.note) for cell in cells]

@@ -14,7 +14,7 @@ from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.result import TuneRecord
 from autofit.report import columns, wording
 from autofit.report.console.tables import sweep_table
-from autofit.storage import result_files, sweep_files
+from autofit.storage import result_files
 from autofit.tuning.cells import CellEnded, CellProgress, CellRequest, tune_cells, tuned
 from autofit.tuning.executors.local import LocalExecutor
 from autofit.tuning.settings import TuneSettings
@@ -110,8 +110,8 @@ def test_an_executor_of_ones_own_gives_the_same_table(swept, record):
 
 def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
     record = swept[-1].record
-    sweep_files.save(record, tmp_path / "sweep.json", columns.as_csv(record))
-    assert sweep_files.load(tmp_path / "sweep.json") == record
+    result_files.save_sweep(record, tmp_path / "sweep.json", columns.as_csv(record))
+    assert result_files.load(tmp_path / "sweep.json") == record
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     assert [(row["model_kwargs.width"], row["outcome"]) for row in rows] == [
         ("8", "ok"), ("16", "failed"), ("32", "does not fit")
@@ -132,12 +132,12 @@ def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
     ):
         assert part in text
     with pytest.raises(UsageError, match=r"sweep\.json: .* autofit show"):
-        result_files.load(tmp_path / "sweep.json")
+        result_files.answered(record, tmp_path / "sweep.json")
 
 
 def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, record, tmp_path):
     saved = swept[-1].record
-    sweep_files.save(saved, tmp_path / "sweep.json", columns.as_csv(saved))
+    result_files.save_sweep(saved, tmp_path / "sweep.json", columns.as_csv(saved))
     done = CliRunner().invoke(app, ["show", str(tmp_path / "sweep.json")])
     assert done.exit_code == 0, done.output
     console = Console(width=80, file=io.StringIO(), highlight=False)
@@ -154,10 +154,10 @@ def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, recor
 
 def test_a_result_is_read_as_one_and_damage_is_said(record, tmp_path):
     result_files.save(record, tmp_path / "result.json")
-    assert isinstance(sweep_files.load(tmp_path / "result.json"), TuneRecord)
+    assert isinstance(result_files.load(tmp_path / "result.json"), TuneRecord)
     (tmp_path / "broken.json").write_text('{"version": 2, "cells": [{}]}')
     with pytest.raises(UsageError, match=r"broken\.json: .*damaged"):
-        sweep_files.load(tmp_path / "broken.json")
+        result_files.load(tmp_path / "broken.json")
 
 
 @pytest.mark.parametrize(

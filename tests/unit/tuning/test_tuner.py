@@ -254,7 +254,7 @@ def test_an_error_carries_what_was_seen(tmp_path):
     result_files.save(seen, tmp_path / "result.json")
     assert result_files.load(tmp_path / "result.json") == seen
     with pytest.raises(UsageError, match=r"result\.json: .*nothing fits: a batch of 1 needs 11\.0 MiB"):
-        result_files.load_answer(tmp_path / "result.json")
+        result_files.answered(result_files.load(tmp_path / "result.json"), "result.json")
 
 
 class Descending:
