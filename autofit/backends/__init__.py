@@ -26,20 +26,12 @@ NAMES = tuple(_BACKENDS)
 
 
 def current() -> Backend:
-    """Return the backend that Keras uses in this environment.
-
-    Raises:
-        UsageError: the backend is not supported or not installed.
-    """
+    """Return the backend that Keras uses in this environment; raise UsageError if it is not supported or installed."""
     return _made(backend_name(os.environ), key=None)
 
 
 def named(name: str | None) -> Backend:
-    """Return the backend with this name; None means the one that Keras uses in this environment.
-
-    Raises:
-        UsageError: the backend is not supported or not installed.
-    """
+    """Return the backend with this name; None means the one that Keras uses in this environment (see `current`)."""
     return current() if name is None else _made(name, key="backend")
 
 

@@ -85,6 +85,8 @@ class Backend(ABC):
     """The environment variables, other than `KERAS_BACKEND`, that affect a step's speed or memory."""
     switch_prefixes: tuple[str, ...] = ()
     """Prefixes of further environment variables that affect a step's speed or memory."""
+    cache_variables: frozenset[str] = frozenset()
+    """The variables with such a prefix that affect neither, because they only configure a cache of compiled code."""
     limits_cpu = False
     """Whether the backend counts and limits the memory of steps on a CPU; if not, only the limit of host memory applies."""
     steps_are_async = True
@@ -112,11 +114,7 @@ class Backend(ABC):
         }
 
     def preload(self) -> None:
-        """Import Keras and the backend without running an operation.
-
-        Raises:
-            UsageError: Keras is configured for another backend.
-        """
+        """Import Keras and the backend without running an operation; raise UsageError if Keras uses another backend."""
         import keras  # heavy: must stay out of the parent
 
         if keras.backend.backend() != self.name:
@@ -126,8 +124,7 @@ class Backend(ABC):
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         """Enforce the limit on each device, None for no limit; called before the first operation of a trial's process.
 
-        Raises:
-            UsageError: the backend does not see the devices.
+        Raise UsageError if the backend does not see the devices.
         """
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
@@ -209,7 +206,7 @@ class Backend(ABC):
         return {
             name: value
             for name, value in environment.items()
-            if name in self.switches or (self.switch_prefixes and name.startswith(self.switch_prefixes))
+            if name in self.switches or (name.startswith(self.switch_prefixes) and name not in self.cache_variables)
         }
 
     def versions(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class Jax(Backend):
     name = "jax"
     switches = frozenset({"KERAS_MAX_STEPS_PER_EPOCH", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "XLA_FLAGS"})
     switch_prefixes = ("JAX_", "XLA_CLIENT_", "XLA_PYTHON_CLIENT_")
+    cache_variables = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
     distribution = "DataParallel"
     needs_even_batches = True
@@ -57,11 +58,6 @@ class Jax(Backend):
             if placement.count > 1:
                 variables |= variables_for_cpu_devices(placement.count)
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
-
-    def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of the base class except those of the cache, which changes neither speed nor memory."""
-        switches = super().switches_in(environment)
-        return {name: value for name, value in switches.items() if name not in (_CACHE, *_CACHE_ALL)}
 
     def preload(self) -> None:
         """Import Keras and JAX.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,11 @@ class Torch(Backend):
     fallback_lines = re.compile(r"(?!)")  # matches nothing: `retries` counts such cases
     outside_pool = re.compile(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED")
     switches = frozenset(
-        {
-            "CUDA_LAUNCH_BLOCKING",
-            "CUDNN_LOGINFO_DBG",
-            "KERAS_MAX_STEPS_PER_EPOCH",
-            "MKL_NUM_THREADS",
-            "NVIDIA_TF32_OVERRIDE",
-            "OMP_NUM_THREADS",
-            "PYTORCH_ALLOC_CONF",
-            "PYTORCH_CUDA_ALLOC_CONF",
-            _NO_CACHING,
-        }
+        """CUDA_LAUNCH_BLOCKING CUDNN_LOGINFO_DBG KERAS_MAX_STEPS_PER_EPOCH MKL_NUM_THREADS NVIDIA_TF32_OVERRIDE
+        OMP_NUM_THREADS PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING""".split()  # noqa: SIM905  # a literal would take a line for each name
     )
     switch_prefixes = ("TORCH_", "TORCHINDUCTOR_")
+    cache_variables = frozenset({_CACHE})
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         """Return the variables that select the GPU or the CPU, and that share the code that torch compiles.
@@ -55,10 +47,6 @@ class Torch(Backend):
         variables = super().environment(placement, cache)
         variables["KERAS_TORCH_DEVICE"] = "cpu" if placement.device is None else "cuda"
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
-
-    def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of the base class except that of the cache, which changes neither speed nor memory."""
-        return {name: value for name, value in super().switches_in(environment).items() if name != _CACHE}
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         """Set the share of a GPU's memory that torch's caching allocator may take."""
