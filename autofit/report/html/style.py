@@ -78,10 +78,9 @@ class MemoryScale:
         """Return a line at the limit between two positions `x`; it has no points if the limit is not drawn."""
         if self.limit_bytes is None or not self.is_limit_drawn:
             return {"x": []}
-        points = {"name": f"limit {format_bytes(self.limit_bytes)}", "x": list(x)}
-        points["y"] = [self.limit_bytes / self.unit_bytes] * len(x)
-        look = {"color": VERMILION, "dash": "longdash", "width": 2}
-        return {"type": "scatter", "mode": "lines", **points, "hoverinfo": "skip", "line": look}
+        name, heights = f"limit {format_bytes(self.limit_bytes)}", [self.limit_bytes / self.unit_bytes] * len(x)
+        look = {"mode": "lines", "line": {"color": VERMILION, "dash": "longdash", "width": 2}, "hoverinfo": "skip"}
+        return {"type": "scatter", "name": name, "x": list(x), "y": heights, **look}
 
     def sentence(self) -> str:
         """Return a sentence that states the limit."""

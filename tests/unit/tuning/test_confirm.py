@@ -148,12 +148,12 @@ def test_finalists_that_noise_leaves_open_run_once_more_before_the_choice_is_con
 
     launcher = Noisy()
     events, record = collect(tune, make_request(tmp_path, space=NEARLY_EQUAL), launcher)
-    again = [e.trial.config for e in events if isinstance(e, TrialEnded) and e.stage == "finalist"]
+    again = [e.trial.config for e in events if isinstance(e, TrialEnded) and e.trial.stage == "finalist"]
     assert 2 <= len(again) <= 3
     assert record.config in again
     assert set(again) <= {t.config for t in record.trials}
     assert len(record.trials) == len(searched(events))
-    confirmed = [e.trial.measurement for e in events if isinstance(e, TrialEnded) and e.stage == "chosen"]
+    confirmed = [e.trial.measurement for e in events if isinstance(e, TrialEnded) and e.trial.stage == "chosen"]
     assert record.samples_per_second in [m.samples_per_second for m in confirmed]
 
 
