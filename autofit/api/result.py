@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from dataclasses import dataclass
-from types import ModuleType
+from typing import Any
 
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import SweepRecord
 from autofit.report import choice, columns, snippet
 from autofit.report.console.tables import summary, sweep_table
 from autofit.report.console.terminal import plain_text
+from autofit.report.html import page
 from autofit.storage import result_files
-
-
-def _html_page() -> ModuleType:
-    """Return the module that renders pages, imported on demand because plotly and jinja2 load slowly."""
-    return importlib.import_module("autofit.report.html.page")
 
 
 class _Reportable:
     """A record that can be rendered as an HTML page."""
 
-    def report(self, path: str | os.PathLike[str]) -> None:
+    def report(self: Any, path: str | os.PathLike[str]) -> None:
         """Write a self-contained HTML page that needs no network.
 
         Raises:
             UsageError: the file cannot be written.
         """
-        _html_page().save(self, path)
+        page.save(self, path)
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self: Any) -> str:
         """Return HTML for a notebook: the key figures, code and trials of a tune, or the cells of a sweep."""
-        return str(_html_page().compact(self))
+        return page.compact(self)
 
 
 @dataclass(frozen=True, repr=False)

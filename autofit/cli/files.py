@@ -17,6 +17,7 @@ from autofit.report import wording
 from autofit.report.console.progress import Progress
 from autofit.report.console.tables import estimate_as_json, labelled, print_estimate
 from autofit.report.console.terminal import Terminal
+from autofit.report.html import page
 
 _SIZES = ",".join(map(str, api.BATCH_SIZES))
 
@@ -59,8 +60,6 @@ def estimate(
         else:
             print_estimate(result, Terminal())
         if plot is not None:
-            from autofit.report.html import page  # imported late, because it is slow
-
             page.save(result, plot)
             typer.echo(f"written to {plot}", err=True)
 

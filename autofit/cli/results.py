@@ -17,6 +17,7 @@ from autofit.records.sweep import SweepRecord
 from autofit.report import snippet
 from autofit.report.console.tables import print_trials, summarise, sweep_table
 from autofit.report.console.terminal import Terminal
+from autofit.report.html import page
 from autofit.storage import result_files
 
 
@@ -62,12 +63,10 @@ def report(
     ] = None,
 ) -> None:
     """Write a result or a sweep as one self-contained HTML page with the choice, plots and every trial."""
-    from autofit.report.html import page as html  # imported late, because it is slow
-
-    page = result.with_suffix(".html") if output is None else output
+    path = result.with_suffix(".html") if output is None else output
     with reporting_errors():
-        require_writable("--output", page)
-        if page.resolve() == result.resolve():
-            raise UsageError(f"{page} is the result itself; name another file", key="--output")
-        html.save(result_files.load(result), page)
-        typer.echo(f"written to {page}")
+        require_writable("--output", path)
+        if path.resolve() == result.resolve():
+            raise UsageError(f"{path} is the result itself; name another file", key="--output")
+        page.save(result_files.load(result), path)
+        typer.echo(f"written to {path}")

@@ -1,25 +1,38 @@
-"""`autofit doctor`: print the findings as they arrive, or as JSON."""
+"""`autofit doctor`: run all checks and print the findings as they arrive, or as JSON."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
+import os
+import platform
+import sys
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
 
+import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autofit.cli.doctor.findings import Finding, Status
+from autofit.cli.doctor import gpus, resources, smoke_trial, software
+from autofit.cli.doctor.findings import Finding, Status, problem
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import Json, Storage
+from autofit.errors import AutofitError
+from autofit.machine import host
+from autofit.machine.gpus import survey, unusable_gpu
 from autofit.records.distribution import __version__
 from autofit.records.events import Activity
+from autofit.records.machine import Device, Machine, Placement
 from autofit.records.units import counted
 from autofit.report.console.terminal import Terminal
+from autofit.storage import urls
+from autofit.trial.launcher import ProcessLauncher
 
 _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
 _STATUS_CELLS, _SUBJECT_CELLS = 7, 15
@@ -34,11 +47,9 @@ def doctor(as_json: Json = False, storage: Storage = None) -> None:
 
     Exit codes: 0 no problems (warnings are possible); 1 at least one problem.
     """
-    from autofit.cli.doctor import diagnose  # imported late, because it is slow
-
     console = Terminal()
     with reporting_errors():
-        findings = print_findings(diagnose.diagnose(storage), None if as_json else console, Terminal(stderr=True))
+        findings = print_findings(diagnose(storage), None if as_json else console, Terminal(stderr=True))
     count = Counter(finding.status for finding in findings)
     problems, warnings = count[Status.PROBLEM], count[Status.WARNING]
     if as_json:
@@ -54,6 +65,49 @@ def doctor(as_json: Json = False, storage: Storage = None) -> None:
         console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")
     if problems:
         raise typer.Exit(1)
+
+
+def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
+    """Run all checks, and check `storage` if it is given; yield an Activity before each step that takes seconds."""
+    system = software.platform(platform.system(), platform.release(), platform.machine(), platform.python_version())
+    yield system
+    if system.status is Status.PROBLEM:
+        return
+    visible = survey()
+    usable = tuple(device for device in visible if isinstance(device, Device))
+    machine = host.detect(usable)
+    backend = software.keras_backend(os.environ, software.version_of)
+    yield from software.libraries(software.version_of, software.requirements(), importlib.metadata.packages_distributions())
+    yield backend
+    yield from software.allocator(os.environ)
+    yield from gpus.driver(visible, survey(hidden=True), unusable_gpu(), os.environ)
+    yield resources.memory(machine, psutil.virtual_memory().total)
+    if sys.platform == "linux":
+        yield resources.shared_memory(*host.shared_memory())
+    yield resources.cores(host.visible_cores(), host.cpu_quota())
+    yield resources.temporary_files(resources.read_temporary_folder())
+    yield resources.storage(resources.read_folder(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
+    if storage is not None:
+        yield Activity("checking the storage")
+        yield resources.storage_at(storage)
+    if backend.status is not Status.PROBLEM:
+        yield Activity("training a tiny model in its own process")
+        yield from _trials(machine, usable[0] if usable else None)
+
+
+def _trials(machine: Machine, device: Device | None) -> Iterator[Finding]:
+    """Run a trial and, if it succeeds on a GPU, another one whose train step XLA compiles."""
+    forks = sys.platform == "linux"
+    try:
+        with ProcessLauncher(smoke_trial.workload(), Placement.on(*([device] if device else []))) as launcher:
+            finding = smoke_trial.attempt(launcher, machine, device, forks=forks)
+            yield finding
+            if device is not None and finding.status is Status.OK:
+                launcher.change(smoke_trial.workload(jit_compile=True))
+                compiled = smoke_trial.attempt(launcher, machine, device, forks=forks)
+                yield replace(compiled, subject="XLA trial")
+    except (AutofitError, OSError) as error:
+        yield problem("trial", f"a trial could not be prepared: {error}", "Fix the problems above first.")
 
 
 def print_findings(events: Iterable[Finding | Activity], console: Console | None, progress: Console) -> tuple[Finding, ...]:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from autofit.backends.keras_config import backend_name
 from autofit.cli import app
-from autofit.cli.doctor import command, diagnose, gpus, resources, smoke_trial, software
+from autofit.cli.doctor import command, gpus, resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine.gpus import UnreadDevice
@@ -330,8 +330,8 @@ def test_the_tiny_workload_can_be_pickled(tmp_path):
 @pytest.mark.parametrize("backend", ["tensorflow", "openvino"])
 def test_all_checks_run_and_no_trial_that_cannot_work(backend, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    monkeypatch.setattr(diagnose, "_trials", lambda machine, device: [ok("trial", "done")])
-    events = list(diagnose.diagnose())
+    monkeypatch.setattr(command, "_trials", lambda machine, device: [ok("trial", "done")])
+    events = list(command.diagnose())
     subjects = [event.subject for event in events if isinstance(event, Finding)]
     assert subjects[:2] == ["platform", "libraries"]
     assert {"host memory", "cores", "temporary files", "storage", "keras backend"} <= set(subjects)
@@ -352,18 +352,18 @@ def test_all_checks_run_and_no_trial_that_cannot_work(backend, monkeypatch):
 def test_a_good_trial_on_a_gpu_is_repeated_with_xla(device, statuses, subjects, monkeypatch):
     findings = iter([Finding("trial", status, "detail", "remedy") for status in statuses])
     monkeypatch.setattr(smoke_trial, "attempt", lambda *_, forks: next(findings))
-    assert [finding.subject for finding in diagnose._trials(HERE, device)] == subjects
+    assert [finding.subject for finding in command._trials(HERE, device)] == subjects
 
 
 def test_an_unsupported_platform_ends_the_checks(monkeypatch):
-    monkeypatch.setattr(diagnose.platform, "system", lambda: "Windows")
-    assert [event.subject for event in diagnose.diagnose()] == ["platform"]
+    monkeypatch.setattr(command.platform, "system", lambda: "Windows")
+    assert [event.subject for event in command.diagnose()] == ["platform"]
 
 
 def test_the_trial_runs_on_the_cpu_if_no_gpu_is_usable(monkeypatch):
-    monkeypatch.setattr(diagnose, "survey", lambda *, hidden=False: (UNREAD,))
-    monkeypatch.setattr(diagnose, "_trials", lambda machine, device: [ok("trial", f"on {device}, of {machine.devices}")])
-    assert ok("trial", "on None, of ()") in list(diagnose.diagnose())
+    monkeypatch.setattr(command, "survey", lambda *, hidden=False: (UNREAD,))
+    monkeypatch.setattr(command, "_trials", lambda machine, device: [ok("trial", f"on {device}, of {machine.devices}")])
+    assert ok("trial", "on None, of ()") in list(command.diagnose())
 
 
 FINDINGS = (
@@ -397,7 +397,7 @@ def test_the_current_activity_is_shown_on_a_terminal_only(is_terminal):
 
 @pytest.mark.parametrize(("count", "exit_code"), [(3, 1), (2, 0)])
 def test_problems_set_the_exit_code_and_json_has_every_finding(count, exit_code, monkeypatch):
-    monkeypatch.setattr(diagnose, "diagnose", lambda storage: iter(FINDINGS[:count]))
+    monkeypatch.setattr(command, "diagnose", lambda storage: iter(FINDINGS[:count]))
     done = RUN.invoke(app, ["doctor"])
     assert done.exit_code == exit_code
     assert done.stdout.endswith(f"\n{exit_code} problem{'s' * (exit_code != 1)}, 1 warning.\n")
