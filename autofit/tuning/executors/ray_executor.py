@@ -12,9 +12,7 @@ submitted again.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import queue
 import signal
 import socket
 import threading
@@ -44,7 +42,7 @@ MEASURING = "measuring"
 _GPU_SHARE = 0.001  # share of a host's `measuring` that a cell on a GPU holds
 _POLL_SECONDS = 0.5  # time between reads of the progress
 _HOSTS_SECONDS = 5.0  # time between checks of the hosts
-_ANSWER_SECONDS = 10.0  # time that a cluster has to accept a connection
+_ANSWER_SECONDS = 10.0  # time that a cluster has to accept a connection, or to answer a call when the executor closes
 _ENDING_SECONDS = 60.0  # time that cancelled tasks have to end their processes
 _NODE_LABEL = "ray.io/node-id"
 
@@ -89,8 +87,6 @@ class RayExecutor:
         self._stored: dict[int, Any] = {}
         self._faults: dict[str, str] = {}  # the faults of the excluded hosts, by node
         self._jobs: list[_Job] = []
-        self._open = 0  # number of cells without a result
-        self._ended: queue.SimpleQueue[tuple[_Job, Future[Any]]] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._task = self._ray.remote(ray_task.tune_on_host)
@@ -99,7 +95,6 @@ class RayExecutor:
 
     def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
         self._jobs = [_Job(index, request, self._pickled(request)) for index, request in enumerate(requests)]
-        self._open = len(self._jobs)
         for job in self._jobs:
             self._submit(job)
         self._thread = threading.Thread(target=self._follow, args=(report,), name="autofit-ray", daemon=True)
@@ -109,8 +104,10 @@ class RayExecutor:
     def close(self) -> None:
         self._closing.set()
         if self._thread is not None:
-            self._thread.join()
-        tasks = [job.task for job in self._jobs if not job.future.done()]
+            self._thread.join(_ANSWER_SECONDS)
+            if self._thread.is_alive():  # in a call to a cluster that does not answer: further calls would also block
+                return
+        tasks = [job.task for job in self._open_jobs()]
         for task in tasks:
             self._ray.cancel(task)  # raises KeyboardInterrupt in the task; the task then ends its trial
         if tasks:
@@ -151,7 +148,6 @@ class RayExecutor:
             max_retries=1,  # if the host is lost
         )
         job.task = task.remote(self._progress, self._tune, job.index, job.pickled)
-        job.task.future().add_done_callback(lambda done: self._ended.put((job, done)))
 
     def _gpu_count(self, request: CellRequest) -> int:
         on_gpu = request.settings.device == "gpu" or (request.settings.device == "auto" and self._has_gpus)
@@ -161,13 +157,11 @@ class RayExecutor:
         """Report the progress of the tasks and take their results, until every cell has one."""
         next_look = time.monotonic() + _HOSTS_SECONDS
         try:
-            while self._open and not self._closing.is_set():
-                ended = None
-                with contextlib.suppress(queue.Empty):
-                    ended = self._ended.get(timeout=_POLL_SECONDS)
+            while (waiting := {job.task: job for job in self._open_jobs()}) and not self._closing.is_set():
+                ended, _ = self._ray.wait(list(waiting), timeout=_POLL_SECONDS, fetch_local=False)
                 self._report_progress(report)  # before the results, so that the start of a cell is reported before its end
-                if ended is not None:
-                    self._take(*ended)
+                for task in ended:
+                    self._take(waiting[task])
                 if time.monotonic() > next_look:
                     self._check_hosts()
                     next_look = time.monotonic() + _HOSTS_SECONDS
@@ -175,9 +169,11 @@ class RayExecutor:
             if not isinstance(error, ExecutorError):
                 kept = "All trials so far are stored; run the sweep again to continue it"
                 error = ExecutorError(f"the Ray cluster no longer answers: {_first_line(error)}. {kept}")
-            for job in self._jobs:
-                if not job.future.done():
-                    job.future.set_exception(error)
+            for job in self._open_jobs():
+                job.future.set_exception(error)
+
+    def _open_jobs(self) -> list[_Job]:
+        return [job for job in self._jobs if not job.future.done()]
 
     def _report_progress(self, report: Report) -> None:
         latest: dict[int, str] = {}
@@ -196,24 +192,22 @@ class RayExecutor:
             self._notified.add(text)
             self._notify(text)
 
-    def _take(self, job: _Job, done: Future[Any]) -> None:
+    def _take(self, job: _Job) -> None:
         """Take the result of a task, or submit its cell again if its host cannot tune."""
-        error = done.exception()
-        cell = Cell(job.request.values, None, self._problem(error, job.host), job.host) if error else done.result()
+        try:
+            cell = self._ray.get(job.task)
+        except Exception as error:
+            cell = Cell(job.request.values, None, self._problem(error, job.host), job.host)
         if isinstance(cell, HostFault):
-            self._exclude(cell)
+            if cell.node not in self._faults:
+                self._faults[cell.node] = f"{cell.host}: {cell.problem}"
+                self._notify_once(f"{cell.host} gets no more cells: {cell.problem}")
+                self._check_hosts()
             self._submit(job)
             return
         if cell.tune is not None:  # a call source made on the host imports from files on the host
             cell = replace(cell, tune=replace(cell.tune, call_source=call_source_of(job.request.workload)))
-        self._open -= 1
         job.future.set_result(cell)
-
-    def _exclude(self, fault: HostFault) -> None:
-        if fault.node not in self._faults:
-            self._faults[fault.node] = f"{fault.host}: {fault.problem}"
-            self._notify_once(f"{fault.host} gets no more cells: {fault.problem}")
-            self._check_hosts()
 
     def _problem(self, error: BaseException, host: str) -> str:
         errors = self._ray.exceptions
@@ -241,7 +235,7 @@ class RayExecutor:
             return
         if all(node["NodeID"] in self._faults for node in nodes):
             raise ExecutorError("no host of the cluster can tune:\n" + "\n".join(self._faults.values()))
-        needed = max((self._gpu_count(job.request) for job in self._jobs if not job.future.done()), default=0)
+        needed = max((self._gpu_count(job.request) for job in self._open_jobs()), default=0)
         if needed > max(node["Resources"].get("GPU", 0) for node in nodes):
             self._notify_once(
                 f"no host has {counted(needed, 'GPU')}: cells that need them wait until such a host joins the cluster"

@@ -84,7 +84,7 @@ class PickledCell:
 
 @dataclass(frozen=True)
 class HostFault:
-    """The result of a task on a host that cannot tune any cell; `problem` is empty if the host is already excluded."""
+    """The result of a task on a host that cannot tune any cell."""
 
     node: str
     host: str
@@ -106,12 +106,12 @@ class ProgressActor:
     def __init__(self) -> None:
         self._lines: list[ProgressLine] = []
         self._began: dict[int, list[str]] = {}
-        self._excluded: set[str] = set()
+        self._problems: dict[str, str] = {}  # of the excluded hosts, by node
 
-    def begin(self, index: int, node: str, host: str) -> tuple[str, ...] | None:
-        """Record that a host starts a cell; return the hosts lost with this cell, or None if the host is excluded."""
-        if node in self._excluded:
-            return None
+    def begin(self, index: int, node: str, host: str) -> tuple[str, ...] | HostFault:
+        """Record that a host starts a cell; return the hosts lost with this cell, or why this host is excluded."""
+        if node in self._problems:
+            return HostFault(node, host, self._problems[node])
         hosts = self._began.setdefault(index, [])
         lost = tuple(hosts)
         hosts.append(host)
@@ -123,9 +123,9 @@ class ProgressActor:
     def tell(self, line: ProgressLine) -> None:
         self._lines.append(line)
 
-    def exclude(self, index: int, node: str) -> None:
+    def exclude(self, index: int, fault: HostFault) -> None:
         """Exclude a host that could not tune this cell: it starts no more cells."""
-        self._excluded.add(node)
+        self._problems[fault.node] = fault.problem
         self._began[index].pop()
 
     def lines(self) -> list[ProgressLine]:
@@ -147,9 +147,9 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
     sys.path[:] = [entry for entry in sys.path if not entry.startswith(bundled)]
     context = ray.get_runtime_context()
     node, host = context.get_node_id(), _host_name(ray.nodes(), context.get_node_id())
-    lost = ray.get(progress.begin.remote(index, node, host))
-    if lost is None:
-        return HostFault(node, host, "")
+    lost: tuple[str, ...] | HostFault = ray.get(progress.begin.remote(index, node, host))
+    if isinstance(lost, HostFault):
+        return lost
     if len(lost) >= _MOST_LOSSES:  # needed because Ray retries without limit after a kill by its memory monitor
         raise ExecutorError(f"{LOST_TWICE} ({', '.join(lost)})")
     for problem in restore_process(context.runtime_env.get("env_vars") or {}, host):
@@ -160,8 +160,9 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
     try:
         cell = _tune_patiently(tune, request, lambda text: progress.tell.remote(ProgressLine(index, host, text)))
     except HOST_ERRORS as error:
-        ray.get(progress.exclude.remote(index, node))
-        return HostFault(node, host, str(error))
+        fault = HostFault(node, host, str(error))
+        ray.get(progress.exclude.remote(index, fault))
+        return fault
     return replace(cell, host=host, note=_continuation(cell, began, lost[-1]) if lost else "")
 
 

@@ -12,7 +12,7 @@ from autofit.records.machine import Device
 from autofit.records.sweep import Cell
 from autofit.tuning.cells import CellRequest
 from autofit.tuning.executors import ray_task
-from autofit.tuning.executors.ray_task import PickledCell, ProgressActor, ProgressLine
+from autofit.tuning.executors.ray_task import HostFault, PickledCell, ProgressActor, ProgressLine
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -146,8 +146,9 @@ def test_progress_is_read_once_and_an_excluded_host_begins_no_cell():
     assert progress.begin(3, "node", "host1") == ()
     progress.tell(ProgressLine(3, "host1", "searching"))
     assert progress.lines() == [ProgressLine(3, "host1", ""), ProgressLine(3, "host1", "searching")]
-    progress.exclude(3, "node")
-    assert progress.begin(4, "node", "host1") is None
+    fault = HostFault("node", "host1", "no room in /dev/shm")
+    progress.exclude(3, fault)
+    assert progress.begin(4, "node", "host1") == fault
     assert progress.begin(3, "other", "host2") == ()  # the host at fault did not lose it
     assert progress.lines() == [ProgressLine(3, "host2", "")]
 
