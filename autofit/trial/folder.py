@@ -50,11 +50,7 @@ class TuneFolder:
 
     @contextlib.contextmanager
     def explained_errors(self) -> Iterator[None]:
-        """Turn a file system error in a block that writes to the folder into an error with a remedy.
-
-        Raises:
-            TrialProcessError: the folder is full or not writable, or was removed.
-        """
+        """Turn a file system error in a block that writes to the folder into a `TrialProcessError` with a remedy."""
         try:
             yield
         except OSError as error:

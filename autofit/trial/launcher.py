@@ -27,7 +27,7 @@ from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.server_connection import SERVER_LOG, ServerConnection
 from autofit.trial.watcher import Patience, StopReason, Watcher, end_tree, has_ended
-from autofit.trial.wire import Failure, Task, TrialPipe
+from autofit.trial.wire import Task, TrialPipe
 from autofit.trial.worker.job import UNCONNECTED, saved_user_error
 from autofit.workload.environment import hiding
 from autofit.workload.workload import Workload
@@ -61,16 +61,9 @@ class Launcher(Protocol):
 class ProcessLauncher:
     """Runs each trial in its own process.
 
-    Args:
-        workload: the user's model and data; saved in the launcher's folder before the first trial starts.
-        placement: the devices; None for the CPU as a single device.
-        launch: "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": "fork" on Linux, and "plain" on
-            other systems, where forking is unsafe.
-        cancelled: when it is set, the running trial ends.
-        backend: the backend of Keras; None to look it up for the workload.
-
-    Raises:
-        UsageError: `launch` is none of these values.
+    `launch` is "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": "fork" on Linux, and "plain" on
+    other systems, where forking is unsafe. Without a `placement`, trials run on the CPU as a single device; without a
+    `backend`, it is looked up for the workload. When `cancelled` is set, the running trial ends.
     """
 
     def __init__(
@@ -160,9 +153,11 @@ class ProcessLauncher:
         messages = pipe.messages
         if messages.description is not None or messages.measurement is not None:
             self._patience.learn(spec, watcher.pauses.longest)
+        if messages.failure is None and (stopped in (StopReason.DEADLINE, StopReason.HANG) or exit_code == UNCONNECTED):
+            # the user's code may have failed before the trial hung or lost its connection
+            messages = replace(messages, failure=saved_user_error(self._folder.path))
         hide = hiding(self._workload.model_kwargs, self._workload.data_kwargs, self._workload.validation_kwargs)
-        failure = messages.failure or self._unreported_failure(exit_code, stopped)
-        messages = replace(messages, failure=failure).hiding(hide)
+        messages = messages.hiding(hide)
         if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
             raise UsageError(messages.failure.reason, key=messages.failure.key)
         end = TrialEnd(
@@ -201,11 +196,6 @@ class ProcessLauncher:
         server = self._connected()
         return server, server.start(task, f"{log_path.stem}.json", log_path)
 
-    def _unreported_failure(self, exit_code: int | None, stopped: StopReason | None) -> Failure | None:
-        """Return the user error saved by a trial that then hung or could not report it; None if there is none."""
-        is_lost = stopped in (StopReason.DEADLINE, StopReason.HANG) or exit_code == UNCONNECTED
-        return saved_user_error(self._folder.path) if is_lost else None
-
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
     ) -> Generator[Phase, None, tuple[int | None, StopReason | None]]:
@@ -215,7 +205,6 @@ class ProcessLauncher:
         """
         stopped: StopReason | None = None
         stopped_at = math.inf
-        is_shortened = estimates_all
         while not server.lost:
             if self._cancelled.is_set():
                 raise CancelledError("the tune was cancelled")
@@ -223,9 +212,8 @@ class ProcessLauncher:
             awaited = [server.descriptor, *([pipe.descriptor] if pipe.is_open else [])]
             if pipe.descriptor in select.select(awaited, [], [], watcher.rest_seconds)[0]:
                 pipe.read()
-                if pipe.messages.description is not None and not is_shortened:
+                if pipe.messages.description is not None and not estimates_all:
                     watcher.shorten(_ESTIMATE_SECONDS)
-                    is_shortened = True
             for message in server.receive(wait_seconds=0):
                 if message.get("exited") == pipe.pid:
                     return message["exit_code"], stopped
@@ -270,16 +258,8 @@ def _beside_pool(placement: Placement, limits: Limits, driver_peak_bytes: int | 
 def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) -> Iterator[Phase]:
     """Wait while other processes hold GPU memory that was free when the limit was set.
 
-    An OOM that other processes cause would say nothing about a config. Yield a phase if there is a wait.
-
-    Args:
-        device: the GPU as it was when the limit was set.
-        limit_bytes: the trial's device limit, in bytes.
-        cancelled: when it is set, the wait ends.
-
-    Raises:
-        TrialProcessError: the memory did not become free in time.
-        CancelledError: `cancelled` was set.
+    An OOM that other processes cause would say nothing about a config. Yield a phase if there is a wait. `device` is the
+    GPU as it was when the limit was set.
     """
     began = time.monotonic()
     wanted_bytes = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES)

@@ -137,7 +137,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
 def _decide(  # noqa: PLR0911  # the rules in order: the first that matches decides
     end: TrialEnd, limits: Limits, oom_line: str | None, host_line: str | None
 ) -> tuple[Outcome, str]:
-    last, limit, doing = end.last_host_bytes, limits.host_bytes, _activity(end)
+    last, limit, doing = end.last_host_bytes, limits.host_bytes, (end.phase or Phase.STARTING).label
     reading = f"last reading {format_bytes(last)}, {last / limit:.0%} of the host limit of {format_bytes(limit)}"
     if end.stopped is StopReason.HOST_LIMIT:
         return Outcome.HOST_OOM, (
@@ -154,7 +154,7 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
             )
         return Outcome.OK, "finished"
     if end.failure is not None:
-        return _of_failure(end, end.failure, limits, reading)
+        return _of_failure(end, end.failure, limits, doing, reading)
     how = "lost together with the trial server" if end.exit_code is None else how_it_ended(end.exit_code)
     if oom_line is not None:
         return Outcome.DEVICE_OOM, f"{how} after the allocator wrote: {oom_line}"
@@ -174,17 +174,13 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
     return Outcome.CRASHED, f"{how} while {doing}; {reading}"
 
 
-def _activity(end: TrialEnd) -> str:
-    return (end.phase or Phase.STARTING).label
-
-
-def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, reading: str) -> tuple[Outcome, str]:
+def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, doing: str, reading: str) -> tuple[Outcome, str]:
     """Return the outcome and the reason of a trial whose process reported a failure."""
     if failure.kind is FailureKind.WORKER_DIED and _BUS_ERROR in failure.reason:
         return Outcome.HOST_OOM, f"{failure.reason} {_SHARED_MEMORY_FULL}"
     if failure.kind is FailureKind.WORKER_DIED:
         is_full = bool(end.kernel_oom_kills) or end.last_host_bytes >= _NEAR_LIMIT_SHARE * limits.host_bytes
-        reason = f"{failure.reason} while {_activity(end)}"
+        reason = f"{failure.reason} while {doing}"
         return (Outcome.HOST_OOM if is_full else Outcome.CRASHED), f"{reason}; {reading}" if is_full else reason
     has_no_space = _NO_SPACE in (failure.traceback or failure.reason)
     if failure.kind is FailureKind.ERROR and has_no_space and _is_shared_memory_full(end):

@@ -34,13 +34,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
-    """Serve requests until the driver ends.
-
-    Args:
-        mode: "fork" or "plain".
-        descriptor: number of the inherited socket to the driver.
-        folder: the driver's folder for this tune.
-    """
+    """Serve requests until the driver ends; `descriptor` is the number of the inherited socket to the driver."""
     server = _Server(mode, socket.socket(fileno=int(descriptor)), Path(folder))
     try:
         server.run()

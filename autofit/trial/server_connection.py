@@ -45,13 +45,7 @@ rm -rf "$2"
 
 
 class ServerConnection:
-    """Starts a trial server and exchanges messages with it.
-
-    Args:
-        mode: "fork" or "plain".
-        folder: the folder of the tune, for the server's log.
-        environment: environment variables of the server and its trials.
-    """
+    """Starts a trial server in one of the modes "fork" and "plain", and exchanges messages with it."""
 
     def __init__(self, mode: str, folder: TuneFolder, environment: dict[str, str]) -> None:
         ours, theirs = socket.socketpair()
@@ -75,11 +69,7 @@ class ServerConnection:
             )
 
     def wait_until_ready(self) -> None:
-        """Wait until the server has imported the backend.
-
-        Raises:
-            TrialProcessError: the import failed, or the server does not answer.
-        """
+        """Wait until the server has imported the backend; raise `TrialProcessError` if that fails."""
         message = self._first_message()
         self.is_ready = "ready" in message
         if not self.is_ready:

@@ -59,13 +59,9 @@ class StopReason(Text):
 class Watcher:
     """Watches the process tree of the trial server while one trial runs.
 
-    Args:
-        server_pid: the root of the tree.
-        host_limit_bytes: the largest allowed ΣPSS of the tree.
-        deadline_seconds: how long the trial may take from now on.
-        gpus_used: the GPUs on which the memory use of the tree is read.
-        patience_seconds: how long all processes may pause before the trial counts as hung. At the deadline, half of this is
-            enough. In phases in which an allocator may retry, the pause may be ten seconds longer.
+    `host_limit_bytes` limits the ΣPSS of the tree. If all processes pause for longer than `patience_seconds`, the trial
+    counts as hung. At the deadline, half of this is enough. In phases in which an allocator may retry, the pause may be ten
+    seconds longer.
     """
 
     def __init__(
@@ -203,14 +199,11 @@ class Watcher:
 
     def _growth_bytes(self) -> int:
         """Return the growth of RSS since the last reading, in bytes: an upper bound of the growth of ΣPSS."""
-        return sum(max(0, rss - self._rss.get(pid, 0)) for pid, rss in self._read_rss().items())
-
-    def _read_rss(self) -> dict[int, int]:
-        rss = {}
+        growth_bytes = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
-                rss[process.pid] = process.memory_info().rss
-        return rss
+                growth_bytes += max(0, process.memory_info().rss - self._rss.get(process.pid, 0))
+        return growth_bytes
 
 
 class _TimedConditions:

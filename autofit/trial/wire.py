@@ -45,46 +45,11 @@ class Estimated:
 
 @dataclass(frozen=True)
 class Message:
-    """One line in a trial's pipe; exactly one field is set.
+    """One line in a trial's pipe, which sets a single field; or, joined by `then`, all lines so far.
 
     A describing trial sends its description, then each footprint as soon as it is estimated, then `estimated`. The
     measurement contains what the trial's process can read; the driver adds its own readings.
     """
-
-    phase: Phase | None = None
-    description: Description | None = None
-    footprint: Footprint | None = None
-    estimated: Estimated | None = None
-    measurement: Measurement | None = None
-    failure: Failure | None = None
-
-
-TASKS = TypeAdapter(Task)
-MESSAGES = TypeAdapter(Message)
-
-
-def encode(message: Message) -> bytes:
-    """Encode a message as one line of JSON."""
-    return MESSAGES.dump_json(message, fallback=repr) + b"\n"
-
-
-def decode(line: bytes) -> Message:
-    """Decode a line from a trial's pipe.
-
-    Raises:
-        TrialProcessError: the line is not a message of this version.
-    """
-    try:
-        return MESSAGES.validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise TrialProcessError(f"a trial's process sent a message that cannot be read: {place}: {first['msg']}") from None
-
-
-@dataclass(frozen=True)
-class Messages:
-    """Everything that a trial's process has sent: the latest message of each kind, and all footprints."""
 
     phase: Phase | None = None
     description: Description | None = None
@@ -93,19 +58,13 @@ class Messages:
     measurement: Measurement | None = None
     failure: Failure | None = None
 
-    def then(self, message: Message) -> Messages:
-        """Return these messages with another message added."""
-        return Messages(
-            message.phase or self.phase,
-            message.description or self.description,
-            self.footprints if message.footprint is None else (*self.footprints, message.footprint),
-            message.estimated or self.estimated,
-            message.measurement or self.measurement,
-            message.failure or self.failure,
-        )
+    def then(self, later: Message) -> Message:
+        """Join this message with a later one: keep the latest value of each field, and all footprints."""
+        latest = {name: value for name, value in vars(later).items() if value is not None}
+        return replace(self, **{**latest, "footprints": self.footprints + later.footprints})
 
-    def hiding(self, hide: Callable[[str], str]) -> Messages:
-        """Return these messages with `hide` applied to the texts that the user's code may have written."""
+    def hiding(self, hide: Callable[[str], str]) -> Message:
+        """Return this message with `hide` applied to the texts that the user's code may have written."""
         failure, estimated = self.failure, self.estimated
         if failure is not None:
             failure = replace(failure, reason=hide(failure.reason), traceback=hide(failure.traceback or "") or None)
@@ -132,12 +91,31 @@ class Messages:
         return replace(self.description, footprints=() if problem else footprints, estimate_problem=problem)
 
 
+TASKS = TypeAdapter(Task)
+MESSAGES = TypeAdapter(Message)
+
+
+def encode(message: Message) -> bytes:
+    """Encode a message as one line of JSON."""
+    return MESSAGES.dump_json(message, fallback=repr) + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """Decode a line from a trial's pipe; raise `TrialProcessError` if it is not a message of this version."""
+    try:
+        return MESSAGES.validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise TrialProcessError(f"a trial's process sent a message that cannot be read: {place}: {first['msg']}") from None
+
+
 class TrialPipe:
     """The driver's end of one trial's pipe."""
 
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid, self.descriptor = pid, descriptor
-        self.messages = Messages()
+        self.messages = Message()
         self.is_open = True
         self._rest = b""
 

@@ -22,11 +22,7 @@ from autofit.workload.workload import Workload
 
 
 def build_model(context: TrialContext, loaded: Workload) -> Any:
-    """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation.
-
-    Raises:
-        UsageError: `build_model` does not return a compiled model.
-    """
+    """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation."""
     context.enter(Phase.BUILDING)
     build, kwargs = resolved(loaded.build_model), dict(loaded.model_kwargs)
     steps = accumulation.steps_of(context.config.batch_size, context.spec.effective_batch_size)
@@ -68,11 +64,7 @@ def open_training(context: TrialContext, loaded: Workload) -> FitInput:
 
 
 def _split(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[Arrays, Arrays]:
-    """Open the data and divide it by `validation_split`, for training and for validation.
-
-    Raises:
-        UsageError: the data is not arrays.
-    """
+    """Open the data and divide it by `validation_split`, for training and for validation."""
     opened = open_input(resolved(loaded.data), loaded.data_kwargs, config, context.report_error)
     if not isinstance(opened, Arrays):
         raise UsageError(

@@ -116,7 +116,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     problem = traced.problem
     try:
         for footprint in traced.footprints(context.spec.batch_sizes if is_tuned else (data.batch_samples,)):
-            context.send(Message(footprint=footprint))
+            context.send(Message(footprints=(footprint,)))
     except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
         problem = first_line(error)
     context.send(Message(estimated=Estimated(problem)))

@@ -79,15 +79,9 @@ class FitCall:
         ends_by_itself: bool = True,
         with_callbacks: bool = True,
     ) -> None:
-        """Train until the last clock is done.
+        """Train until the last clock is done; the first of `runs` starts with the call.
 
-        Args:
-            context: the trial.
-            model: the model to train.
-            arguments: arguments of `fit`: the data and the epochs.
-            runs: the parts to time, in turn; the first starts with the call.
-            ends_by_itself: the data ends with the last clock. Otherwise the run is interrupted and leaves workers behind.
-            with_callbacks: use the user's callbacks.
+        If `ends_by_itself`, the data ends with the last clock. Otherwise the run is interrupted and leaves workers behind.
         """
         gc.collect()  # otherwise batches that the previous run held would count for this one
         context.enter(runs[0].phase)

@@ -58,10 +58,6 @@ class DevicePeaks:
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
         return max(counted.values(), default=None)
 
-    def retries(self) -> int:
-        """Return how often the allocator released cached memory to find room."""
-        return self._backend.retries(self._placement)
-
     def _record(self) -> None:
         peak = self._backend.peak_bytes(self._placement)
         if peak is not None and self._phase is not None:
@@ -76,11 +72,7 @@ class Channel:
         self._descriptor, self._identity = descriptor, _identity(descriptor)
 
     def write(self, data: bytes) -> None:
-        """Write a message.
-
-        Raises:
-            ConnectionError: the user's code has closed the pipe; its descriptor may now belong to another file.
-        """
+        """Write a message; raise `ConnectionError` if the pipe is closed, as its descriptor may belong to another file."""
         if _identity(self._descriptor) != self._identity:
             raise ConnectionError(
                 "the code closed a file descriptor that autofit needs for its connection to this process. Close only "

@@ -24,11 +24,7 @@ def keras_of(model: Any) -> Any:
 
 
 def set_dtype_policy(policy: str) -> None:
-    """Set the default policy of new layers in Keras 3, and in tf_keras if the user's code has loaded tf_keras.
-
-    Raises:
-        UsageError: Keras has no such policy.
-    """
+    """Set the default policy of new layers in Keras 3, and in tf_keras if the user's code has loaded tf_keras."""
     import keras  # a heavy import, which the driver must not load
 
     try:
@@ -51,10 +47,6 @@ def build_variables(model: Any, batch: Any) -> None:
     On TensorFlow, a step that creates variables is traced twice, and tracing takes most of the time until the first step
     runs. On other backends, `fit` creates them first. A step with the user's own methods may use other variables, or none.
     In a distributed model, the strategy creates them.
-
-    Args:
-        model: a compiled model.
-        batch: (x, y) or (x, y, sample_weight).
     """
     flavour = keras_of(model)
     if flavour.__name__ != "keras" or flavour.backend.backend() != "tensorflow":

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autofit import backends
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, Measurement
 from autofit.trial.wire import Message
@@ -257,6 +258,6 @@ def _send(context: TrialContext, clock: StepClock, compute_rate: float | None, i
         queued_batches=clock.queued,
         device_peak_bytes=context.peaks.highest(),
         device_peak_bytes_by_phase=context.peaks.by_phase,
-        allocator_fallbacks=context.peaks.retries(),
+        allocator_fallbacks=backends.current().retries(context.placement),
     )
     context.send(Message(measurement=measurement))

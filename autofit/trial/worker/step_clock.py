@@ -53,15 +53,8 @@ class SteadyRate:
 def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequence[int] | None = None) -> SteadyRate:
     """Compute the rate from the times at which steps ended, in seconds; the first time begins the window.
 
-    The spread is the spread of blocks of steps of at least 0.15 s, not of single steps.
-
-    Args:
-        step_ends: ascending times.
-        batch_samples: samples per step.
-        steps_done: how many steps had ended at each of these times; None if one step ended at each.
-
-    Raises:
-        ValueError: there are fewer than two times.
+    The spread is the spread of blocks of steps of at least 0.15 s, not of single steps. `steps_done` says how many steps
+    had ended at each time; None if one step ended at each.
     """
     if len(step_ends) < 2:
         raise ValueError("a rate needs the ends of at least two steps")
@@ -77,16 +70,11 @@ def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequ
 
 
 def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:
-    """Return the number of steps that drain a full queue while the pipeline continues to fill it.
+    """Return the number of steps that drain a queue with batches for `queued` steps while the pipeline fills it.
 
-    Args:
-        queued: the number of steps for which the queue holds batches.
-        input_rate: the rate of the pipeline alone, in samples per second.
-        compute_rate: the rate of the step alone, in samples per second.
-
-    Returns:
-        0 if the pipeline is clearly faster, so that the queue also stays full in the user's run. Otherwise at
-        least `queued` and at most three times `queued`: what remains drains slowly and hardly affects the rate.
+    This is 0 if the pipeline is clearly faster, so that the queue also stays full in the user's run. Otherwise it is at
+    least `queued` and at most three times `queued`: what remains drains slowly and hardly affects the rate. Both rates are
+    in samples per second.
     """
     if not queued or input_rate >= INPUT_BOUND_RATIO * compute_rate:
         return 0
@@ -223,12 +211,7 @@ def _wait(over: Callable[[], None] | None) -> None:
 
 
 def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> None:
-    """Wait until a pipeline makes no more batches while its consumer waits.
-
-    Args:
-        batches_made: returns the number of batches made so far.
-        batch_seconds: time that one producer takes for a batch, in seconds.
-    """
+    """Wait until a pipeline makes no more batches while its consumer waits; one producer takes `batch_seconds` for one."""
     quiet_seconds = max(_QUIET_SECONDS, _QUIET_BATCHES * batch_seconds)
     started = changed = time.perf_counter()
     made = batches_made()

@@ -9,7 +9,7 @@ from autofit.records.description import Footprint
 from autofit.records.machine import ON_CPU
 from autofit.records.states import FailureKind, Outcome, Phase, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
-from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Messages, Task, TrialPipe, encode
+from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Task, TrialPipe, encode
 from tests.fakes import DESCRIPTION
 
 WALK = [Footprint(size, {"activations": 10 * size}, "walk", 0.35) for size in (1, 8)]
@@ -22,8 +22,8 @@ MESSAGES_SENT = [
     Message(description=DESCRIPTION),
     Message(measurement=MEASURED),
     Message(failure=Failure(FailureKind.ERROR, "ValueError: no", "Traceback: no")),
-    Message(footprint=WALK[0]),
-    Message(footprint=WALK[1]),
+    Message(footprints=(WALK[0],)),
+    Message(footprints=(WALK[1],)),
     Message(estimated=Estimated("no")),
 ]
 
@@ -54,7 +54,7 @@ def test_a_pipe_keeps_the_latest_phase_and_what_else_came(pipe):
     os.write(sending, encode(Message(phase=Phase.VALIDATION))[:10])  # the rest of the line has not arrived
     trial.read()
     failure = MESSAGES_SENT[3].failure
-    assert trial.messages == Messages(Phase.TRAINING, DESCRIPTION, tuple(WALK), Estimated("no"), MEASURED, failure)
+    assert trial.messages == Message(Phase.TRAINING, DESCRIPTION, tuple(WALK), Estimated("no"), MEASURED, failure)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_pipe_keeps_the_latest_phase_and_what_else_came(pipe):
     ],
 )
 def test_a_description_has_as_much_of_the_estimate_as_arrived(footprints, estimated, footprints_described, problem):
-    messages = Messages(None, DESCRIPTION, tuple(footprints), estimated)
+    messages = Message(None, DESCRIPTION, tuple(footprints), estimated)
     described = messages.described("ended at its deadline")
     assert described is not None
     assert (described.footprints, described.estimate_problem) == (tuple(footprints_described), problem)
