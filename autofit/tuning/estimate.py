@@ -24,11 +24,7 @@ _LARGEST_BATCH = 2**16  # upper end of the grid in which the largest batch size 
 
 
 def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int]) -> Estimate:
-    """Estimate device and host memory for each batch size, and the largest batch size that is expected to fit.
-
-    Raises:
-        NoTrialFinishedError: the model and the data could not be built, or the train step could not be traced.
-    """
+    """Estimate device and host memory for each batch size, and the largest batch size that is expected to fit."""
     sizes = tuple(sorted(set(batch_sizes)))
     described = TrialRunner(request, launcher, emit).describe(request.asked_baseline, batch_sizes=sizes, compile_all=True)
     if not isinstance(described, Description):

@@ -52,13 +52,7 @@ MakeProposer = Callable[[TuneRequest, Prepared], Proposer]
 
 
 def describe(runner: TrialRunner) -> Description:
-    """Describe the workload, after building its model and data once.
-
-    The baseline's batch size is used or, if that does not fit, one sample on each device.
-
-    Raises:
-        NothingFitsError: one sample does not fit either.
-    """
+    """Describe the workload with the baseline's batch size or, if that does not fit, with one sample on each device."""
     baseline, replicas = runner.request.asked_baseline, runner.request.placement.count
     usual = baseline.batch_size or KERAS_DEFAULTS.batch_size or 1
     sizes = (*(usual * factor for factor in _ESTIMATED_BATCHES), 1)
@@ -77,12 +71,7 @@ def describe(runner: TrialRunner) -> Description:
 
 
 def prepare(request: TuneRequest, description: Description) -> Prepared:
-    """Return the search space and the baseline for a described workload.
-
-    Raises:
-        UsageError: the space or the baseline does not suit the data.
-        NothingFitsError: according to the estimate, even the smallest batch cannot fit.
-    """
+    """Return the search space and the baseline; raise `NothingFitsError` if even the smallest batch cannot fit."""
     space, limit_bytes = _space(request, description), request.limits.device_bytes
     smallest = space.batch_size[0] if space.batch_size else None
     needed_bytes = least_device_bytes(description, smallest or 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
@@ -40,17 +40,13 @@ def record(
     if choice.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
         fit_kwargs["validation_batch_size"] = choice.validation_batch_size
     is_fixed = description.fixed_batch_size is not None
-    ceilings = ceilings_of(choice, [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config])
     return TuneRecord(
         **{**vars(log), "description": description},
         choice=choice,
         fit_kwargs=fit_kwargs,
         data_kwargs=data_kwargs,
         optimizer_kwargs=accumulation.optimizer_kwargs(config.batch_size, settings.effective_batch_size),
-        bottleneck=ceilings.bottleneck,
-        compute_samples_per_second=ceilings.compute_samples_per_second,
-        input_samples_per_second=ceilings.input_samples_per_second,
-        ceilings_run_samples_per_second=ceilings.samples_per_second,
+        **ceilings_of(choice, [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config]),
         stop_reason=stop_reason,
         frontier=frontier(log.trials, request.limits),
         effective_batch_size=settings.effective_batch_size,
@@ -82,18 +78,8 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
     study.set_user_attributes({"chosen": chosen, METRIC: rate})
 
 
-@dataclass(frozen=True)
-class Ceilings:
-    """The three rates of one run, and the bottleneck; a ceiling that is below the measured rate is None."""
-
-    bottleneck: Bottleneck = Bottleneck.UNKNOWN
-    samples_per_second: float | None = None
-    compute_samples_per_second: float | None = None
-    input_samples_per_second: float | None = None
-
-
-def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> Ceilings:
-    """Return the ceilings of the choice, from that of its runs whose rate is nearest to the confirmed rate.
+def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> dict[str, Any]:
+    """Return the bottleneck and the ceilings as fields of `TuneRecord`, from the run nearest to the confirmed rate.
 
     A ceiling below the rate of the whole `fit` is omitted, because the machine was slower when it was measured. The other
     ceiling then decides the bottleneck.
@@ -104,7 +90,7 @@ def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> Ceil
         if m.samples_per_second and m.compute_samples_per_second and m.input_samples_per_second
     ]
     if not complete:
-        return Ceilings()
+        return {"bottleneck": Bottleneck.UNKNOWN}
     confirmed = choice.samples_per_second
     rate, compute, inputs = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
     reached = max(rate, confirmed)
@@ -117,7 +103,12 @@ def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> Ceil
         bottleneck = Bottleneck.INPUT if reached >= _CEILING_SHARE * inputs else Bottleneck.COMPUTE
     else:
         bottleneck = Bottleneck.UNKNOWN
-    return Ceilings(bottleneck, rate, compute if compute_holds else None, inputs if input_holds else None)
+    return {
+        "bottleneck": bottleneck,
+        "compute_samples_per_second": compute if compute_holds else None,
+        "input_samples_per_second": inputs if input_holds else None,
+        "ceilings_run_samples_per_second": rate,
+    }
 
 
 def decide_bottleneck(end_to_end: float, compute: float, inputs: float) -> Bottleneck:

@@ -81,14 +81,9 @@ class TrialRunner:
         *,
         validates: bool,
     ) -> Measurement:
-        """Run a config for longer than in the search.
+        """Run a config for longer than in the search; if `validates`, the run starts with a short epoch and its validation.
 
-        Args:
-            config: the config to run.
-            measured: a measurement of this or a similar config in the search.
-            activity: what the user sees during the run.
-            validation_batch_size: batch size of the validation; None for that of the config.
-            validates: whether the run starts with a short epoch and its validation.
+        `measured` is a measurement of this or a similar config in the search.
         """
         spec = replace(
             self._spec(Role.CONFIRM, config, CONFIRM_SECONDS),

@@ -16,11 +16,7 @@ REFERENCE = "write path/to/file.py:function or package.module:function"
 
 
 def written_as(form: str) -> WrapValidator:
-    """Return a validator that replaces pydantic's errors for a type by one sentence.
-
-    Args:
-        form: what to write, such as "write a percentage (2%) or a share (0.02)".
-    """
+    """Return a validator that replaces pydantic's errors by `form`, such as "write a percentage (2%) or a share (0.02)"."""
 
     def validate(value: Any, handler: Any) -> Any:
         try:

@@ -16,17 +16,10 @@ Resolve = Callable[[str, Any], Any]
 
 
 def bind_all(workload: Workload, resolve: Resolve) -> dict[str, dict[str, str]]:
-    """Check the arguments of every function of a workload.
-
-    Args:
-        workload: the workload.
-        resolve: returns the function for an argument of the workload, given the argument's name and value.
+    """Check the arguments of every function of a workload; `resolve` returns the function for an argument of `tune`.
 
     Returns:
         For `data` and, if given, `validation`: the knobs that it takes, each with the name of its parameter or attribute.
-
-    Raises:
-        UsageError: a function does not accept its arguments, or requires others.
     """
     _bind("build_model", resolve("build_model", workload.build_model), workload.model_kwargs, "model_kwargs")
     knobs = {}
@@ -55,7 +48,6 @@ def resolve_reference(key: str, part: Any) -> Any:
 
 
 def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -> None:
-    """Check that a function accepts these arguments and requires no others."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have no signature

@@ -103,12 +103,7 @@ def of_training(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int | None:
-    """Return the samples in an epoch of `steps_per_epoch` batches; None without that argument or without a batch size.
-
-    Args:
-        options: the user's arguments of `fit`.
-        batch_size: the batch size that the user wrote `steps_per_epoch` for.
-    """
+    """Return the samples in an epoch of `steps_per_epoch` batches of `batch_size`; None if either is not given."""
     steps = options.get(STEPS_PER_EPOCH)
     return None if steps is None or batch_size is None else int(steps * batch_size)
 
@@ -118,13 +113,8 @@ def rendered(
 ) -> dict[str, Any]:
     """Return the user's arguments for the call that trains with the chosen batch size.
 
-    `steps_per_epoch` is scaled so that an epoch keeps its number of samples.
-
-    Args:
-        options: the user's arguments of `fit`.
-        chosen: the chosen batch size.
-        written_for: the batch size that the user wrote the arguments for.
-        scale_validation: whether to scale `validation_steps` as well, because the validation data takes the batch size.
+    `steps_per_epoch`, which the user wrote for the batch size `written_for`, is scaled so that an epoch keeps its number of
+    samples. So is `validation_steps` if `scale_validation` is set, because the validation data takes the batch size.
     """
     if not chosen or not written_for:
         return dict(options)

@@ -62,12 +62,7 @@ class Reference:
             raise UsageError(f"{self.text!r}: {self.path} does not define {name}{near}")
 
     def resolve(self) -> Callable[..., Any]:
-        """Import the module and return the function.
-
-        Raises:
-            UsageError: the module or the function does not exist, or is not what the reference means.
-            Exception: the module's own code raised it.
-        """
+        """Import the module, which may raise any error, and return the function."""
         if self.path is not None:
             if str(self.path.parent) not in sys.path:
                 sys.path.insert(0, str(self.path.parent))

@@ -38,16 +38,8 @@ def slots_of(
 ) -> tuple[Slot, ...]:
     """Divide a machine into slots: one per GPU, each with its own cores, up to `jobs`.
 
-    A single slot would be the whole machine, so the result is empty then.
-
-    Args:
-        jobs: largest number of cells to tune at the same time; None for one per GPU.
-        gpus: the GPUs of the machine.
-        cores: numbers of the CPU cores that this process may use.
-        nearby: returns the numbers of the cores on a GPU's NUMA node; empty if they are unknown.
-
-    Raises:
-        UsageError: `jobs` is larger than the number of devices.
+    A single slot would be the whole machine, so the result is empty then. `cores` are the numbers of the CPU cores that
+    this process may use, `nearby` returns those on a GPU's NUMA node; empty if they are unknown.
     """
     if jobs is not None and jobs > max(1, len(gpus)):
         available = f"{len(gpus)} GPUs" if len(gpus) > 1 else "one device"
@@ -79,10 +71,8 @@ def in_slot(settings: TuneSettings, slot: Slot, count: float) -> TuneSettings:
 class LocalExecutor:
     """Tunes cells on this machine; see `Executor`.
 
-    Args:
-        tune: tunes one cell.
-        slots: slots for cells that are tuned at the same time; cells on the CPU, or on several or named GPUs, follow one
-            after the other. If there are no slots, all cells are tuned one after the other.
+    Each of `slots` tunes one cell at a time; cells on the CPU, or on several or named GPUs, follow one after the other. If
+    there are no slots, all cells are tuned one after the other.
     """
 
     def __init__(self, tune: Tune, slots: Sequence[Slot] = ()) -> None:

@@ -13,15 +13,7 @@ from autofit.errors import UnsupportedInputError, UsageError
 
 
 def checked(batch: Any, source: str) -> Any:
-    """Return a batch unchanged if it is a nest of arrays with at least one sample.
-
-    Args:
-        batch: the batch.
-        source: what made the batch, for the error.
-
-    Raises:
-        UnsupportedInputError: a leaf is not an array, or no array has a sample.
-    """
+    """Return a batch if it is a nest of arrays with at least one sample; `source` is what made it, for the error."""
     arrays = leaves(batch)
     wrong = next((leaf for leaf in arrays if not is_array(leaf)), None)
     if wrong is not None:
@@ -37,11 +29,7 @@ def checked(batch: Any, source: str) -> Any:
 
 
 def first_of(batches: Iterator[Any], source: str) -> Any:
-    """Return the first batch of an iterator; `source` is what made the iterator, for the error.
-
-    Raises:
-        UsageError: the iterator is empty.
-    """
+    """Return the first batch of an iterator; `source` is what made the iterator, for the error if it is empty."""
     batch = next(batches, None)
     if batch is None:
         raise UsageError(f"{source} is empty; make it return at least one batch")

@@ -89,11 +89,7 @@ class FitInput(ABC):
         """Return whether `data` is of this kind."""
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """Return the knobs that have an effect, each with its name in the factory or in `fit`.
-
-        Args:
-            named: the knobs that the factory takes, each with its name there.
-        """
+        """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""
         return dict(named)
 
     def batch(self) -> Any:
@@ -137,13 +133,7 @@ class FitInput(ABC):
         return None
 
     def _keep_first(self, take: Callable[[], Any], source: str, batch_size: int | None) -> None:
-        """Take, time and check the first batch.
-
-        Args:
-            take: makes the first batch.
-            source: what makes it, for errors.
-            batch_size: the knob that was passed to the data; None if it does not take it.
-        """
+        """Make, time and check the first batch; `source` is what makes it, for errors."""
         started = time.perf_counter()
         batch = take()
         self.batch_seconds = time.perf_counter() - started

@@ -178,15 +178,9 @@ class DatasetProxy:
 def proxy_of(
     base: type, dataset: Any, count: int | None, length: int, report_error: Callable[[BaseException], None], **knobs: Any
 ) -> Any:
-    """Wrap a dataset in a `DatasetProxy`.
+    """Wrap a dataset of `count` batches (None if it is endless) in a `DatasetProxy` of `length` batches.
 
-    Args:
-        base: the class of datasets that the user's version of Keras takes.
-        dataset: the user's dataset.
-        count: the number of batches in the dataset; None if it is endless.
-        length: the number of batches in the proxy.
-        report_error: called with each error of the dataset.
-        knobs: arguments of the constructor of `base`.
+    `base` is the class of datasets that the user's version of Keras takes, `knobs` are arguments of its constructor.
     """
     made = _proxy_class(base)(**knobs)
     made._dataset, made._length, made._report_error = dataset, length, report_error

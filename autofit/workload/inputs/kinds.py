@@ -31,18 +31,7 @@ KINDS: dict[str, type[FitInput]] = {
 def open_input(
     data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: Callable[[BaseException], None]
 ) -> FitInput:
-    """Make the user's data with a config applied; knobs that the data does not take are ignored.
-
-    Args:
-        data: arrays, a PyDataset, or a factory.
-        kwargs: arguments of the factory in addition to the knobs.
-        config: the knobs.
-        report_error: called with each error of the user's code while batches are made (in a thread or another process).
-
-    Raises:
-        UsageError: a knob is AUTOTUNE, which this kind of data does not take; or as for `FitInput`.
-        UnsupportedInputError: the data is of an unsupported kind; or as for `FitInput`.
-    """
+    """Make the user's data with a config applied; knobs that the data does not take are ignored. Raises as `FitInput`."""
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
     reopen = None
@@ -80,15 +69,8 @@ def render_kwargs(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`.
 
-    `max_queue_size` is left out if Keras makes no queue, unless the factory requires this argument.
-
-    Args:
-        description: the description of the workload.
-        config: the config.
-        sample_count: the samples in an epoch of data without a length, which set `steps_per_epoch`; None otherwise.
-
-    Returns:
-        `data_kwargs` and `fit_kwargs`.
+    `max_queue_size` is left out if Keras makes no queue, unless the factory requires this argument. For data without a
+    length, `sample_count` (samples in an epoch) sets `steps_per_epoch`.
     """
     kind = KINDS[description.input_kind]
     given = _rendered(description, description.knobs, description.required, config)

@@ -63,11 +63,7 @@ def is_torch_loader(data: Any) -> bool:
 
 
 def refuse_unsupported(data: Any) -> None:
-    """Refuse a data object that no trial could use, and say how to write a factory for it.
-
-    Raises:
-        UnsupportedInputError: the object is not of a supported kind.
-    """
+    """Refuse a data object that no trial could use, and say how to write a factory for it."""
     if callable(data):
         return
     if is_tfdata(data):
@@ -103,11 +99,8 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     """Return the knobs that the data takes and that the user does not fix, each with its name in the data.
 
     A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's `NAMES`. A PyDataset object takes the
-    knobs that are writable attributes; arrays take none.
-
-    Args:
-        data: the user's data.
-        fixed: the `data_kwargs`. They fix knobs, and so do the keywords of a `functools.partial`.
+    knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` fix knobs, and so do the keywords of
+    a `functools.partial`.
     """
     if not callable(data):
         return {knob: knob for knob in KNOBS if is_pydataset(data) and _can_set(data, knob)}
@@ -138,12 +131,8 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
     """Return the data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes.
 
-    The result omits values that a config cannot have, such as None.
-
-    Args:
-        data: the user's data.
-        names: the knobs that the data takes, each with its name in the data.
-        autotunes: whether AUTOTUNE is a value that a config can have.
+    `names` are the names of the knobs in the data. The result omits values that a config cannot have: None, for example, or
+    AUTOTUNE unless `autotunes` is set.
     """
     if callable(data):
         parameters = inspect.signature(data).parameters
@@ -176,14 +165,10 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
-    """Return the arguments that apply a config to a factory.
+    """Return the arguments that apply a config to a factory; `names` are the factory's names of the knobs that it takes.
 
     If the config has no queue (`FitConfig.has_queue`), tf.data prefetches one batch, and the `prefetch_factor` of a
     DataLoader is None.
-
-    Args:
-        names: the knobs that the factory takes, each with its name there.
-        config: the config.
     """
     values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}
     if "max_queue_size" in values and not config.has_queue:

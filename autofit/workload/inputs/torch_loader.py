@@ -78,10 +78,8 @@ class TorchLoader(FitInput):
     def _copy(self, *, batches: int | None = None, num_workers: int | None = None) -> Any:
         """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`.
 
-        Args:
-            batches: number of full batches in an epoch; if the loader has fewer, it starts over. None keeps the number of
-                the loader. An iterable dataset keeps its length in any case.
-            num_workers: number of worker processes; None keeps the number of the loader.
+        An epoch of the copy has `batches` full batches; if the loader has fewer, it starts over. An iterable dataset keeps
+        its length in any case. None keeps the loader's value.
         """
         from torch.utils.data import DataLoader, IterableDataset  # heavy: must stay out of the parent
 
