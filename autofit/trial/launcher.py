@@ -167,20 +167,22 @@ class ProcessLauncher:
             failure=messages.failure,
             stopped=stopped,
             pause_seconds=watcher.pause_seconds,
-            conditions=watcher.conditions,
             last_host_bytes=watcher.last_bytes,
             peak_host_bytes=watcher.peak_bytes,
-            host_peak_bytes_by_phase=watcher.peak_by_phase,
-            driver_peak_bytes=watcher.driver_peak_bytes,
             beside_pool_bytes=_beside_pool(self._placement, spec.limits, watcher.driver_peak_bytes),
             least_shared_memory_bytes=watcher.least_shared_memory_bytes if host.shared_memory()[0] else None,
             kernel_oom_kills=max(0, host.oom_kills() - kills_before),
-            started_at=started_at,
-            phase_seconds=watcher.seconds_by_phase,
             seconds=time.monotonic() - started,
             log=hide(read_log(log_path)),
         )
-        measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
+        measurement = replace(
+            classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus),
+            host_peak_bytes_by_phase=watcher.peak_by_phase,
+            driver_peak_bytes=watcher.driver_peak_bytes,
+            started_at=started_at,
+            phase_seconds=watcher.seconds_by_phase,
+            conditions=watcher.timed.conditions(),
+        )
         description = messages.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 

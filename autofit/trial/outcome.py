@@ -11,13 +11,12 @@ import errno
 import os
 import re
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofit.backends.protocol import Backend
 from autofit.records.states import FailureKind, Outcome, Phase
-from autofit.records.trial import Conditions, Evidence, Limits, Measurement
+from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.records.units import format_bytes, format_seconds, how_it_ended, signal_name
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure
@@ -57,13 +56,8 @@ class TrialEnd:
     kernel_oom_kills: int
     seconds: float
     log: str
-    host_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
-    driver_peak_bytes: int | None = None
     beside_pool_bytes: int = 0
     """Device memory outside the allocator's pool that counts for the trial."""
-    started_at: float | None = None
-    phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
-    conditions: Conditions | None = None
     pause_seconds: float = 0.0
     """How long all processes of the trial had been idle when it ended."""
     least_shared_memory_bytes: int | None = None
@@ -124,12 +118,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         device_peak_bytes=_device_peak(end, None if reported is None else reported.device_peak_bytes),
         seconds=end.seconds,
         host_peak_bytes=host_peak_bytes or None,
-        host_peak_bytes_by_phase=end.host_peak_bytes_by_phase,
-        driver_peak_bytes=end.driver_peak_bytes,
         allocator_fallbacks=measured.allocator_fallbacks + len(backend.fallback_lines.findall(end.log)),
-        started_at=end.started_at,
-        phase_seconds=end.phase_seconds,
-        conditions=end.conditions,
         traceback=end.failure.traceback if end.failure is not None and outcome is Outcome.ERROR else None,
     )
 

@@ -70,20 +70,17 @@ class ServerConnection:
 
     def wait_until_ready(self) -> None:
         """Wait until the server has imported the backend; raise `TrialProcessError` if that fails."""
-        message = self._first_message()
+        pauses, server = Pauses(), psutil.Process(self.pid)
+        deadline = time.monotonic() + _START_SECONDS
+        message: dict[str, Any] = {}
+        while not message and not self.lost and (now := time.monotonic()) < deadline:
+            if pauses.read([server], now) >= _STILL_SECONDS:
+                break
+            message = next(self.receive(wait_seconds=1), {})
         self.is_ready = "ready" in message
         if not self.is_ready:
             problem = message.get("failed") or f"{self._silence()}\n\n{read_log(self._folder.path / SERVER_LOG)}"
             raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
-
-    def _first_message(self) -> dict[str, Any]:
-        """Return the server's first message; an empty one if the server ends or stays idle before it sends any."""
-        pauses, server = Pauses(), psutil.Process(self.pid)
-        deadline = time.monotonic() + _START_SECONDS
-        while not self.lost and (now := time.monotonic()) < deadline and pauses.read([server], now) < _STILL_SECONDS:
-            for message in self.receive(wait_seconds=1):
-                return message
-        return {}
 
     def _silence(self) -> str:
         """Return why no message arrived."""

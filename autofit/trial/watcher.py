@@ -88,7 +88,7 @@ class Watcher:
         self.peak_by_phase: dict[Phase, int] = {}
         self._seconds_by_phase: dict[Phase, float] = {}
         self.least_shared_memory_bytes = host.shared_memory()[1]
-        self._timed = _TimedConditions()
+        self.timed = _TimedConditions()
         self._device_due = 0.0
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
         self.driver_peak_bytes: int | None = None
@@ -100,11 +100,6 @@ class Watcher:
         return max((size for phase, size in self.peak_by_phase.items() if phase.counts), default=0)
 
     @property
-    def conditions(self) -> Conditions | None:
-        """The conditions while the rate was timed; None if it was not timed."""
-        return self._timed.conditions()
-
-    @property
     def seconds_by_phase(self) -> dict[Phase, float]:
         """The seconds spent in each phase so far."""
         spent = self._seconds_by_phase.get(self.phase, 0.0) + time.monotonic() - self._phase_began
@@ -113,7 +108,7 @@ class Watcher:
     def enter(self, phase: Phase) -> None:
         """Begin a phase. Present memory use counts for it; a peak since the last reading counts for the previous phase."""
         self._seconds_by_phase = self.seconds_by_phase
-        self._timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
+        self.timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
         ended, self.phase, self._phase_began = self.phase, phase, time.monotonic()
         self._read(ended)
 
@@ -131,7 +126,7 @@ class Watcher:
                     self._tree = tree
             self._tree_due = now + _TREE_SECONDS
             self.pause_seconds = self.pauses.read(self._tree, now)
-            self._timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
+            self.timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
         if now >= self._device_due:
             for gpu, used_before in self._gpus_used_before.items():
                 self._read_device(gpu, used_before)
@@ -185,7 +180,7 @@ class Watcher:
         if tree_used is not None:
             self.driver_peak_bytes = max(self.driver_peak_bytes or 0, tree_used)
         if self.phase is Phase.TRAINING:
-            self._timed.read_device(device)
+            self.timed.read_device(device)
 
     def read_shared_memory(self) -> None:
         """Read the free space in /dev/shm, which a trial may fill within milliseconds."""

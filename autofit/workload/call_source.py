@@ -28,18 +28,20 @@ def call_source_of(workload: Workload) -> CallSource:
     if workload.validation is not None:
         unnamed = "make_validation" if _form(workload.validation) is DataForm.FACTORY else "validation"
         validation = _name(make_validation, unnamed, imports)
+    data_values, data_expressions = _split(data_kwargs)
+    validation_values, validation_expressions = _split(validation_kwargs)
     expressions = _fit_expressions(workload.fit_kwargs, imports)
     if is_from_environment([model_kwargs, data_kwargs, validation_kwargs]):
         imports.insert(0, "import os")
     return CallSource(
         model=f"{_name(build, 'build_model', imports)}({arguments})",
         data=_name(data, "make_data" if _form(workload.data) is DataForm.FACTORY else "data", imports),
-        data_kwargs=_written(data_kwargs),
-        data_expressions=_expressions(data_kwargs),
+        data_kwargs=data_values,
+        data_expressions=data_expressions,
         data_form=_form(workload.data),
         validation=validation,
-        validation_kwargs=_written(validation_kwargs),
-        validation_expressions=_expressions(validation_kwargs),
+        validation_kwargs=validation_values,
+        validation_expressions=validation_expressions,
         validation_form=_form(workload.validation),
         fit_kwargs={name: value for name, value in workload.fit_kwargs.items() if name not in expressions},
         fit_expressions=expressions,
@@ -51,14 +53,10 @@ def call_source_of(workload: Workload) -> CallSource:
     )
 
 
-def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments whose values do not come from the environment; the snippet shows these values."""
-    return {name: value for name, value in kwargs.items() if not is_from_environment(value)}
-
-
-def _expressions(kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments whose values come from the environment, each as the code that reads it."""
-    return {name: repr(value) for name, value in kwargs.items() if is_from_environment(value)}
+def _split(kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values that the snippet shows, and the code that reads those that come from the environment."""
+    secret = {name: repr(value) for name, value in kwargs.items() if is_from_environment(value)}
+    return {name: value for name, value in kwargs.items() if name not in secret}, secret
 
 
 def _form(data: Any) -> DataForm:

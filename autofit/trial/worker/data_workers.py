@@ -15,13 +15,11 @@ import hashlib
 import multiprocessing
 import os
 import re
-import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from multiprocessing import pool
-from multiprocessing.connection import Connection
 from typing import Any
 
 from autofit.records.states import FailureKind
@@ -33,7 +31,7 @@ from autofit.workload.inputs.batch import components, leaves
 _PATIENCE_SECONDS = 5.0  # shortest wait for a batch in a fork
 _PATIENCE_RATIO = 10.0  # times the seconds that two batches take in this process: a slow batch is not a hang
 _LOADER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)")
-_HANDING_OVER = "torch/multiprocessing/"
+_HANDING_OVER = "torch/multiprocessing/"  # the part of torch that passes memory between processes
 
 SAME_NUMBERS = (
     "worker processes would all draw the same random numbers: the data uses a generator that is made once and copied "
@@ -67,7 +65,7 @@ def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
     """Return the digest of a batch made in a fork, or raise `_WorkerError` if it does not arrive in time."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_send_digest, args=(make, sending), daemon=False)
+    process = context.Process(target=lambda: sending.send(_digest(make())), daemon=False)
     process.start()
     sending.close()
     try:
@@ -85,10 +83,6 @@ def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
         receiving.close()
 
 
-def _send_digest(make: Callable[[], Any], sending: Connection) -> None:
-    sending.send(_digest(make()))
-
-
 def _digest(batch: Any) -> bytes:
     digest = hashlib.sha256()
     for leaf in leaves(batch):
@@ -102,7 +96,9 @@ def of_loader(error: BaseException) -> Failure | None:
 
     If the worker died before it handed over the memory of a batch, torch raises a different type of error.
     """
-    if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _is_of_handing_over(error):
+    frames = traceback.walk_tb(error.__traceback__)
+    is_in_torch = any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in frames)
+    if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and is_in_torch:
         return Failure(FailureKind.WORKER_DIED, f"a worker process died before it had handed over a batch ({error})")
     if not isinstance(error, RuntimeError):
         return None
@@ -111,17 +107,6 @@ def of_loader(error: BaseException) -> Failure | None:
     if match is None:
         return None
     return Failure(FailureKind.WORKER_DIED, f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}")
-
-
-def _is_of_handing_over(error: BaseException) -> bool:
-    """Return whether an error was raised in the part of torch that passes memory between processes."""
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in frames)
-
-
-def ignore_children() -> None:
-    """Ignore workers that end from now on: torch's signal handler may raise a RuntimeError for each, at any point."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def end_with_worker(context: TrialContext) -> None:

@@ -20,16 +20,17 @@ import numpy as np
 
 from autofit import backends
 from autofit.backends import variables
+from autofit.errors import UsageError
 from autofit.records.description import Description
-from autofit.records.machine import ON_CPU
+from autofit.records.machine import ON_CPU, Placement
 from autofit.records.states import Phase
-from autofit.records.units import format_bytes
+from autofit.records.units import counted, format_bytes
 from autofit.trial.wire import Estimated, Message
-from autofit.trial.worker import batch_shapes, data_workers, replicas
+from autofit.trial.worker import batch_shapes, data_workers
 from autofit.trial.worker.build import build_model, open_training, open_validation, resolved
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import keras_of
+from autofit.trial.worker.keras_versions import distribution_of, keras_of
 from autofit.trial.worker.traced_workload import TracedWorkload, first_line
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
@@ -59,14 +60,14 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     fork_problem = _fork_problem(context, data) if forks else None
     one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
-    replicas.require_all_devices(model, context.placement)
+    _require_all_devices(model, context.placement)
     held_out, tensors_held_out = _open_validation(context, loaded)
     call = FitCall(loaded, keras_of(model))
     if one_size is None and "batch_size" in knobs:
         one_size = batch_shapes.one_size_of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
             data = open_training(context.sized(one_size.samples), loaded)
-    replicas.require_even_batches(data, context.placement)
+    _require_even_batches(data, context.placement)
     shapes = _scan_shapes(context, data) if _takes_any_shape(model) else None
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
     traced = TracedWorkload(context, loaded, call, model, data, batch, data_tensors + tensors_held_out)
@@ -74,11 +75,10 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
     notices = list(backends.current().problems(context.device, context.spec.limits.device_bytes))
-    notices += _notices(data, shapes)
-    notices += replicas.notices_of_model(model, context.placement)
-    notices += replicas.notices_of_data(data, held_out, context.placement)
+    notices += _notices(context, data, shapes, sum(data_tensors + tensors_held_out))
+    notices += _notices_of_model(model, context.placement)
+    notices += _notices_of_data(data, held_out, context.placement)
     notices += call.notices()
-    notices += _notices_of_copies(context, data_tensors + tensors_held_out)
     validation = resolved(loaded.validation)
     validation_knobs = knobs_of(validation, loaded.validation_kwargs)
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
@@ -167,8 +167,10 @@ def _begin_peak() -> int:
     return backend.peak_bytes(ON_CPU) or 0
 
 
-def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterator[str]:
-    """Yield notices about the data."""
+def _notices(
+    context: TrialContext, data: FitInput, shapes: batch_shapes.BatchShapes | None, copied_bytes: int
+) -> Iterator[str]:
+    """Yield notices about the data; `copied_bytes` is the size of the tensors that `fit` makes from arrays."""
     if shapes is not None and shapes.opens_alike and data.kind != "tf.data":
         yield batch_shapes.OPENS_ALIKE
     entries = length_of(leaves(data.batch())[0])
@@ -177,16 +179,83 @@ def _notices(data: FitInput, shapes: batch_shapes.BatchShapes | None) -> Iterato
             f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}, so it does "
             "not count samples. Rates are computed from batch_size"
         )
-
-
-def _notices_of_copies(context: TrialContext, data_tensors: list[int]) -> Iterator[str]:
-    """Yield a notice about arrays that `fit` copies to a GPU."""
     limit_bytes = context.spec.limits.device_bytes
-    if context.device is not None and limit_bytes and sum(data_tensors) > _MUCH_SHARE * limit_bytes:
+    if context.device is not None and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
         yield (
-            f"fit copies the arrays to the GPU ({format_bytes(sum(data_tensors))} of {format_bytes(limit_bytes)}), which "
+            f"fit copies the arrays to the GPU ({format_bytes(copied_bytes)} of {format_bytes(limit_bytes)}), which "
             "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps the arrays in host memory"
         )
+
+
+def _require_all_devices(model: Any, placement: Placement) -> None:
+    """Check that a model trains on all devices of its placement and divides each batch among them."""
+    distribution, wanted = distribution_of(model), backends.current().distribution
+    if distribution is None:
+        if placement.count == 1:
+            return
+        problem = (
+            f"devices is {placement.count}, but the model that build_model returned trains on one device. Build it "
+            f"under a {wanted}, or set distribution: data_parallel to let autofit distribute it"
+        )
+    elif placement.count > 1 and distribution.name != wanted:
+        problem = f"the model is distributed by {distribution.name}, which autofit does not support; use {wanted}"
+    elif distribution.count != placement.count:
+        problem = (
+            f"the model is distributed by {distribution.name} over {counted(distribution.count, 'device')}, but this tune "
+            f"uses {placement.count}. Set devices: {distribution.count}, or distribute the model over {placement.count}"
+        )
+    else:
+        return
+    raise UsageError(problem, key="devices")
+
+
+def _notices_of_model(model: Any, placement: Placement) -> Iterator[str]:
+    """Yield notices about a distributed model."""
+    distribution = distribution_of(model)
+    if placement.count > 1:
+        yield (f"{placement.count} devices share each batch: batch sizes are global, and multiples of {placement.count}")
+    if distribution is not None and placement.count == 1:
+        yield (
+            f"the model is distributed by {distribution.name}, but this tune uses one device, and its result holds for "
+            "one device. To tune for N devices, set devices: N; batch sizes are then global"
+        )
+    if placement.count > 1 and not placement.gpus:
+        yield (
+            f"the {placement.count} devices are parts of one CPU and share its cores and memory: their rate says nothing "
+            f"about {placement.count} GPUs"
+        )
+
+
+def _require_even_batches(data: FitInput, placement: Placement) -> None:
+    """Check that full batches divide evenly among the devices."""
+    if data.batch_samples % placement.count:
+        raise UsageError(
+            f"the data makes batches of {data.batch_samples} samples, which {placement.count} devices cannot share evenly. "
+            f"batch_size is global: make it a multiple of {placement.count}",
+            key="data",
+        )
+
+
+def _notices_of_data(data: FitInput, held_out: FitInput | None, placement: Placement) -> Iterator[str]:
+    """Yield notices about a last batch that the devices may not share evenly; raise if training fails on such a batch."""
+    for key, part in (("data", data), ("validation", held_out)):
+        if part is None or placement.count == 1:
+            continue
+        last = part.last_batch_samples()
+        if last is None and part.kind == "tf.data":
+            yield (
+                f"autofit cannot tell whether {placement.count} devices can share the last batch of the {key} evenly. Use "
+                "batch(…, drop_remainder=True)"
+            )
+        if last is not None and last % placement.count:
+            uneven = f"the {key} ends in a batch of {last} samples, which {placement.count} devices cannot share evenly"
+            remedy = f"Leave out the last {last % placement.count} samples, or the last batch"
+            if backends.current().needs_even_batches:
+                raise UsageError(f"{uneven}, so training fails on it. {remedy}", key=key)
+            yield (
+                f"{uneven}. If a device gets no sample, batch normalization yields NaN; if such a batch comes first, as in "
+                f"a shuffled PyDataset, training fails. {remedy}"
+            )
 
 
 def _defaults(data: FitInput, factory: Any, names: Mapping[str, str]) -> dict[str, int]:

@@ -50,11 +50,11 @@ def play(folder: Path, task_name: str, channel: int) -> int:
 
         {Role.DESCRIBE: describe, Role.MEASURE: measure, Role.CONFIRM: confirm}[task.spec.role](context, loaded)
     except BaseException as error:
-        while True:
+        while True:  # torch's handler of this signal may raise for each worker that ends, at any point
             try:
-                data_workers.ignore_children()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 break
-            except RuntimeError:  # torch's handler ran just before it was removed: another worker has ended
+            except RuntimeError:  # the handler ran just before it was removed: another worker has ended
                 continue
         context.send(Message(failure=_failure(context, backend, error)))
         return 1

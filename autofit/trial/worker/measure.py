@@ -7,6 +7,7 @@ separate waiting from computing.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
@@ -14,6 +15,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import keras
 
 from autofit import backends
 from autofit.records.states import Outcome, Phase
@@ -24,10 +27,9 @@ from autofit.trial.worker.build import build_model, open_training, open_validati
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, idle_model, keras_of, steps_per_execution
-from autofit.trial.worker.repeated import repeated
 from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
-from autofit.workload.inputs.batch import leaves, length_of
+from autofit.workload.inputs.batch import leaves, length_of, mapped
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
@@ -211,8 +213,73 @@ def _compute_rate(bench: _Bench) -> SteadyRate:
 
 
 def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
-    """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order."""
-    return {"x": repeated(batches, length, opening, of_fixed_size=bench.data.of_fixed_size), "shuffle": False}
+    """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order.
+
+    Such a pipeline costs almost nothing. On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a
+    dataset unchanged: `train_step` gets its elements with their structure (Keras 3.15 `TFDatasetAdapter`, tf_keras 2.21
+    `DatasetAdapter`). On other backends, Keras takes the batches of a PyDataset one by one, and an x without y as a tuple
+    with one element.
+    """
+    if backends.current().uses_tfdata:
+        data = _tfdata(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
+    else:
+        data = _Batches(batches, length, opening)
+    return {"x": data, "shuffle": False}
+
+
+class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+    """The batches of `opening`, then `batches` in turn, made in the training thread."""
+
+    def __init__(self, batches: Sequence[Any], length: int, opening: Sequence[Any]) -> None:
+        super().__init__(workers=1)
+        self._batches, self._length, self._opening = batches, length, opening
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        after = index - len(self._opening)
+        batch = self._opening[index] if after < 0 else self._batches[after % len(self._batches)]
+        return batch if isinstance(batch, tuple | dict) else (batch,)
+
+
+def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
+    """Return the same batches as a `tf.data.Dataset`.
+
+    Dimensions that differ between the batches are open. The first dimension is also open, as in a dataset that ends in a
+    partial batch, unless the data has batches of a fixed size: a step that is traced for data of another form may fail.
+    """
+    import tensorflow as tf  # not installed for other backends
+
+    def tensor_of(leaf: Any) -> Any:
+        """Convert a sparse matrix of SciPy as Keras does; return any other leaf unchanged."""
+        if not hasattr(leaf, "tocoo"):
+            return leaf
+        entries = leaf.tocoo()
+        indices = tf.stack([tf.cast(entries.row, tf.int64), tf.cast(entries.col, tf.int64)], axis=1)
+        return tf.sparse.reorder(tf.SparseTensor(indices, entries.data, entries.shape))
+
+    def first_row(leaf: Any) -> Any:
+        if isinstance(leaf, tf.SparseTensor):
+            return tf.sparse.slice(leaf, [0] * leaf.shape.rank, [1, *leaf.shape[1:]])
+        return leaf[:1] if len(leaf.shape) > 0 else leaf
+
+    tensors = [mapped(batch, tensor_of) for batch in (*opening, *batches)]
+    first = tensors[0] if of_fixed_size else mapped(tensors[0], first_row)
+    shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]
+    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec fits all of them
+    if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator cannot yield None
+        ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = (
+            False  # otherwise they copy the batches into a graph
+        )
+        return ahead.concatenate(cycle).take(length).with_options(options)
+    spec = joined.element_spec
+    del joined, shown  # a dataset would hold all batches on the device; a generator makes the tensors batch by batch
+    return tf.data.Dataset.from_generator(
+        lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])), output_signature=spec
+    ).take(length)
 
 
 def _input_rate(bench: _Bench) -> SteadyRate:

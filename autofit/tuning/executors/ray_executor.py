@@ -62,12 +62,9 @@ class _Job:
 class RayExecutor:
     """Tunes cells on the hosts of a Ray cluster; see `Executor`.
 
-    Args:
-        tune: function that tunes one cell; hosts import it, so it must be defined at the top level of a module.
-        address: address of the cluster, as in ray://HOST:PORT; "ray" for the cluster that RAY_ADDRESS names or that runs
-            on this machine.
-        ship: folder with the user's code that Ray copies to each host; None if all hosts share the working folder.
-        notify: receives notices to the user.
+    Hosts import `tune`, so it must be defined at the top level of a module. `address` is ray://HOST:PORT, or "ray" for the
+    cluster that RAY_ADDRESS names or that runs on this machine. Ray copies the folder `ship` with the user's code to each
+    host; if it is None, all hosts share the working folder.
     """
 
     def __init__(self, tune: Tune, address: str, ship: str | os.PathLike[str] | None, notify: Tell) -> None:
