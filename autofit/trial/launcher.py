@@ -46,12 +46,8 @@ class Launcher(Protocol):
     def run(self, spec: TrialSpec) -> Generator[Phase, None, Measurement | Description]:
         """Run one trial and yield its phases.
 
-        Return a description if the trial's role is to describe and it succeeds, otherwise a measurement.
-
-        Raises:
-            UsageError: the user's functions return something that autofit does not support.
-            TrialProcessError: no process could be started.
-            CancelledError: the trial was cancelled.
+        Return a description if the trial's role is to describe and it succeeds, otherwise a measurement. Raise `UsageError`
+        if the user's functions return something that autofit does not support.
         """
 
     def close(self) -> None:

@@ -96,11 +96,7 @@ class ServerConnection:
         return self._process.pid
 
     def start(self, task: Task, name: str, log_path: Path) -> TrialPipe:
-        """Request a process for a task; the task is saved in the folder, in the file `name`.
-
-        Raises:
-            TrialProcessError: the server is `lost` or does not answer, or the folder is not writable.
-        """
+        """Request a process for a task, which is saved in the file `name`; raise `TrialProcessError` if there is none."""
         with self._folder.explained_errors():
             (self._folder.path / name).write_bytes(TASKS.dump_json(task))
             log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -134,10 +134,7 @@ class Budget:
         return min(self.most_trial_seconds, self.seconds_left())
 
     def confirming_deadline_seconds(self, measured: Measurement) -> float:
-        """Return how long a confirming run may take, in seconds, given a measurement of the search.
-
-        The time is enough for a slow run of the config.
-        """
+        """Return how long a confirming run may take, in seconds: enough for a slow run of a measured config."""
         patience = max(self.most_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured.seconds)
         return min(patience, self.seconds_left())
 

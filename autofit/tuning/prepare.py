@@ -137,10 +137,7 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
 
 
 def _space(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
-    """Build the search space, without worker processes if they would hang.
-
-    `min_updates` replaces the setting of that name; None to use the setting.
-    """
+    """Build the search space, restricted to what the data takes; `min_updates` replaces the setting of that name."""
     settings, kind = request.settings, KINDS[description.input_kind]
     count = _sample_count(request, description)
     present = {**description.defaults, **settings.baseline.values()}
@@ -162,10 +159,21 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
         replicas=request.placement.count,
     )
     if kind.has_processes:
-        space = _of_processes(space, description)
+        total, free = host.shared_memory()
+        space = replace(
+            space,
+            workers=(0,) if description.processes_hang else space.workers,
+            use_multiprocessing=(True,),
+            prefetch_factor=space.prefetch_factor or (description.defaults["prefetch_factor"],),
+            most_samples_ahead=math.floor(_SHARED_SHARE * free / max(1, description.sample_bytes)) if total else None,
+        )
     elif description.processes_hang and space.use_multiprocessing is not None:
         space = replace(space, use_multiprocessing=(False,))
-    return space if description.fixed_batch_size is None else _of_one_size(space, description)
+    if description.fixed_batch_size is not None:
+        space = replace(space, batch_size=(description.fixed_batch_size,))
+        if all(len(values) == 1 for values in space.knobs().values()):
+            raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
+    return space
 
 
 def _no_room_ahead(space: SearchSpace) -> str | None:
@@ -176,18 +184,6 @@ def _no_room_ahead(space: SearchSpace) -> str | None:
     return (
         f"/dev/shm has room for {most:,} samples: configs whose workers would hold more there are not tried. To try them, "
         "raise the size of /dev/shm (docker run --shm-size)"
-    )
-
-
-def _of_processes(space: SearchSpace, description: Description) -> SearchSpace:
-    """Restrict the space of data whose workers are processes to configs whose batches fit into /dev/shm."""
-    total, free = host.shared_memory()
-    return replace(
-        space,
-        workers=(0,) if description.processes_hang else space.workers,
-        use_multiprocessing=(True,),
-        prefetch_factor=space.prefetch_factor or (description.defaults["prefetch_factor"],),
-        most_samples_ahead=math.floor(_SHARED_SHARE * free / max(1, description.sample_bytes)) if total else None,
     )
 
 
@@ -221,18 +217,6 @@ def of_one_size(prepared: Prepared, failed: Trial) -> Description:
 def one_size_notice(description: Description) -> Notice:
     """Say that the batch size is not tuned, and why."""
     return Notice(f"batch_size is not tuned: {description.fixed_batch_size_reason}")
-
-
-def _of_one_size(space: SearchSpace, description: Description) -> SearchSpace:
-    """Restrict the space to the only batch size that the workload takes.
-
-    Raises:
-        UsageError: no other knob has several values, so there is nothing to tune.
-    """
-    sized = replace(space, batch_size=(description.fixed_batch_size or 1,))
-    if all(len(values) == 1 for values in sized.knobs().values()):
-        raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
-    return sized
 
 
 def _sample_count(request: TuneRequest, description: Description) -> int | None:

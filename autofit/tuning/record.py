@@ -112,10 +112,7 @@ def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> dict
 
 
 def decide_bottleneck(end_to_end: float, compute: float, inputs: float) -> Bottleneck:
-    """Find what limits the rate of `fit`, given the rates of step and input alone.
-
-    If the rate of `fit` reaches neither of these, the bottleneck is contention.
-    """
+    """Find what limits the rate of `fit`: the step or the input alone, or, if it reaches neither rate, contention."""
     if end_to_end >= (1 - _WAITING_SHARE) * compute:
         return Bottleneck.COMPUTE
     if end_to_end < _CEILING_SHARE * min(compute, inputs):

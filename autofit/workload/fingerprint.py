@@ -89,13 +89,8 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
     of their script or cell are hashed as well. An object without a stable pickle, such as a set of objects, has another
     hash in each process.
 
-    Args:
-        modules: receives the modules that define the functions and classes.
-        arrays_by_form: whether to hash only the shape and type of arrays, without their first and last values.
-
-    Attributes:
-        digest: the hash.
-        texts: all strings that were hashed.
+    The modules that define functions and classes are added to `modules`. `arrays_by_form` hashes only the shape and type of
+    arrays, without their first and last values. `texts` are all strings that were hashed.
     """
 
     def __init__(self, modules: OwnModules, *, arrays_by_form: bool = False) -> None:
@@ -152,9 +147,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         """Return the parts of a function or class: its name, its closure and, if it is the user's own, its contents."""
         name, module, code = value.__qualname__, getattr(value, "__module__", None) or "", getattr(value, "__code__", None)
         defined_in = value.__globals__.get("__name__") or "" if code else module  # decorators change `__module__`
-        is_own = self._modules.contain(module) | self._modules.contain(
-            defined_in
-        )  # `|` evaluates both sides, so both modules are added
+        is_own = any([self._modules.contain(module), self._modules.contain(defined_in)])  # a list: both are added
         loaded = sys.modules.get(module) if module != "__main__" else None
         imported = functools.reduce(lambda held, part: getattr(held, part, None), name.split("."), loaded)
         is_imported = imported is value and hasattr(loaded, "__file__")
@@ -174,7 +167,6 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         return [*parts, used, code]
 
     def _array(self, array: Any) -> tuple[Any, ...]:
-        """Return an array's shape and type, and, unless `arrays_by_form` is set, a hash of its first and last values."""
         form = "array", array.shape, str(array.dtype)
         if self._arrays_by_form:
             return form

@@ -30,11 +30,8 @@ _MAX_CACHED_SOURCES = 1_000  # parsed files that are cached for the next tune of
 class OwnModules:
     """The files of the user's modules that define functions, and of all own modules that these import.
 
-    Args:
-        folders: folders to search for modules before Python's search path.
-
-    Attributes:
-        packages: top-level names of the imported modules that are not the user's own.
+    The given folders are searched for modules before Python's search path. `packages` are the top-level names of the
+    imported modules that are not the user's own.
     """
 
     def __init__(self, folders: Iterable[str] = ()) -> None:

@@ -16,12 +16,7 @@ from autofit.errors import UsageError
 
 @dataclass(frozen=True)
 class Reference:
-    """A function that a YAML file names: `package.module:function`, or `path/to/file.py:function`.
-
-    Attributes:
-        text: the text in the file.
-        folder: the folder that a path in the text is relative to.
-    """
+    """A function that a YAML file names: `package.module:function`, or `path/to/file.py:function` relative to `folder`."""
 
     text: str
     folder: str = "."

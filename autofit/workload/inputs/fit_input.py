@@ -38,16 +38,9 @@ class ArrayBytes:
 class FitInput(ABC):
     """Training or validation data with one `FitConfig` applied, in a trial's process.
 
-    Args:
-        data: the user's object, or the object that the user's factory returned.
-        config: the knobs that were passed to the factory, and those that are arguments of `fit`.
-        report_error: called with each error of the user's code while batches are made (in a thread or another process).
-        reopen: makes the data again: the factory with its arguments; None for arrays.
-
-    Raises:
-        UsageError: there is no batch, or the data ignores a knob that it was given.
-        UnsupportedInputError: a batch contains something that Keras does not take.
-        Exception: the user's code raised it while making the first batch.
+    `config` holds the knobs that were passed to the factory, and those that are arguments of `fit`. `report_error` gets
+    each error of the user's code while batches are made (in a thread or another process). `reopen` makes the data again;
+    None for arrays.
     """
 
     kind: ClassVar[str]

@@ -101,7 +101,7 @@ class PyDatasetInput(IndexedInput):
         import keras  # heavy: must stay out of the parent
 
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
-        return proxy_of(keras.utils.PyDataset, self._data, self._length, length, self._report_error, **knobs)
+        return _proxy_class(keras.utils.PyDataset)(self._data, self._length, length, self._report_error, **knobs)
 
 
 class SequenceInput(IndexedInput):
@@ -136,21 +136,24 @@ class SequenceInput(IndexedInput):
     def _proxy(self, length: int) -> Any:
         import tf_keras  # heavy: must stay out of the parent
 
-        return proxy_of(tf_keras.utils.Sequence, self._data, self._length, length, self._report_error)
+        return _proxy_class(tf_keras.utils.Sequence)(self._data, self._length, length, self._report_error)
 
 
 class DatasetProxy:
     """The full batches of the user's dataset, with another length; a longer proxy starts over at the first batch.
 
-    It counts the batches made in all threads and processes, and reports errors of the user's dataset. The length ends an
+    The user's dataset has `count` batches; None if it is endless. `knobs` are arguments of Keras's class of datasets. The
+    proxy counts the batches made in all threads and processes, and reports errors of the user's dataset. Its length ends an
     epoch after the required steps: an epoch that `stop_training` ends would leave Keras's enqueuer running.
     """
 
-    _dataset: Any
-    _length: int
-    _report_error: Callable[[BaseException], None]
-    _full: int | None
-    _made: Any
+    def __init__(
+        self, dataset: Any, count: int | None, length: int, report_error: Callable[[BaseException], None], **knobs: Any
+    ) -> None:
+        super().__init__(**knobs)  # of Keras's class
+        self._dataset, self._length, self._report_error = dataset, length, report_error
+        self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
+        self._made = multiprocessing.Value("q", 0)
 
     def __len__(self) -> int:
         return self._length
@@ -175,23 +178,9 @@ class DatasetProxy:
         return int(self._made.value)
 
 
-def proxy_of(
-    base: type, dataset: Any, count: int | None, length: int, report_error: Callable[[BaseException], None], **knobs: Any
-) -> Any:
-    """Wrap a dataset of `count` batches (None if it is endless) in a `DatasetProxy` of `length` batches.
-
-    `base` is the class of datasets that the user's version of Keras takes, `knobs` are arguments of its constructor.
-    """
-    made = _proxy_class(base)(**knobs)
-    made._dataset, made._length, made._report_error = dataset, length, report_error
-    made._full = None if count is None else max(1, count - 1)  # the last batch may be partial
-    made._made = multiprocessing.Value("q", 0)
-    return made
-
-
 @functools.cache
 def _proxy_class(base: type) -> Any:
-    """Make a subclass of both `DatasetProxy` and a Keras class; only trials load Keras."""
+    """Make a subclass of both `DatasetProxy` and the class of datasets that the user's version of Keras takes."""
     return type(f"{base.__name__}Proxy", (DatasetProxy, base), {})
 
 
