@@ -21,11 +21,7 @@ from autofit.workload.workload import ARGUMENTS, Workload
 
 
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
-    """Split the arguments of `tune` into the workload and the settings.
-
-    Raises:
-        UsageError: an argument does not exist or its value is not allowed.
-    """
+    """Split the arguments of `tune` into the workload and the settings; raise UsageError if one is not allowed."""
     allowed = (*ARGUMENTS, *TuneSettings.model_fields)
     for name in arguments:
         if name not in allowed:
@@ -35,11 +31,7 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
 
 
 def detect(settings: TuneSettings) -> tuple[Machine, Placement]:
-    """Detect the machine and choose the devices.
-
-    Raises:
-        UsageError: there is no device with the given name or number.
-    """
+    """Detect the machine and choose the devices; raise UsageError if there is no such device."""
     machine = host.detect(gpus.nvidia_devices())
     return machine, gpus.choose_placement(machine, settings.device, settings.devices)
 
@@ -113,11 +105,7 @@ def _check_placement(settings: TuneSettings, placement: Placement, backend: Back
 
 
 def refuse_unsupported(workload: Workload) -> None:
-    """Check the form of the model and the data that the user passed.
-
-    Raises:
-        UsageError: `build_model` is not a function, or the data is of an unsupported kind.
-    """
+    """Raise UsageError if `build_model` is not a function or the data is of an unsupported kind."""
     build_model = workload.build_model
     if not callable(build_model) and not isinstance(build_model, Reference):
         raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")

@@ -48,16 +48,12 @@ def run(
 ) -> Returned:
     """Run a part of the engine that measures, show its events, and return its result.
 
-    Only one autofit measures on a device at a time; this function waits for another one to finish.
+    Only one autofit measures on a device at a time; this function waits for another one to finish. The arguments that are
+    not listed here are those of `tune`.
 
     Args:
         engine: the part of the engine; called with the request, a launcher, and a function that receives events.
-        workload: the user's model and data.
-        settings: the settings of the tune.
-        progress: whether to show progress, or a `Progress` to show it on.
-        fresh: whether to delete the stored trials of the same request first.
         cancelled: when it is set, the running trial and the engine stop.
-        wait: whether to wait until another autofit has measured on the device, instead of raising an error.
         known: looks up a stored result, which is returned without measuring or waiting; it returns None if there is none.
 
     Raises:
@@ -139,11 +135,7 @@ def run_beside(
 
 
 def _wait_for(lock: DeviceLock, device: str, emit: Emit, cancelled: threading.Event) -> None:
-    """Wait until the lock is acquired.
-
-    Raises:
-        CancelledError: `cancelled` was set.
-    """
+    """Wait until the lock is acquired; raise CancelledError if `cancelled` is set."""
     began = time.monotonic()
     emit(Activity(f"waiting for the {device}: another autofit is measuring on it ({lock.holder()})"))
     while not lock.acquire():

@@ -129,13 +129,7 @@ def sweep_file(
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
-    """Make the request for a cell.
-
-    Args:
-        values: the cell's values by axis.
-        arguments: the cell's arguments of `tune`, and the labels that its host must have.
-        fresh: whether to delete the stored trials of the cell first.
-    """
+    """Make the request for a cell from its values by axis, and its arguments of `tune` with the labels of its host."""
     arguments = dict(arguments)
     labels = arguments.pop(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
@@ -210,12 +204,9 @@ def _make_executor(
     wait: bool,
     shown: Progress,
 ) -> tuple[Executor, bool]:
-    """Make the executor that the arguments of a sweep select.
+    """Return the executor that the arguments of a sweep select, and whether it tunes several cells at the same time.
 
     `shown` displays notices and, if cells are tuned one at a time, the progress of each tune.
-
-    Returns:
-        The executor, and whether it tunes several cells at the same time.
     """
     is_ray = isinstance(executor, str) and (executor == RAY or executor.startswith(f"{RAY}://"))
     if isinstance(executor, str) and executor != LOCAL and not is_ray:

@@ -27,12 +27,8 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> float:
     """Return the half-width of the 95% confidence interval of the mean of readings, with the scatter of all series pooled.
 
-    The series are pooled because two readings alone tell little about their scatter. The half-width is infinite if no
-    series has two readings.
-
-    Args:
-        values: the readings whose mean the interval is for.
-        others: series of readings that are assumed to scatter as much.
+    The series are pooled because two readings alone tell little about their scatter; `others` are assumed to scatter as
+    much as `values`. The half-width is infinite if no series has two readings.
     """
     series = (values, *others)
     freedom = sum(len(one) - 1 for one in series if one)

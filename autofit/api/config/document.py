@@ -32,13 +32,7 @@ class Document:
     root: yaml.Node
 
     def error(self, keys: tuple[int | str, ...], problem: str, key: str | None = None) -> ConfigError:
-        """Make an error at the deepest of these keys that the file has.
-
-        Args:
-            keys: the path to the wrong value: keys of mappings and positions in lists.
-            problem: what is wrong and what is allowed.
-            key: the dotted path to show; None to show `keys`.
-        """
+        """Make an error at the deepest of these keys that the file has; `key` is the dotted path to show, if another."""
         return _error(self.name, self._node(keys), problem, key or ".".join(map(str, keys)) or None)
 
     def _node(self, keys: tuple[int | str, ...]) -> yaml.Node:
@@ -56,12 +50,7 @@ class Document:
 
 
 def read(path: str | os.PathLike[str]) -> Document:
-    """Read a YAML file.
-
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, is empty, has a duplicate key, or names an environment variable
-            that is not set.
-    """
+    """Read a YAML file; raise ConfigError if it is not one, is empty, or names an environment variable that is not set."""
     name = os.fspath(path)
     try:
         raw = Path(path).read_bytes()

@@ -41,11 +41,7 @@ _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a tuning file into the arguments of `tune`; functions become references relative to the file.
-
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, has a wrong key or value, or describes a sweep.
-    """
+    """Read a tuning file into the arguments of `tune`; functions become references relative to the file."""
     document = read(path)
     raw = _mapping(document)
     if MATRIX in raw:
@@ -56,11 +52,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Read a file with a `matrix` into its cells: pairs of values by axis and arguments of `tune`.
-
-    Raises:
-        ConfigError: a cell has an error that `load` would raise, or there is no matrix.
-    """
+    """Read a file with a `matrix` into its cells: pairs of values by axis and arguments of `tune`."""
     document = read(path)
     raw = dict(_mapping(document))
     if MATRIX not in raw:
@@ -74,21 +66,13 @@ def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[
 
 
 def load_any(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Read a file with a `matrix` as `load_sweep` does, and any other file as one cell without values.
-
-    Raises:
-        ConfigError: as for `load` and `load_sweep`.
-    """
+    """Read a file with a `matrix` as `load_sweep` does, and any other file as one cell without values."""
     return load_sweep(path) if MATRIX in _mapping(read(path)) else [({}, load(path))]
 
 
 @contextlib.contextmanager
 def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
-    """Add line and column to an error that names a key of the file; errors about overrides remain unchanged.
-
-    Raises:
-        ConfigError: the body raised a `UsageError` that names a key of the file.
-    """
+    """Turn a UsageError that names a key of the file into a ConfigError with its place; leave errors about overrides."""
     try:
         yield
     except UsageError as error:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autofit.cli.doctor import gpus, resources, smoke_trial, software
+from autofit.cli.doctor import resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, problem
 from autofit.cli.exit import reporting_errors
 from autofit.cli.options import Json, Storage
@@ -80,7 +80,7 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     yield from software.libraries(software.version_of, software.requirements(), importlib.metadata.packages_distributions())
     yield backend
     yield from software.allocator(os.environ)
-    yield from gpus.driver(visible, survey(hidden=True), unusable_gpu(), os.environ)
+    yield from resources.gpus(visible, survey(hidden=True), unusable_gpu(), os.environ)
     yield resources.memory(machine, psutil.virtual_memory().total)
     if sys.platform == "linux":
         yield resources.shared_memory(*host.shared_memory())

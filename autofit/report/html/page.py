@@ -20,7 +20,7 @@ from autofit.records.units import counted, format_bytes, format_rate, format_sec
 from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
 from autofit.report.columns import Column, Field, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
-from autofit.report.html import batch_plots, cell_plot
+from autofit.report.html import plots
 from autofit.report.html.style import Plot
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -67,11 +67,11 @@ def compact(record: TuneRecord | SweepRecord) -> str:
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    memory = [batch_plots.memory(record, which) for which in ("device", "host")]
+    memory = [plots.memory(record, which) for which in ("device", "host")]
     result = _result(record, Output.PAGE)
     return {
         **result,
-        **_plots([batch_plots.throughput(record), *memory]),
+        **_plots([plots.throughput(record), *memory]),
         "title": f"autofit: {result['headline']}",
         "alternatives": alternatives(record) if isinstance(record, TuneRecord) else [],
         "machine": machine(record.machine, record),
@@ -105,7 +105,7 @@ def _cells(record: SweepRecord, output: Output) -> dict[str, Any]:
 def _sweep(record: SweepRecord) -> dict[str, Any]:
     table = _cells(record, Output.PAGE)
     return {
-        **_plots([cell_plot.rates(record)]),
+        **_plots([plots.cell_rates(record)]),
         "title": f"autofit: {record.title}",
         "headline": record.title,
         "origin": origin(record),
@@ -130,7 +130,7 @@ def _estimate(record: Estimate) -> dict[str, Any]:
         "headline": headline,
         "origin": f"For {record.machine.host or 'this machine'} ({record.device})",
         "facts": wording.estimate_facts(record),
-        "plots": batch_plots.estimate_plots(record),
+        "plots": plots.estimate_plots(record),
         "machine": machine(record.machine, record),
     }
 

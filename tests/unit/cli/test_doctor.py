@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from autofit.backends.keras_config import backend_name
 from autofit.cli import app
-from autofit.cli.doctor import command, gpus, resources, smoke_trial, software
+from autofit.cli.doctor import command, resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine.gpus import UnreadDevice
@@ -157,7 +157,7 @@ def test_an_allocator_that_ignores_the_limit():
 
 def driver(visible=(), installed=(), selection=None, unusable=None):
     environment = {} if selection is None else {"CUDA_VISIBLE_DEVICES": selection}
-    return list(gpus.driver(visible, installed, unusable, environment))
+    return list(resources.gpus(visible, installed, unusable, environment))
 
 
 def test_a_machine_whose_gpus_are_not_used():
@@ -194,7 +194,7 @@ def test_numbers_of_different_gpus_are_ambiguous():
     other = replace(GPU, index=1, name="an older GPU", uuid="GPU-2")
 
     def warnings(installed, **environment):
-        findings = gpus.driver((GPU,), installed, None, environment)
+        findings = resources.gpus((GPU,), installed, None, environment)
         return [finding.remedy for finding in findings if finding.status is WARNING]
 
     assert "PCI_BUS_ID" in warnings((GPU, other), CUDA_VISIBLE_DEVICES="0")[0]

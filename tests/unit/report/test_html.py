@@ -15,8 +15,8 @@ from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.records.units import format_bytes
 from autofit.report import snippet
-from autofit.report.html import batch_plots, style
 from autofit.report.html import page as html
+from autofit.report.html import plots, style
 from autofit.report.html.style import MemoryScale
 from autofit.storage import result_files
 from tests.fakes import DESCRIPTION, MACHINE, MIB, with_fields
@@ -158,7 +158,7 @@ def test_what_the_users_code_wrote_cannot_become_part_of_the_page(record):
 
 
 def test_throughput_is_drawn_with_both_ceilings_the_choice_and_what_failed(record):
-    drawn = traces(batch_plots.throughput(record))
+    drawn = traces(plots.throughput(record))
     assert {"model alone", "input alone", "chosen, confirmed", "out of memory"} <= set(drawn)
     assert list(drawn["chosen, confirmed"].x) == [record.config.batch_size]
     assert drawn["model alone"].line.dash != drawn["input alone"].line.dash
@@ -171,13 +171,13 @@ def test_throughput_is_drawn_with_both_ceilings_the_choice_and_what_failed(recor
 
 
 def test_every_point_of_a_rate_is_one_trial_grouped_by_its_workers(record):
-    plot = batch_plots.throughput(record)
+    plot = plots.throughput(record)
     rated = [t for t in record.trials if t.measurement.samples_per_second]
     points = [(x, y) for t in plot.figure.data if t.name.startswith("trials") for x, y in zip(t.x, t.y, strict=True)]
     assert sorted(points) == sorted((t.config.batch_size, t.measurement.samples_per_second) for t in rated)
     assert {"trials with 1 thread", "trials with 2 threads", "trials with 4 processes"} <= set(traces(plot))
     many = [replace(rated[0], config=replace(rated[0].config, workers=n)) for n in range(2, 12)]
-    crowded = batch_plots.throughput(with_fields(record, trials=(*record.trials, *many)))
+    crowded = plots.throughput(with_fields(record, trials=(*record.trials, *many)))
     assert "trials with other workers or queue" in traces(crowded)
 
 
@@ -190,22 +190,22 @@ def test_the_caption_names_a_ceiling_above_the_plot(record, fast, part):
         faster = {**rates, f"{fast}_samples_per_second": 100_000.0}
         return trial if rate is None else replace(trial, measurement=replace(m, **faster))
 
-    plot = batch_plots.throughput(with_fields(record, trials=tuple(far(t) for t in record.trials)))
+    plot = plots.throughput(with_fields(record, trials=tuple(far(t) for t in record.trials)))
     assert re.search(rf"{part} reaches [0-9,]+ samples/s", plot.caption)
     assert plot.caption.count("samples/s") == 1
-    assert "samples/s" not in batch_plots.throughput(record).caption
+    assert "samples/s" not in plots.throughput(record).caption
     assert plot.figure.layout.yaxis.range[1] < 10_000
 
 
 def test_memory_is_drawn_with_its_limit_and_out_of_memory_points(record):
-    drawn = traces(batch_plots.memory(record, "device"))
+    drawn = traces(plots.memory(record, "device"))
     assert set(drawn) >= {"limit 150 MiB", "out of memory"}
     chosen = next(t for t in record.trials if t.config == record.config)
     (same,) = [trace for name, trace in drawn.items() if name.endswith("4 threads, queue 32")]
     assert (list(same.x), list(same.y)) == ([64], [chosen.measurement.device_peak_bytes / MIB])
     assert set(drawn["limit 150 MiB"].y) == {150.0}
     assert "device full" in drawn["out of memory"].hovertext[0]
-    host = batch_plots.memory(record, "host")
+    host = plots.memory(record, "host")
     assert not [name for name in traces(host) if name.startswith("limit")]
     assert "8.00 GiB" in host.caption
 
@@ -316,7 +316,7 @@ def test_a_sweep_without_an_answer_draws_nothing():
 @pytest.mark.parametrize("limit", [50 * MIB, 60 * MIB, 1000 * MIB, None])
 def test_an_estimate_is_drawn_by_part_with_bounds_and_limit(estimate, limit):
     limited = replace(estimate, limits=replace(estimate.limits, device_bytes=limit))
-    device, host = batch_plots.estimate_plots(limited)
+    device, host = plots.estimate_plots(limited)
     drawn = traces(device)
     assert [drawn["activations"].y[i] for i in range(2)] == [8.0, 32.0]
     assert ("upper bound, above the limit" in drawn) == (limit is not None and limit < 70 * MIB)
