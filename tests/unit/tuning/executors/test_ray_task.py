@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import cloudpickle
@@ -11,7 +12,7 @@ from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.machine import Device
 from autofit.records.sweep import Cell
 from autofit.tuning.cells import CellRequest
-from autofit.tuning.executors import ray_task
+from autofit.tuning.executors import ray_executor, ray_task
 from autofit.tuning.executors.ray_task import HostFault, PickledCell, ProgressActor, ProgressLine
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
@@ -186,3 +187,14 @@ def test_a_cell_on_several_gpus_has_the_cores_and_the_memory_of_all_of_them(monk
     shared = ray_task._on_own_gpus(cell(host_memory="80%", devices=2))
     assert pinned == [(2, 3, 4, 5)]
     assert (shared.settings.device, shared.settings.devices, shared.settings.host_memory) == ("auto", 2, "40%")
+
+
+def test_closing_does_not_wait_for_a_cluster_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(ray_executor, "_ANSWER_SECONDS", 0.01)
+    executor, answered = object.__new__(ray_executor.RayExecutor), threading.Event()
+    executor._closing, executor._thread = threading.Event(), threading.Thread(target=answered.wait)
+    executor._thread.start()
+    executor.close()  # it makes no call, as this executor has no Ray
+    assert executor._closing.is_set()
+    answered.set()
+    executor._thread.join()
