@@ -15,10 +15,8 @@ from autofit.report.wording import share_on_each
 from autofit.workload.inputs.kinds import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
-_SET_POLICY = {
-    "keras": "set_dtype_policy",
-    "tf_keras": "set_global_policy",
-}  # functions in the mixed_precision module of each
+# functions in the mixed_precision module of each
+_SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
 _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 

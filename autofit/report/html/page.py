@@ -259,7 +259,7 @@ def _details(trial: Trial) -> dict[str, str]:
         "how it ended": e.reason + (f", while {e.phase.label}" if e.phase and failed else ""),
         "exit": ", ".join(exit_parts),
         "last reading": f"{format_bytes(e.last_host_bytes)} of host memory" if e.last_host_bytes and failed else "",
-        "steps": f"{m.steps:,}, {_milliseconds(m.step_seconds)} each" if m.steps and m.step_seconds else "",
+        "steps": f"{m.steps:,}, {m.step_seconds * 1000:,.1f} ms each" if m.steps and m.step_seconds else "",
         "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
         "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
         "peak read by driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
@@ -268,10 +268,6 @@ def _details(trial: Trial) -> dict[str, str]:
         "time": ", ".join(f"{p.label} {format_seconds(s)}" for p, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
     }
     return {name: text for name, text in facts.items() if text}
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _sizes(by_phase: Mapping[Phase, int]) -> str:

@@ -15,22 +15,16 @@ from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.html import style
-from autofit.report.html.style import BAR_LOOKS, BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, SOFT, VERMILION, MemoryScale, Plot
+from autofit.report.html.style import BAR_LOOKS, BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, MemoryScale, Plot
 from autofit.report.wording import PART_NAMES, cell_label
 
 _EDGE = 1.4  # factor of space below the smallest and above the largest batch size, so that markers are not cut off
+_OTHERS = "trials with other workers or queue"
 _FRAME_PIXELS = 130  # total height of the legend, axis and margins
 _CELL_PIXELS = 30
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
 _NUMBER_CHARACTERS = 6  # characters of a shortened label that are its ellipsis and its number
 _CROSS_ROOM = 0.03  # free space, relative to the longest bar, so that a cross at 0 does not touch the labels
-_WORKER_LOOKS = (
-    ("circle-open", SKY),
-    ("diamond-open", PURPLE),
-    ("pentagon-open", BLUE),
-    ("hexagram-open", SOFT),
-    ("star-square-open", BLACK),
-)
 
 
 def throughput(log: TuneLog) -> Plot | None:
@@ -49,7 +43,7 @@ def throughput(log: TuneLog) -> Plot | None:
     traces = [
         _lines("model alone", rated, "compute_samples_per_second", ORANGE, "dash", "triangle-up-open"),
         _lines("input alone", same, "input_samples_per_second", GREEN, "dot", "square-open"),
-        *_other_workers(others),
+        _rate_marks(_OTHERS, others, "circle-open", SKY),
         _rate_marks(f"trials{style.with_setting(setting)}", same, "circle", BLUE, mode="lines+markers"),
         *_chosen_mark(log),
         style.trial_marks("out of memory", ooms, lambda trial: 0.0, "x", VERMILION),
@@ -80,19 +74,6 @@ def _lines(name: str, trials: Sequence[Trial], field: str, color: str, dash: str
     hover = [style.hover(name, [f"batch {size}: {format_rate(best[size])} samples/s"]) for size in sizes]
     look = {"mode": "lines+markers", "line": {"color": color, "dash": dash, "width": 2}}
     return style.marks(name, sizes, [best[size] for size in sizes], hover, symbol, color, **look)
-
-
-def _other_workers(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Return a trace for each number of workers, or a single trace if there are too many numbers."""
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        workers = FitConfig(workers=trial.config.workers, use_multiprocessing=trial.config.use_multiprocessing)
-        name = "another queue" if workers.workers is None else str(workers)
-        groups.setdefault(name, []).append(trial)
-    if len(groups) > len(_WORKER_LOOKS):
-        groups = {"other workers or queue": [*trials]}
-    looks = zip(groups.items(), _WORKER_LOOKS, strict=False)
-    return [_rate_marks(f"trials with {name}", members, *look) for (name, members), look in looks]
 
 
 def _rate_marks(name: str, trials: Sequence[Trial], symbol: str, color: str, **more: Any) -> dict[str, Any]:
@@ -145,7 +126,7 @@ def memory(log: TuneLog, which: str) -> Plot | None:
     same.sort(key=lambda trial: trial.config.batch_size or 0)
     line = {"mode": "lines+markers", "line": {"color": BLUE, "width": 2}}
     traces = [
-        style.trial_marks("trials with other workers or queue", others, height, "circle-open", SKY),
+        style.trial_marks(_OTHERS, others, height, "circle-open", SKY),
         style.trial_marks(f"trials{style.with_setting(setting)}", same, height, "circle", BLUE, **line),
         style.trial_marks("out of memory", ooms, height, "x", VERMILION),
         scale.limit_line(_edges(log)),
