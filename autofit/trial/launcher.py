@@ -203,10 +203,10 @@ class ProcessLauncher:
         """
         stopped: StopReason | None = None
         stopped_at = math.inf
+        entered = 0
         while not server.lost:
             if self._cancelled.is_set():
                 raise CancelledError("the tune was cancelled")
-            phase = pipe.messages.phase
             awaited = [server.descriptor, *([pipe.descriptor] if pipe.is_open else [])]
             if pipe.descriptor in select.select(awaited, [], [], watcher.rest_seconds)[0]:
                 pipe.read()
@@ -225,9 +225,10 @@ class ProcessLauncher:
                 stopped_at = time.monotonic()
             if time.monotonic() - stopped_at > _SERVER_SECONDS:
                 server.lost = True  # the server does not report that the trial has ended
-            if pipe.messages.phase is not None and pipe.messages.phase != phase:
-                watcher.enter(pipe.messages.phase)
-                yield pipe.messages.phase
+            for phase in pipe.phases[entered:]:  # several if the driver was slower than the trial
+                watcher.enter(phase)
+                yield phase
+            entered = len(pipe.phases)
         return None, stopped
 
     def close(self) -> None:

@@ -116,6 +116,7 @@ class TrialPipe:
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid, self.descriptor = pid, descriptor
         self.messages = Message()
+        self.phases: list[Phase] = []  # in the order in which the trial entered them
         self.is_open = True
         self._rest = b""
 
@@ -126,8 +127,10 @@ class TrialPipe:
         except BlockingIOError:
             return False
         *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self.messages = self.messages.then(decode(line))
+        for message in map(decode, lines):
+            if message.phase is not None and message.phase != self.messages.phase:
+                self.phases.append(message.phase)
+            self.messages = self.messages.then(message)
         self.is_open = bool(data)
         return self.is_open
 

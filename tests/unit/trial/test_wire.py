@@ -57,6 +57,14 @@ def test_a_pipe_keeps_the_latest_phase_and_what_else_came(pipe):
     assert trial.messages == Message(Phase.TRAINING, DESCRIPTION, tuple(WALK), Estimated("no"), MEASURED, failure)
 
 
+def test_phases_that_arrive_together_are_all_kept_in_order(pipe):
+    trial, sending = pipe
+    phases = [Phase.BUILDING, Phase.TRAINING, Phase.TRAINING, Phase.VALIDATION]
+    os.write(sending, b"".join(encode(Message(phase=phase)) for phase in phases))
+    trial.read()
+    assert trial.phases == [Phase.BUILDING, Phase.TRAINING, Phase.VALIDATION]
+
+
 @pytest.mark.parametrize(
     ("footprints", "estimated", "footprints_described", "problem"),
     [
