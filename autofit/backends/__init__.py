@@ -36,10 +36,7 @@ def named(name: str | None) -> Backend:
 
 
 def remedy_for_missing(name: str, selector: str = "KERAS_BACKEND") -> str:
-    """Return a remedy for a missing backend: how to install it, and which installed backends could be selected instead.
-
-    `selector` is the environment variable or the argument that names the backend.
-    """
+    """Say how to install a missing backend, and which installed one `selector`, a variable or an argument, may name."""
     command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)  # the other backends are extras
     others = [other for other in NAMES if other != name and importlib.util.find_spec(other) is not None]
     return f"run {command}" + (f", or set {selector} to {' or '.join(others)}" if others else "")

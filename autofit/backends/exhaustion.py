@@ -9,9 +9,7 @@ algorithm.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-
-from autofit.records.machine import Placement
+from collections.abc import Iterator
 
 _NCCL = r"Cuda failure (?:\d+ )?'out of memory'"  # logged by NCCL if the buffers for exchanging gradients do not fit
 _NOT_INFO = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # excludes lines of severity INFO
@@ -24,25 +22,19 @@ FAILED_ALLOCATION = re.compile(
 )
 """Matches the text of an error that reports a failed allocation on a device."""
 
+# the patterns of `Backend` for XLA and CUDA's libraries
 OOM_LINES = re.compile(
     rf"^{_NOT_INFO}(?!.*(?:not a failure|HTTP re|message larger than)).*?"
     r"(?P<report>OOM when allocating tensor|[Rr]an out of memory trying to allocate"
     r"|OP_REQUIRES failed.*(?:RESOURCE_EXHAUSTED|Resource exhausted)"
     r"|(?:F\d{4} |: F ).*(?:RESOURCE_EXHAUSTED|out of memory))"
 )
-"""`Backend.oom_lines` for XLA: failed operations and fatal errors.
-
-Lines of autotuning and of the driver do not match, because training goes on after them.
-"""
+"""Failed operations and fatal errors; not autotuning or the driver, because training goes on after their lines."""
 
 SHORTAGE_LINES = re.compile(
     rf"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY|NCCL WARN {_NCCL})"
 )
-"""`Backend.shortage_lines` for XLA and CUDA's libraries."""
-
 FALLBACK_LINES = re.compile(r"ran out of memory trying to allocate .*not a failure")
-"""`Backend.fallback_lines` for XLA and CUDA's libraries."""
-
 SUSPECTS = re.compile(
     r"No algorithm worked|failed to create cublas handle|could not create cudnn handle|without BLAS support"
     r"|cuDNN launch failure|Failed to get convolution algorithm|Blas x?GEMM launch failed"
@@ -50,8 +42,6 @@ SUSPECTS = re.compile(
     r"|DNN library (?:is not found|initialization failed)|Error invoking NCCL|NCCL operation \S+ failed",
     re.IGNORECASE,
 )
-"""`Backend.suspects` for XLA and CUDA's libraries."""
-
 OUTSIDE_POOL = re.compile(
     r"create cublas handle|create cudnn handle|without BLAS support|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
     r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer"
@@ -59,12 +49,6 @@ OUTSIDE_POOL = re.compile(
     rf"|{_NCCL}",
     re.IGNORECASE,
 )
-"""`Backend.outside_pool` for XLA and CUDA's libraries."""
-
-
-def logged_collectives(placement: Placement, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variable that makes NCCL log its failures; empty for one GPU or if the user has set it."""
-    return {"NCCL_DEBUG": "WARN"} if len(placement.gpus) > 1 and "NCCL_DEBUG" not in environment else {}
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -54,10 +54,8 @@ class StepEstimator(Protocol):
         """Yield an estimate of the step's device memory for each batch size as soon as it is known.
 
         If there is a quick method and a more accurate one, the quick estimates come first. A method that compiles the step
-        covers only the first two sizes, or all of them if `compile_all` is true.
-
-        Raises:
-            Exception: the memory cannot be estimated for this model.
+        covers only the first two sizes, or all of them if `compile_all` is true. Any exception means that the memory cannot
+        be estimated for this model.
         """
 
 
@@ -106,12 +104,14 @@ class Backend(ABC):
         GPUs are selected by UUID, because it does not depend on CUDA's order. All logging is on, because logs report OOMs.
         The processes of a tune share compiled code in the folder `cache`.
         """
-        return {
+        variables = {
             "KERAS_BACKEND": self.name,
             "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus) or "-1",
             "TF_CPP_MIN_LOG_LEVEL": "0",
-            **exhaustion.logged_collectives(placement, os.environ),
         }
+        if len(placement.gpus) > 1:
+            variables["NCCL_DEBUG"] = os.environ.get("NCCL_DEBUG", "WARN")  # logs NCCL's failures
+        return variables
 
     def preload(self) -> None:
         """Import Keras and the backend without running an operation; raise UsageError if Keras uses another backend."""
@@ -176,8 +176,7 @@ class Backend(ABC):
     def estimator(self, step: TrainStep) -> StepEstimator:
         """Return an estimator of a train step's memory; building it creates all variables that the step uses.
 
-        Raises:
-            Exception: the model's code fails for the batch.
+        Any exception means that the model's code fails for the batch.
         """
 
     @abstractmethod

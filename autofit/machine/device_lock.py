@@ -13,7 +13,6 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 
 from autofit.records.machine import Placement
 from autofit.records.units import printable
@@ -23,12 +22,10 @@ _PERMISSIONS = 0o666  # each user of the machine may lock the same file
 _NOTE_CHARACTERS = 200  # read of a holder's note, because another user's program may have written it
 
 
-class DeviceLock:
+class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
     """The locks of all devices of a placement; as a context manager, it releases them at the end of the block.
 
-    Args:
-        placement: the devices.
-        purpose: what the holder measures, shown to processes that wait.
+    `purpose` says what the holder measures; processes that wait show it.
     """
 
     def __init__(self, placement: Placement, purpose: str) -> None:
@@ -38,17 +35,11 @@ class DeviceLock:
         self._awaited = self._paths[0]
         self._files: dict[Path, int] = {}
 
-    def __enter__(self) -> DeviceLock:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def acquire(self) -> bool:
-        """Acquire all locks without waiting, or none if one is held; return False then, True otherwise.
-
-        Return True without a lock if locking is unavailable.
-        """
+        """Acquire all locks without waiting, or none and return False if one is held; True if locking is unavailable."""
         for path in self._paths:
             try:
                 file = _locked(path)
@@ -83,10 +74,9 @@ class DeviceLock:
 
 
 def _locked(path: Path) -> int | None:
-    """Return a locked file; None if it can be neither opened nor created, or if its file system does not support locks.
+    """Return a locked file, or raise BlockingIOError if another process holds the lock.
 
-    Raises:
-        BlockingIOError: another process holds the lock.
+    Return None if the file can be neither opened nor created, or if its file system does not support locks.
     """
     while (file := _opened(path)) is not None:
         try:

@@ -136,30 +136,24 @@ def require_free(device: Device) -> None:
             return
         held, used = bytes_by_pid(device), total_used(device)
     own = held.get(os.getpid())
-    if own or framework_on_gpu() is not None:
+    if own or _is_framework_on_gpu():
         raise DeviceBusyError(device.name, own or None)
     is_unnamed = not any(held.values()) and (used or 0) > _IDLE_BYTES
-    if is_unnamed and _CUDA_FILE in _open_files():  # the driver names no holder, so it may be this process
+    if is_unnamed and _has_opened_cuda():  # the driver names no holder, so it may be this process
         raise DeviceBusyError(device.name, None)
 
 
-def framework_on_gpu() -> str | None:
-    """Return the name of an imported framework that has memory on a GPU; None if no framework reports that.
+def _is_framework_on_gpu() -> bool:
+    """Return whether an imported framework reports memory on a GPU; imports and initializes nothing.
 
     The driver's report is not enough. In a container it may name no process, name processes of the host, or name this one
-    with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA. This function imports and
-    initializes nothing.
+    with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA.
     """
-    for name, (module, is_on_gpu) in _FRAMEWORKS.items():
-        loaded = sys.modules.get(module)
-        if loaded is None:
-            continue
-        try:
-            if is_on_gpu(loaded):
-                return name
-        except Exception:  # private names, which another version may lack; the driver's report remains
-            continue
-    return None
+    for module, is_on_gpu in _FRAMEWORKS.items():
+        with contextlib.suppress(Exception):  # private names, which another version may lack
+            if module in sys.modules and is_on_gpu(sys.modules[module]):
+                return True
+    return False
 
 
 def _tensorflow_on_gpu(context: Any) -> bool:
@@ -167,18 +161,18 @@ def _tensorflow_on_gpu(context: Any) -> bool:
     return getattr(current, "_context_handle", None) is not None and bool(current.list_logical_devices("GPU"))
 
 
-_FRAMEWORKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "TensorFlow": ("tensorflow.python.eager.context", _tensorflow_on_gpu),
-    "torch": ("torch", lambda torch: bool(torch.cuda.is_initialized())),
-    "JAX": ("jax._src.xla_bridge", lambda bridge: not {"cuda", "gpu", "rocm"}.isdisjoint(bridge._backends)),
+_FRAMEWORKS: dict[str, Callable[[Any], bool]] = {
+    "tensorflow.python.eager.context": _tensorflow_on_gpu,
+    "torch": lambda torch: bool(torch.cuda.is_initialized()),
+    "jax._src.xla_bridge": lambda bridge: not {"cuda", "gpu", "rocm"}.isdisjoint(bridge._backends),
 }
 
 
-def _open_files() -> set[str]:
+def _has_opened_cuda() -> bool:
     try:
-        return {str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
+        return any(str(file.readlink()) == _CUDA_FILE for file in Path("/proc/self/fd").iterdir() if file.is_symlink())
     except OSError:
-        return set()
+        return False
 
 
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:
@@ -243,7 +237,9 @@ def _read(index: int, handle: Any, driver: str) -> Device | UnreadDevice:
     except pynvml.NVMLError as problem:
         return UnreadDevice(index, name, uuid, str(problem))
     held_by = tuple(f"{process_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
-    capability = _compute_capability(handle)
+    whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)  # the GPU that a slice belongs to
+    pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
+    capability = None if pair is None else (int(pair[0]), int(pair[1]))
     return Device(index, name, uuid, int(memory.total), int(memory.free), held_by, driver, capability)
 
 
@@ -285,13 +281,6 @@ def _slices(handle: Any) -> Iterator[Any]:
         mig_slice = _reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
         if mig_slice is not None:
             yield mig_slice
-
-
-def _compute_capability(handle: Any) -> tuple[int, int] | None:
-    """Return the compute capability of a GPU, or of the GPU that a slice belongs to; None if it is not reported."""
-    whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
-    pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
-    return None if pair is None else (int(pair[0]), int(pair[1]))
 
 
 def total_used(device: Device) -> int | None:

@@ -34,10 +34,12 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
         if limit is not None and limit < min(total, _UNLIMITED_BYTES):
             used = _read_int(group / "memory.current") or _read_int(group / "memory.usage_in_bytes") or 0
             total, available = limit, min(available, max(0, limit - used + _page_cache_bytes(group)))
+    cpu_lines = _read_lines(Path("/proc/cpuinfo"))
+    names = (line.partition(":")[2].strip() for line in cpu_lines if line.startswith("model name"))
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
-        processor=_processor(),
+        processor=next(names, "") or platform.processor() or platform.machine(),
         cores=usable_cores(),
         memory_bytes=total,
         available_bytes=available,
@@ -87,14 +89,9 @@ def cpu_quota() -> float | None:
 
 def oom_kills() -> int:
     """Return how many processes in this process's cgroups the OOM killer has killed; 0 if the kernel does not count."""
-    counts = [0]
-    for group in _cgroups("memory"):
-        for name in ("memory.events", "memory.oom_control"):
-            for line in _read_lines(group / name):
-                key, _, value = line.partition(" ")
-                if key == "oom_kill" and value.strip().isdigit():
-                    counts.append(int(value))
-    return max(counts)
+    files = [group / name for group in _cgroups("memory") for name in ("memory.events", "memory.oom_control")]
+    counts = (line.split() for file in files for line in _read_lines(file) if line.startswith("oom_kill "))
+    return max((int(count) for _, count in counts), default=0)
 
 
 @dataclass(frozen=True)
@@ -174,12 +171,6 @@ def _page_cache_bytes(group: Path) -> int:
     """Return the size in bytes of a cgroup's file cache, which the kernel frees under memory pressure."""
     stat = dict(line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line)
     return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
-
-
-def _processor() -> str:
-    lines = _read_lines(Path("/proc/cpuinfo"))
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
 
 
 def _kernel_sizes(pid: int, name: str) -> dict[str, int]:

@@ -11,9 +11,6 @@ from autofit.records.machine import Device, Machine
 from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
-MemoryAmount = str | int
-"""A percentage ("80%"), a size with a unit ("6GiB") or a number of bytes."""
-
 _LEAST_FREE_BYTES = 1.5 * 2**30  # a framework's context and libraries, and a small model (assumed)
 AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"
 """The remedy in a message about a malformed amount of memory."""
@@ -22,8 +19,8 @@ AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"
 def resolve_limits(
     machine: Machine,
     device: Device | None,
-    device_memory: MemoryAmount,
-    host_memory: MemoryAmount,
+    device_memory: str | int,
+    host_memory: str | int,
     pool_bytes: int | None = None,
 ) -> Limits:
     """Convert memory amounts into limits in bytes.
@@ -34,9 +31,6 @@ def resolve_limits(
         device_memory: on a GPU, a percentage refers to the memory that is free now; on a CPU, only a size sets a limit.
         host_memory: the limit is never more than the memory that is available now.
         pool_bytes: the GPU memory that a program without a limit takes; a percentage never gives more. None if unknown.
-
-    Raises:
-        UsageError: an amount is malformed, or exceeds the memory of this machine or GPU.
     """
     host_bytes = _amount_bytes("host_memory", host_memory, machine.memory_bytes)
     if host_bytes > machine.memory_bytes:
@@ -53,7 +47,7 @@ def resolve_limits(
     return Limits(device_bytes=device_bytes, host_bytes=min(host_bytes, machine.available_bytes))
 
 
-def _device_bytes(device: Device, amount: MemoryAmount, pool_bytes: int | None) -> int:
+def _device_bytes(device: Device, amount: str | int, pool_bytes: int | None) -> int:
     free, total = format_bytes(device.free_bytes), format_bytes(device.total_bytes)
     name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
@@ -74,16 +68,16 @@ def _device_bytes(device: Device, amount: MemoryAmount, pool_bytes: int | None) 
     return device_bytes
 
 
-def validate_amount(amount: MemoryAmount) -> None:
+def validate_amount(amount: str | int) -> None:
     """Raise UsageError if an amount is malformed."""
     _amount_bytes(None, amount, 100)
 
 
-def _is_percentage(amount: MemoryAmount) -> bool:
+def _is_percentage(amount: str | int) -> bool:
     return isinstance(amount, str) and amount.strip().endswith("%")
 
 
-def _amount_bytes(key: str | None, amount: MemoryAmount, whole_bytes: int) -> int:
+def _amount_bytes(key: str | None, amount: str | int, whole_bytes: int) -> int:
     problem = f"{amount!r} is not an amount of memory; {AMOUNTS}"
     if isinstance(amount, str) and _is_percentage(amount):
         try:

@@ -77,8 +77,10 @@ class FrontierSearch:
 
     def _decide(self, trials: Sequence[Trial]) -> Decision:
         feasibility, ran = self.feasible.feasibility(trials), _ran(trials)
+        if self._warm_start and not trials and feasibility.candidates.any():
+            return self._warm(self._warm_start, feasibility)
         if not ran:
-            return self._warm(feasibility) if self._warm_start and not trials else self._probe(trials, feasibility)
+            return self._probe(trials, feasibility)
         if not feasibility.candidates.any():
             return Decision(stop_reason=EXHAUSTED)
         return self._promise(ran, feasibility)
@@ -113,11 +115,9 @@ class FrontierSearch:
             )
         )
 
-    def _warm(self, feasibility: Feasibility) -> Decision:
+    def _warm(self, warm_start: ThroughputSurrogate, feasibility: Feasibility) -> Decision:
         """Propose the config nearest to the baseline among those that an earlier tune predicts to be near the best."""
-        if self._warm_start is None or not feasibility.candidates.any():
-            return self._probe((), feasibility)
-        rates = np.where(feasibility.candidates, self._warm_start.predict(self.feasible.arrays).mean, -np.inf)
+        rates = np.where(feasibility.candidates, warm_start.predict(self.feasible.arrays).mean, -np.inf)
         near = np.flatnonzero(rates >= rates.max() + math.log1p(-self._context.tolerance))
         chosen = min(near, key=lambda index: distance(self.feasible.configs[index], self._baseline))
         return self._proposed(int(chosen), Reason.WARM_START, feasibility)
@@ -177,10 +177,7 @@ class FrontierSearch:
         return replace(propose(chosen, Reason.PROMISE), stop_reason=f"no other configuration is expected to {gain}")
 
     def _cost(self, ran: Sequence[Trial]) -> float:
-        """Return the mean time of a trial as a share of the expected training time; 0 if that is unknown.
-
-        An improvement of the log rate by this value saves as much time as a trial takes.
-        """
+        """Return the improvement in log rate that saves as much training time as a trial takes; 0 if that is unknown."""
         if self._context.expected_training_seconds is None:
             return 0.0
         return statistics.fmean(trial.measurement.seconds for trial in ran) / self._context.expected_training_seconds
@@ -228,9 +225,9 @@ def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) ->
 
 
 def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
-    """Return the index of the candidate with the least memory among those that tie for the best expected improvement.
+    """Return the candidate with the least memory, in tenths of the limit, among those that tie for the best improvement.
 
-    Memory is compared in tenths of the limit. The cheapest config wins if several need the same.
+    The cheapest config wins if several need the same.
     """
     indices = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
     return int(indices[np.argmin(np.round(10 * share[indices]))])

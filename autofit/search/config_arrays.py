@@ -37,10 +37,7 @@ class ConfigArrays:
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig], cores: int = 1) -> ConfigArrays:
-        """Convert configs to arrays.
-
-        A batch size of None counts as 1 and a queue size of None as 0. AUTOTUNE of the workers counts as `cores` threads.
-        """
+        """Convert configs; no batch size counts as 1, no queue size as 0, and AUTOTUNE workers as `cores` threads."""
         return cls(
             np.array([c.batch_size or 1 for c in configs], float),
             np.array([c.worker_count(cores) for c in configs], float),

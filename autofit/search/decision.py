@@ -21,17 +21,11 @@ class Reason(Text):
     STEP = "step"
     PROMISE = "promise"
 
-    @property
-    def label(self) -> str:
-        """The text that the user sees; a promising config is shown with its predicted gain instead."""
-        return _LABELS[self]
 
-
-_LABELS = {
+_LABELS = {  # a promising config is shown with its predicted gain instead
     Reason.WARM_START: "predicted to be the best by an earlier tune of this workload",
     Reason.PROBE: "to learn how time and memory grow",
     Reason.STEP: "a step towards a promising configuration",
-    Reason.PROMISE: "promising",
 }
 
 
@@ -59,7 +53,7 @@ class Proposal:
         share = max(self.device_share, self.host_share)
         name = "device" if self.device_share >= self.host_share else "host"
         memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
-        reason = self._prediction() if self.reason is Reason.PROMISE else self.reason.label
+        reason = self._prediction() if self.reason is Reason.PROMISE else _LABELS[self.reason]
         return f"{self.change}: {reason}{memory}" if self.change else f"{reason}{memory}"
 
     def _prediction(self) -> str:
@@ -75,8 +69,7 @@ class Proposal:
 class Decision:
     """The next step of a search: try the proposal, or stop.
 
-    If there is a `stop_reason`, the proposal is the best remaining config, which is not worth a trial. It is None if no
-    config remains.
+    With a `stop_reason`, the proposal is the best remaining config, not worth a trial; it is None if none remains.
     """
 
     proposal: Proposal | None = None

@@ -107,8 +107,7 @@ def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) 
 def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
     """Return a mask of the configs that may hang, given one that did.
 
-    With a queue, these are the configs with at least as many workers of the same kind. Without a queue, they are the
-    configs with at least the same batch size.
+    With a queue, they have at least as many workers of the same kind; without one, at least the same batch size.
     """
     failed = ConfigArrays.of([hung])
     same_kind = (arrays.processes == failed.processes) & (arrays.queued == failed.queued)
@@ -116,20 +115,14 @@ def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
 
 
 def hardly_faster(arrays: ConfigArrays, slow: FitConfig) -> Mask:
-    """Return a mask of the configs that are unlikely to finish in time, given one that timed out.
-
-    They have more than half its batch size, and no more workers.
-    """
+    """Return a mask of the configs with more than half the batch size of one that timed out, and no more workers."""
     failed = ConfigArrays.of([slow])
     no_faster = (arrays.workers <= failed.workers) & (arrays.processes <= failed.processes)
     return np.asarray((arrays.batch > _SLOW_SHARE * failed.batch) & no_faster)
 
 
 def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ...]:
-    """Find the largest batch size that fits and the smallest that ran out of memory.
-
-    Returns a point for each combination of the other knobs.
-    """
+    """Return the largest batch size that fits and the smallest that ran out of memory, for each set of other knobs."""
     sizes: dict[FitConfig, tuple[list[int], list[int]]] = {}
     for trial in trials:
         fitted, failed = sizes.setdefault(replace(trial.config, batch_size=None), ([], []))

@@ -149,11 +149,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the next config as Optuna parameters; if there is a reason to stop, the best remaining config.
-
-        Raises:
-            RuntimeError: no config remains to be tried.
-        """
+        """Return the next config as Optuna parameters; if there is a reason to stop, the best remaining config."""
         decision = self.decide(study)
         if decision.proposal is None:
             raise RuntimeError(decision.stop_reason)

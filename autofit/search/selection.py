@@ -44,10 +44,7 @@ def choose(
 
 
 def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig) -> FitConfig:
-    """Return the config nearest to the baseline among those whose rate is within `tolerance` of the highest.
-
-    `rates` are in samples per second.
-    """
+    """Return the config nearest to the baseline among those whose rate is within `tolerance` of the highest."""
     least = (1 - tolerance) * max(rates.values())
     near = (config for config, rate in rates.items() if rate >= least)
     return min(near, key=lambda config: (distance(config, baseline), cost(config)))

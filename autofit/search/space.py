@@ -67,15 +67,11 @@ class SearchSpace:
         seen = set()
         for values in itertools.product(*knobs.values()):
             config = self.canonical(FitConfig.of(dict(zip(knobs, values, strict=True))))
-            is_legal = config in self and not self._has_idle_workers(config) and self._has_room_ahead(config)
-            if is_legal and config not in seen:
+            ahead = 0 if config.prefetch_factor is None else config.queue_batches * (config.batch_size or 1)
+            has_room = self.most_samples_ahead is None or ahead <= self.most_samples_ahead
+            if config in self and has_room and config not in seen and not self._has_idle_workers(config):
                 seen.add(config)
                 yield config
-
-    def _has_room_ahead(self, config: FitConfig) -> bool:
-        if self.most_samples_ahead is None or config.prefetch_factor is None:
-            return True
-        return config.queue_batches * (config.batch_size or 1) <= self.most_samples_ahead
 
     def _has_idle_workers(self, config: FitConfig) -> bool:
         if not config.has_queue or config.max_queue_size in (None, AUTOTUNE) or self.workers is None:
@@ -138,7 +134,7 @@ def build_space(
     Args:
         asked: the user's values of each knob: a range, as in `{"min": 8, "max": 64}`, or a list; other knobs get defaults.
         knobs: names of the knobs that the input takes.
-        cores: number of CPU cores that may be used; the default numbers of workers go up to twice that.
+        cores: number of CPU cores; the default numbers of workers go up to twice that.
         sample_count: number of samples in the training data, the upper bound of default batch sizes; None if unknown.
         baseline: the user's present values; they are added to the defaults.
         effective_batch_size: number of samples in one weight update; only batch sizes that divide it are allowed.
@@ -150,9 +146,6 @@ def build_space(
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
         replicas: number of devices that share each batch evenly; only multiples of it are allowed as batch sizes, and the
             default batch sizes are multiplied by it.
-
-    Raises:
-        UsageError: a knob does not exist, the data does not take it, or its values are empty or not allowed.
     """
     asked, taken = dict(asked or {}), tuple(knobs)
     for knob in asked:

@@ -89,8 +89,7 @@ class TensorFlow(Backend):
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
         if device is None:
             return ()
-        problems = gpu.allocator_problem(os.environ), gpu.pool_problem(device, limit_bytes)
-        return tuple(problem for problem in problems if problem is not None)
+        return tuple(filter(None, (gpu.allocator_problem(os.environ), gpu.pool_problem(device, limit_bytes))))
 
     def pool_bytes(self, device: Device | None) -> int | None:
         return None if device is None else gpu.default_pool_bytes(device)
@@ -118,13 +117,15 @@ class TensorFlow(Backend):
         )
 
         onednn, on_cpu = uses_onednn(), step.device is None
+        # if BFC provides all CPU memory, it counts every buffer; oneDNN's allocator requests only large ones from it
+        uses_bfc = os.environ.get(_BFC_SWITCH, "").lower() in ("1", "true")
         if on_cpu and onednn is None:
             raise RuntimeError("this TensorFlow does not report whether it uses oneDNN's kernels")
         return StepFootprint(
             step,
             onednn=bool(onednn),
             workers=_tensorflow().config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1,
-            least_bytes=ONEDNN_LEAST_BYTES if on_cpu and onednn and not _uses_bfc() else 1,
+            least_bytes=ONEDNN_LEAST_BYTES if on_cpu and onednn and not uses_bfc else 1,
         )
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
@@ -157,11 +158,6 @@ def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
         ):
             return FailureKind.DEVICE_OOM
     return None
-
-
-def _uses_bfc() -> bool:
-    """Return whether the BFC allocator provides all CPU memory; oneDNN's allocator requests only large buffers from it."""
-    return os.environ.get(_BFC_SWITCH, "").lower() in ("1", "true")
 
 
 def uses_onednn() -> bool | None:

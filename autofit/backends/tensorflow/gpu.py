@@ -62,10 +62,9 @@ def allocator_problem(environment: Mapping[str, str]) -> str | None:
 
 
 def default_pool_bytes(device: Device) -> int | None:
-    """Return the size in bytes of the pool that TensorFlow allocates without a limit.
+    """Return the pool that TensorFlow allocates without a limit, in bytes; None without a known compute capability.
 
-    It is the free memory minus a context and a reserve for libraries; None if the driver does not report the GPU's compute
-    capability.
+    It is the free memory minus a context and a reserve for libraries.
     """
     if device.compute_capability is None:
         return None
@@ -127,10 +126,9 @@ def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
 
 
 def _require_no_less(virtual_devices: Sequence[Any], limit_mib: int) -> None:
-    """Check the user's own configuration of the GPU; a limit above autofit's has no effect.
+    """Raise UsageError if the user splits the GPU or limits it below autofit's limit, which the search must know.
 
-    Raises:
-        UsageError: the limit is below autofit's, so the search must know it, or there are several logical devices.
+    A limit above autofit's has no effect.
     """
     if len(virtual_devices) > 1:
         raise UsageError(

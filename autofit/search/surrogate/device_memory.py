@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,45 +28,44 @@ _ERROR_SPLIT = (0.3, 2.0, 0.3)  # prior deviations of c, V and k per error (tune
 _NO_FLOOR = -math.inf
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """A model fitted to trials.
-
-    `peaks` are pairs of batch size and bytes, one for each finished trial. `jumps` is True if an OOM shows that the memory
-    rises above every line through the peaks.
-    """
-
-    model: LinearModel
-    peaks: tuple[tuple[int, float], ...]
-    jumps: bool
-
-
 class DeviceModel:
     """Predicts device memory from the estimate and the trials."""
 
     def __init__(self, context: SearchContext, observations: Observations) -> None:
         self._context, self._observations = context, observations
         self._footprints = context.description.footprints
-        self._fit = self._fitted()
+        self._peaks: list[tuple[int, float]] = []  # batch size and bytes of each finished trial
+        points, limit_bytes = list[Point](), context.limits.device_bytes
+        for trial, noise in observations.with_noise:
+            measured, features = trial.measurement, tuple(self._features(ConfigArrays.of([trial.config]))[0])
+            if measured.outcome is Outcome.OK and measured.device_peak_bytes is not None:
+                points.append(Point(features, float(measured.device_peak_bytes), noise=noise))
+                self._peaks.append((trial.config.batch_size or 1, float(measured.device_peak_bytes)))
+            elif measured.outcome is Outcome.DEVICE_OOM and limit_bytes is not None:
+                points.append(Point(features, float(limit_bytes), at_least=True))
+        ooms = [(np.array([point.features[2]]), point.value) for point in points if point.at_least]
+        # whether an OOM shows that the memory rises above every line through the peaks
+        self._jumps = any(_highest_affine(self._peaks, batch)[0] < limit for batch, limit in ooms)
+        self._model = self._fitted(points) if points else None
 
     def predict(self, configs: ConfigArrays, deviations: float) -> tuple[Vector, Vector] | None:
         """Predict expected values and upper bounds in bytes; None if there is neither an estimate nor an observation.
 
         The upper bounds lie `deviations` standard deviations above the expected values.
         """
-        if self._fit is None:
+        if self._model is None:
             if not self._footprints:
                 return None
             estimated = estimates(self._footprints, configs.batch)
             first = self._footprints[0]
             errors = np.maximum(first.relative_error * estimated, first.absolute_error_bytes)
             return estimated, estimated + deviations / 2 * errors
-        expected, upper = self._observations.bounded(self._fit.model, self._features(configs), configs.batch, deviations)
+        expected, upper = self._observations.bounded(self._model, self._features(configs), configs.batch, deviations)
         if self._footprints:
             return expected, np.maximum(upper, self._scaled_estimate(configs.batch))
-        highest = _highest_affine(self._fit.peaks, configs.batch)
-        if self._fit.jumps:
-            highest = np.where(configs.batch > max(size for size, _ in self._fit.peaks), np.inf, highest)
+        highest = _highest_affine(self._peaks, configs.batch)
+        if self._jumps:
+            highest = np.where(configs.batch > max(size for size, _ in self._peaks), np.inf, highest)
         return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._peak_noise))
 
     def _scaled_estimate(self, batch: Vector) -> Vector:
@@ -75,10 +73,9 @@ class DeviceModel:
 
         A single peak does not show whether the estimate is too low by a constant or by a factor.
         """
-        peaks = () if self._fit is None else self._fit.peaks
-        if len({size for size, _ in peaks}) != 1:
+        if len({size for size, _ in self._peaks}) != 1:
             return np.zeros(len(batch))
-        size, peak = peaks[0]
+        size, peak = self._peaks[0]
         proportion = peak / max(1.0, float(estimates(self._footprints, np.array([size]))[0]))
         return np.asarray(estimates(self._footprints, batch) * max(1.0, proportion))
 
@@ -89,21 +86,8 @@ class DeviceModel:
             return _COMPILED_NOISE
         return _OVERLAPPING_NOISE if self._context.on_cpu or self._footprints else _SEQUENTIAL_NOISE
 
-    def _fitted(self) -> _Fit | None:
-        """Fit c, V and k; return None if there is no observation."""
-        description, limit_bytes = self._context.description, self._context.limits.device_bytes
-        points, peaks = list[Point](), list[tuple[int, float]]()
-        for trial, noise in self._observations.with_noise:
-            measured, features = trial.measurement, tuple(self._features(ConfigArrays.of([trial.config]))[0])
-            if measured.outcome is Outcome.OK and measured.device_peak_bytes is not None:
-                points.append(Point(features, float(measured.device_peak_bytes), noise=noise))
-                peaks.append((trial.config.batch_size or 1, float(measured.device_peak_bytes)))
-            elif measured.outcome is Outcome.DEVICE_OOM and limit_bytes is not None:
-                points.append(Point(features, float(limit_bytes), at_least=True))
-        if not points:
-            return None
-        ooms = [(np.array([point.features[2]]), point.value) for point in points if point.at_least]
-        jumps = any(_highest_affine(peaks, batch)[0] < limit for batch, limit in ooms)
+    def _fitted(self, points: Sequence[Point]) -> LinearModel:
+        """Fit c, V and k."""
         if self._footprints:
             first, last = self._footprints[0], self._footprints[-1]
             error = first.relative_error / 2  # 95% lie within two standard deviations
@@ -113,12 +97,12 @@ class DeviceModel:
             means, floors = (self._correction(points), 0.0, 0.0), (0.0, _NO_FLOOR, 0.0)
             model = LinearModel(means, deviations, points, self._peak_noise, floors)
             noise = max(self._peak_noise, _scatter(model, points))
-            return _Fit(LinearModel(means, deviations, points, noise, floors), tuple(peaks), jumps)
+            return LinearModel(means, deviations, points, noise, floors)
+        description = self._context.description
         variables = float(2 * description.parameter_bytes + description.optimizer_bytes)
         highest = max(1.0, *(point.value for point in points))  # an allocator may count 0 bytes for small tensors
         steepest = max(1.0, *(point.value / (point.features[2] or 1.0) for point in points))
-        model = LinearModel((0.0, variables, 0.0), (1.0, highest, steepest), points, self._peak_noise, (0.0, 0.0, 0.0))
-        return _Fit(model, tuple(peaks), jumps)
+        return LinearModel((0.0, variables, 0.0), (1.0, highest, steepest), points, self._peak_noise, (0.0, 0.0, 0.0))
 
     def _correction(self, points: Sequence[Point]) -> float:
         """Return the prior mean of c: 1, unless peaks differ from the estimate by more than its error allows.

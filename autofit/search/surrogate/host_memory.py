@@ -60,11 +60,7 @@ def _worker_processes(configs: ConfigArrays) -> Vector:
 def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int, cores: int = 1) -> dict[str, int]:
     """Estimate each part of a config's host memory, in bytes.
 
-    Args:
-        description: the workload; only its sizes in bytes and its `steps_ahead` are used.
-        config: the values of the knobs.
-        step_bytes: peak of the train step on a CPU, without the data's tensors; 0 on an accelerator.
-        cores: number of CPU cores; AUTOTUNE counts as one thread per core.
+    `step_bytes` is the peak of the train step on a CPU, without the data's tensors; 0 on an accelerator.
     """
     configs = ConfigArrays.of([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
@@ -130,10 +126,9 @@ class HostModel:
         batches. If a trial has read how many batches were queued, that number replaces a full queue.
         """
         description = self._context.description
-        held, processes = _held_batches(configs), _worker_processes(configs)
+        held, processes = _held_batches(configs) + description.steps_ahead, _worker_processes(configs)
         if measured is not None and measured.queued_batches is not None:
-            held = held + np.where(configs.queued, np.minimum(0, measured.queued_batches - _queued_batches(configs)), 0.0)
-        held = held + description.steps_ahead
+            held += np.where(configs.queued, np.minimum(0, measured.queued_batches - _queued_batches(configs)), 0.0)
         batch_bytes = configs.batch * self._sample_bytes
         step = self._step_bytes(configs.batch) if self._context.on_cpu else np.zeros(len(configs))
         step = np.maximum(step, description.conversion_bytes)  # arrays are converted before the first step

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from autofit.search.surrogate.host_memory import HostModel
 _BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """Expected memory of a config, and the upper bound that it stays below with 99% probability, both in bytes."""
 
     expected_bytes: float
@@ -54,10 +53,9 @@ class MemorySurrogate:
         return within and self.host(config).upper_bytes <= self._limits.host_bytes
 
     def shares(self, configs: ConfigArrays, deviations: float) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
-        """Predict device and host memory as shares of their limits, and their upper bounds.
+        """Return the expected shares (device, host) of the memory limits, and their upper bounds.
 
-        Returns the pair (device, host) of expected shares, then the pair of upper bounds, which lie `deviations` standard
-        deviations above. A share is 0 if the memory has no limit, or if nothing is known about it.
+        The bounds lie `deviations` standard deviations above. A share is 0 without a limit, or if nothing is known.
         """
         device, limit = self._device.predict(configs, deviations), self._limits.device_bytes
         expected, upper = self._host.predict(configs, deviations)

@@ -28,24 +28,6 @@ from autofit.records.trial import Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.context import SearchContext
 
-NAMES = (
-    "step_sample",
-    "step_half",
-    "input_sample",
-    "input_half",
-    "threads",
-    "processes",
-    "pickle",
-    "receive",
-    "overlap",
-    "autotune",
-    "sharpness",
-)
-"""The parameters, fitted as natural logarithms: t1, t0/t1, p1, p0/p1, g, G, x, r, k, a, s.
-
-Times are in seconds per sample, ratios of times in samples, capacities in workers.
-"""
-
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
 _STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # errors of the models, in addition to the noise of a reading
 _AMPLITUDE = 0.04  # usual amplitude of the residuals of the rate of `fit`
@@ -120,13 +102,9 @@ class Residual:
 
 
 class ThroughputSurrogate:
-    """Predicts the rate of `fit`.
+    """Predicts the rate of `fit` from finished trials with a rate, at least one.
 
-    Args:
-        trials: finished trials with a rate; at least one is required.
-        context: the workload and the machine.
-        warm_start: the surrogate of an earlier tune of the same workload; its parameters are the prior. None for the usual
-            priors.
+    `warm_start` is the surrogate of an earlier tune of the same workload, whose parameters are the prior.
     """
 
     def __init__(
@@ -171,10 +149,7 @@ class ThroughputSurrogate:
         return RatePrediction(rates.fit[0] + mean, np.sqrt(variance))
 
     def _fit_step_residual(self) -> Residual | None:
-        """Fit the residuals of the step's rate; return None if no trial has a reading of it.
-
-        The residuals show which batch sizes suit the hardware better than the model predicts.
-        """
+        """Fit the residuals of the step's rate: which batch sizes suit the hardware better; None without readings."""
         observed = self._observed[: len(self._at)]
         is_read = np.isfinite(observed)
         if not is_read.any():
@@ -193,27 +168,26 @@ class ThroughputSurrogate:
         return mean + _roundness(configs.batch), deviation
 
     def _priors(self, context: SearchContext) -> tuple[Vector, Vector]:
-        """Return the prior means and standard deviations of the parameters' logarithms, in the order of `NAMES`."""
+        """Return the prior means and standard deviations of the parameters' logarithms, in the order of `log_rates`."""
         cores, sample_bytes = context.cores, context.description.sample_bytes
         rates = self._observed.reshape(3, -1)
         step, inputs = (np.where(np.isfinite(row), row, rates[2])[0] for row in rates[:2])
         pickle = sample_bytes / _BYTES_PER_SECOND if sample_bytes else 0.1 * math.exp(-inputs)
-        half = math.log(16.0)
-        priors = {
-            "step_sample": (-step - math.log1p(16.0 / self._at.batch[0]), _UNINFORMED),
-            "step_half": (half, 1.5),
-            "input_sample": (-inputs, _UNINFORMED),
-            "input_half": (math.log(0.5), 2.0),
-            "threads": (math.log(0.6 * cores), 1.5),
-            "processes": (math.log(0.9 * cores), 0.4),
-            "pickle": (math.log(pickle), 1.5),
-            "receive": (math.log(pickle), 1.5),
-            "overlap": (math.log(1.5 if context.on_cpu else 5.0), 0.5),
-            "autotune": (0.0, _AUTO_DEVIATION),
-            "sharpness": (math.log(4.0), 1.0),  # measured (tests/benchmarks/tables): 4 for two cores, 1 for a disk
-        }
-        means, deviations = zip(*(priors[name] for name in NAMES), strict=True)
-        return np.array(means, float), np.array(deviations, float)
+        priors = [
+            (-step - math.log1p(16.0 / self._at.batch[0]), _UNINFORMED),  # t1
+            (math.log(16.0), 1.5),  # t0/t1
+            (-inputs, _UNINFORMED),  # p1
+            (math.log(0.5), 2.0),  # p0/p1
+            (math.log(0.6 * cores), 1.5),  # g
+            (math.log(0.9 * cores), 0.4),  # G
+            (math.log(pickle), 1.5),  # x
+            (math.log(pickle), 1.5),  # r
+            (math.log(1.5 if context.on_cpu else 5.0), 0.5),  # k
+            (0.0, _AUTO_DEVIATION),  # a
+            (math.log(4.0), 1.0),  # s (measured, tests/benchmarks/tables: 4 for two cores, 1 for a disk)
+        ]
+        means, deviations = np.array(priors, float).T
+        return means, deviations
 
     def _misfit(self, parameters: Vector) -> Vector:
         rates = self._log_rates(self._at, parameters=parameters[None])
@@ -250,10 +224,7 @@ def _log_readings(measured: Sequence[Measurement], name: str) -> Vector:
 
 
 def _amplitude(usual: float, residuals: Vector) -> float:
-    """Return the amplitude of residuals, a weighted mean of the usual and the observed one.
-
-    It is the mean of an inverse-gamma posterior.
-    """
+    """Return the weighted amplitude of usual and observed residuals: the mean of an inverse-gamma posterior."""
     total = _PRIOR_WEIGHT_TRIALS * usual**2 + float(np.square(residuals).sum())
     return math.sqrt(total / (_PRIOR_WEIGHT_TRIALS + len(residuals)))
 
@@ -289,7 +260,8 @@ def log_rates(
     """Evaluate the models of the three rates.
 
     Args:
-        parameters: natural logarithms of the parameters in the order of `NAMES`, of shape (sets, 11).
+        parameters: natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a and s, of shape (sets, 11). Times are in
+            seconds per sample, ratios of times in samples, capacities in workers.
         configs: the configs to predict.
         step_off: known error of the step's model in log rate, for each config; it is added to the prediction.
         input_off: the same for the input's model.

@@ -103,7 +103,7 @@ def test_a_gpu_used_by_a_framework_of_this_process_is_busy(driver, monkeypatch, 
 @pytest.mark.parametrize(("used", "is_busy"), [(GIB, False), (3 * GIB, True)])
 def test_listing_the_gpus_does_not_make_them_busy(driver, monkeypatch, module, loaded, used, is_busy):
     monkeypatch.setitem(sys.modules, module, loaded)
-    monkeypatch.setattr(gpus, "_open_files", lambda: {"/dev/nvidia-uvm"})
+    monkeypatch.setattr(gpus, "_has_opened_cuda", lambda: True)
     monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: fake(used=used))
     with pytest.raises(DeviceBusyError) if is_busy else contextlib.nullcontext():
         gpus.require_free(GPU)

@@ -11,7 +11,7 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.context import SearchContext
-from autofit.search.surrogate.throughput import NAMES, ThroughputSurrogate, log_rates
+from autofit.search.surrogate.throughput import ThroughputSurrogate, log_rates
 from tests.fakes import DESCRIPTION
 
 SEEN = [FitConfig(8, 1, 10, False), FitConfig(64, 4, 4, False), FitConfig(256, 2, 10, True), FitConfig(128, 8, 20, False)]
@@ -115,7 +115,7 @@ def test_one_trial_without_anything_else_is_enough_to_begin():
 
 def test_the_join_is_never_above_the_lower_ceiling():
     draw = np.random.default_rng(0)
-    rates = log_rates(draw.normal(-3, 2, (50, len(NAMES))), ConfigArrays.of(ALL))
+    rates = log_rates(draw.normal(-3, 2, (50, 11)), ConfigArrays.of(ALL))
     assert (rates.fit <= np.minimum(rates.step, rates.inputs) + 1e-9).all()
 
 
@@ -151,7 +151,7 @@ def test_where_step_and_input_take_turns_a_queue_is_known_to_help_after_one_tria
 
 
 def test_turns_are_taken_only_where_there_is_no_queue():
-    parameters = np.random.default_rng(0).normal(-3, 1, (20, len(NAMES)))
+    parameters = np.random.default_rng(0).normal(-3, 1, (20, 11))
     configs = ConfigArrays.of([FitConfig(64, 1, 10, False), FitConfig(64, 2, 10, False)])
     plain, turns = (log_rates(parameters, configs, takes_turns=takes_turns) for takes_turns in (False, True))
     alone = -np.log(np.exp(-turns.step[:, 0]) + np.exp(-turns.inputs[:, 0]))

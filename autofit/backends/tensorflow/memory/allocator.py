@@ -19,8 +19,7 @@ _MOST_WASTE_BYTES = 128 * 2**20
 class BestFitAllocator:
     """Assigns addresses and counts the bytes in use, without allocating real memory.
 
-    Args:
-        region_bytes: size of the first region. On a GPU, it is the whole limit, which the allocator reserves at once.
+    On a GPU, the first region is the whole limit, which the allocator reserves at once.
     """
 
     def __init__(self, region_bytes: int = FIRST_REGION_BYTES) -> None:

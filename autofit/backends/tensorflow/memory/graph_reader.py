@@ -9,18 +9,9 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import cond_v2
 
-from autofit.backends.tensorflow.memory import sizes
-from autofit.backends.tensorflow.memory.kernels import (
-    OF_SHAPES,
-    OVERWRITES,
-    OVERWRITING_OUTPUTS,
-    UPDATES,
-    VIEWS,
-    onednn_takes,
-    processor_flags,
-    workspace_bytes,
-)
+from autofit.backends.tensorflow.memory import kernels, sizes
 from autofit.backends.tensorflow.memory.liveness import OUTSIDE, Operation, Program, Value, peak
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -102,9 +93,9 @@ class GraphReader:
                     after=after,
                     workspace_bytes=self._workspace(op),
                     may_overwrite=self._may_overwrite(op),
-                    overwriting=OVERWRITING_OUTPUTS.get(op.type, 0),
+                    overwriting=kernels.OVERWRITING_OUTPUTS.get(op.type, 0),
                     seconds=self._seconds(op),
-                    updates=self._variable.get(id(op.inputs[0]), OUTSIDE) if op.type in UPDATES else OUTSIDE,
+                    updates=self._variable.get(id(op.inputs[0]), OUTSIDE) if op.type in kernels.UPDATES else OUTSIDE,
                     assigned=self._index[id(op.inputs[1])] if op.type == "AssignVariableOp" else OUTSIDE,
                 )
             )
@@ -142,7 +133,7 @@ class GraphReader:
             bool(op.inputs)
             and not op.op_def.is_stateful
             and op.type not in (*sizes.LOOPS, *_BRANCHES)
-            and (op.type in OF_SHAPES or all(id(t) in self._folded for t in op.inputs))
+            and (op.type in kernels.OF_SHAPES or all(id(t) in self._folded for t in op.inputs))
             and all(self._scale.is_fixed(t) for t in (*op.inputs, *op.outputs))
             and all(self._scale.tensor_bytes(t) <= _MOST_FOLDED_BYTES for t in op.outputs)
             and not any(reader.type in sizes.LOOPS for t in op.outputs for reader in t.consumers())
@@ -153,9 +144,9 @@ class GraphReader:
         alias, size = None, self._scale.tensor_bytes(tensor)
         if op.type == "ReadVariableOp" and id(op.inputs[0]) in self._variable:
             return self._add(Value(size, "weights", self._variable[id(op.inputs[0])]))
-        if op.type in ("Placeholder", *sizes.BORROWED) or (op.type in VIEWS and not op.inputs):
+        if op.type in ("Placeholder", *sizes.BORROWED) or (op.type in kernels.VIEWS and not op.inputs):
             return OUTSIDE
-        if op.type in VIEWS:
+        if op.type in kernels.VIEWS:
             index = tensor.value_index if len(op.inputs) == len(op.outputs) else 0
             alias = self._index[id(op.inputs[index])]
             if alias == OUTSIDE:
@@ -177,14 +168,16 @@ class GraphReader:
         if op.type in sizes.LOOPS:
             return (self._body_bytes(sizes.body_of(op), min(sizes.iterations(op), _ITERATIONS_AHEAD)),)
         if op.type in _BRANCHES:
-            return (max(self._body_bytes(branch) for branch in sizes.branches_of(op)),)
+            return (max(self._body_bytes(branch) for branch in cond_v2.get_func_graphs(op)),)
         shapes = [shape for t in (*op.inputs, *op.outputs) if (shape := self._scale.shape(t)) is not None]
         if not self._settings.on_cpu or not op.outputs or len(shapes) < len(op.inputs) + len(op.outputs):
             return ()
         dtype, count = op.outputs[0].dtype, len(op.inputs)
-        onednn = onednn_takes(dtype.name, processor_flags(), onednn=self._settings.onednn)
+        onednn = kernels.onednn_takes(dtype.name, kernels.processor_flags(), onednn=self._settings.onednn)
         equation = op.get_attr("equation").decode() if op.type == "Einsum" else ""
-        return workspace_bytes(op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn, equation=equation)
+        return kernels.workspace_bytes(
+            op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn, equation=equation
+        )
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
         """Return the peak in bytes of consecutive iterations, which overlap if they do not need each other's results."""
@@ -197,9 +190,13 @@ class GraphReader:
         return peak(program, least_bytes=self._scale.least_bytes, runs=1, steps=1).total_bytes
 
     def _may_overwrite(self, op: Any) -> tuple[int, ...]:
-        if self._settings.is_eager or not (op.type in OVERWRITES or op.type in OVERWRITING_OUTPUTS) or not op.outputs:
+        if (
+            self._settings.is_eager
+            or not (op.type in kernels.OVERWRITES or op.type in kernels.OVERWRITING_OUTPUTS)
+            or not op.outputs
+        ):
             return ()
-        output = op.outputs[OVERWRITING_OUTPUTS.get(op.type, 0)]
+        output = op.outputs[kernels.OVERWRITING_OUTPUTS.get(op.type, 0)]
         size = self._scale.tensor_bytes(output)
         same = [t for t in op.inputs if t.dtype.size == output.dtype.size and self._scale.tensor_bytes(t) == size]
         return self._inside(same)
@@ -207,7 +204,7 @@ class GraphReader:
     def _seconds(self, op: Any) -> float:
         """Return the rough duration of an operation on two cores, in seconds."""
         moved = sum(self._scale.tensor_bytes(t) for t in (*op.inputs, *op.outputs))
-        if op.type in UPDATES:
+        if op.type in kernels.UPDATES:
             moved *= _UPDATE_PASSES
         return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + self._arithmetic(op) / _OPERATIONS_PER_SECOND
 

@@ -54,16 +54,12 @@ UPDATES = frozenset(
 
 
 def onednn_takes(dtype: str, flags: Collection[str], *, onednn: bool) -> bool:
-    """Return whether oneDNN's kernels run the convolutions, poolings and matrix products with a dtype.
+    """Return whether oneDNN, if TensorFlow uses it, runs the convolutions, poolings and matrix products with a dtype.
 
     The rule is that of `IsDataTypeSupportedByOneDNNOnThisCPU` (TensorFlow 2.21, tensorflow/core/util/util.cc), with one
     exception: AVX-NE-CONVERT also allows half precision, but Linux does not list it. On a processor with AVX-NE-CONVERT,
-    the workspaces of half precision are therefore overestimated.
-
-    Args:
-        dtype: the name of the operation's dtype, such as "float16".
-        flags: the processor's features, as /proc/cpuinfo names them.
-        onednn: whether TensorFlow uses oneDNN at all.
+    the workspaces of half precision are therefore overestimated. `flags` are the processor's features as /proc/cpuinfo
+    names them.
     """
     if dtype == "float16":
         return onednn and "avx512bw" in flags and ("avx512_fp16" in flags or "amx_fp16" in flags)
@@ -95,13 +91,8 @@ def workspace_bytes(
 ) -> tuple[int, ...]:
     """Return the sizes in bytes of the buffers that a kernel allocates and frees while it runs on a CPU.
 
-    Args:
-        kind: the operation's type.
-        inputs: shapes of the inputs.
-        outputs: shapes of the outputs.
-        item_bytes: bytes of one element of the output.
-        onednn: whether the kernel is oneDNN's.
-        equation: the equation of an Einsum; empty for other operations.
+    `kind` is the operation's type, `item_bytes` the size of an element of the output, and `equation` that of an Einsum.
+    `onednn` is true if the kernel is oneDNN's.
     """
     sizes: tuple[int, ...] = ()
     match kind:

@@ -91,12 +91,8 @@ def peak(
 ) -> Peak:
     """Return the highest peak of several walks through a program.
 
-    Args:
-        workers: number of operations that may run at the same time.
-        region_bytes: size of the allocator's first region.
-        least_bytes: the smallest buffer that the allocator counts.
-        runs: number of trainings that the walk simulates.
-        steps: number of steps of each training; the first step gives each optimizer variable its own buffer.
+    `workers` operations may run at the same time. `least_bytes` is the smallest buffer that the allocator counts. The walk
+    simulates `runs` trainings of `steps` steps, of which the first gives each optimizer variable its own buffer.
     """
     schedule, chance = _Schedule(program), random.Random(0)
     peaks = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorflow.python.framework import tensor_util
-from tensorflow.python.ops import cond_v2, while_v2
+from tensorflow.python.ops import while_v2
 
 LOOPS = ("While", "StatelessWhile")
 BORROWED = ("ReadVariableOp", "TensorListGetItem", "TensorListPopBack")
@@ -110,11 +110,6 @@ class Scale:
 def body_of(loop: Any) -> Any:
     """Return the graph of one iteration of a loop."""
     return while_v2._get_graph(loop, "body", "_body_graph")
-
-
-def branches_of(choice: Any) -> list[Any]:
-    """Return the graphs of the branches of an If or a Case."""
-    return list(cond_v2.get_func_graphs(choice))
 
 
 def iterations(loop: Any) -> int:

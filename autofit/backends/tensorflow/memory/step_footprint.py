@@ -47,11 +47,8 @@ class StepFootprint:
     The step is traced once and scaled to any batch size. The traced batch size is a multiple of a prime number that divides
     no dimension of a sample or a weight. Every dimension that the traced batch size divides therefore counts samples.
 
-    Args:
-        step: the step; its model is built if it is not built yet.
-        onednn: whether TensorFlow uses oneDNN's kernels on the CPU.
-        workers: number of operations that TensorFlow runs at the same time.
-        least_bytes: the smallest buffer that the allocator counts.
+    Creating an estimator builds the model. TensorFlow runs `workers` operations at the same time, on the CPU with oneDNN's
+    kernels if `onednn`; `least_bytes` is the smallest buffer that the allocator counts.
     """
 
     def __init__(self, step: TrainStep, *, onednn: bool, workers: int = 2, least_bytes: int = 1) -> None:
@@ -160,9 +157,7 @@ def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     """Return the total size in bytes of all buffers of the train step compiled by XLA, including the variables.
 
     XLA writes a memory-usage report of each compilation if its flags request one; it reads its flags once per process.
-
-    Returns:
-        None if XLA cannot compile the step, or if it writes no report because it read its flags before they were set.
+    Return None if it cannot compile the step, or if it writes no report because it read its flags before they were set.
     """
     reports, specs = _reports(), _batch_specs(batch, batch_size)
 
