@@ -29,9 +29,9 @@ class TrainStep:
     """A train step whose memory is to be estimated.
 
     `model` is compiled; the estimator may train it, because it is discarded afterwards. `batch` holds arrays in the
-    structure that Keras passes to `train_step`. `device` is the accelerator, None for the CPU; `limit_bytes` is its limit,
-    None without one. Batch sizes are multiples of `multiple_of`; None allows only the batch's own size. `data_tensors` are
-    the sizes, in bytes, of the data's tensors that the device holds in addition to the step's memory.
+    structure that Keras passes to `train_step`. `device` is the accelerator, None for the CPU. Batch sizes are multiples of
+    `multiple_of`; None allows only the batch's own size. `data_tensors` are the sizes, in bytes, of the data's tensors that
+    the device holds in addition to the step's memory.
     """
 
     model: Any
@@ -60,11 +60,7 @@ class StepEstimator(Protocol):
 
 
 class Backend(ABC):
-    """A Keras backend, as a trial's process uses it.
-
-    A subclass implements the abstract methods and overrides the defaults that do not hold for it. Importing its module must
-    not load the backend.
-    """
+    """A Keras backend, as a trial's process uses it. Importing the module of a subclass must not load the backend."""
 
     name: ClassVar[str]
     """The name of the backend in Keras, which is also the name of its module and of its distribution."""
@@ -148,10 +144,7 @@ class Backend(ABC):
 
     @abstractmethod
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the peak device memory since the start or the last `reset_peak`, in bytes.
-
-        For several GPUs, return the highest peak. Return None if the backend does not count device memory.
-        """
+        """Return the highest peak of any device since the start or `reset_peak`, in bytes; None if it is not counted."""
 
     def reset_peak(self, placement: Placement) -> None:  # noqa: B027  # not every backend can
         """Reset the peak to the memory in use, if the backend can; called only if `peak_bytes` is not None."""
@@ -181,10 +174,7 @@ class Backend(ABC):
 
     @abstractmethod
     def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Return DEVICE_OOM or HOST_OOM if an exception reports that this memory is exhausted; None if it does not.
-
-        An exception of a type that the user's code defines never counts as such a report.
-        """
+        """Return the memory that an exception reports as exhausted, or None; a type that the user defines never counts."""
 
     def distributions(self) -> tuple[str, ...]:
         """Return the names of the distributions whose versions affect a step's speed and memory."""

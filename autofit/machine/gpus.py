@@ -43,11 +43,7 @@ class UnreadDevice:
 
 
 def choose_placement(machine: Machine, device: str, devices: int | Sequence[int] | None) -> Placement:
-    """Return the devices to train on; `devices` is their number or a list of GPU indices, and None means one.
-
-    Raises:
-        UsageError: there are fewer GPUs than requested, or the arguments contradict each other.
-    """
+    """Return the devices to train on; `devices` is their number or a list of GPU indices, and None means one."""
     if devices is None or devices == 1:
         chosen = choose_device(machine, device)
         return Placement() if chosen is None else Placement.on(chosen)
@@ -80,8 +76,7 @@ def choose_placement(machine: Machine, device: str, devices: int | Sequence[int]
 def choose_device(machine: Machine, device: str) -> Device | None:
     """Return the accelerator that `device` (auto, cpu, gpu or gpu:N) selects; None for the CPU.
 
-    Raises:
-        UsageError: the name is malformed, there is no such GPU, or the only GPU is unusable.
+    With auto, raise UsageError if the only GPU is unusable: nobody should tune on the CPU by accident.
     """
     if device == "cpu":
         return None

@@ -22,17 +22,8 @@ _WARM_START_NOISE = 3.0  # multiplies the noise of an earlier tune's trial: othe
 class SearchContext:
     """The workload, the machine and the settings of one search, made once and shared by all its models.
 
-    Args:
-        description: the workload.
-        limits: the memory limits of the trials.
-        cores: CPU cores; AUTOTUNE counts as one thread per core.
-        on_cpu: whether the train step runs on the CPU and so takes host memory and cores.
-        tolerance: relative gain below which configs count as equally fast (0.02 is 2%).
-        headroom: share of each limit that must stay free according to the upper bound of the predicted memory.
-        max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
-        expected_training_seconds: training time with the fastest config so far, in seconds; None if the time of a trial
-            does not matter.
-        warm_start: trials of an earlier tune of the same workload, under other limits or versions.
+    `FrontierSampler` explains the settings. AUTOTUNE counts as one thread for each of the `cores`. If `on_cpu`, the train
+    step takes host memory and cores.
     """
 
     description: Description

@@ -11,7 +11,7 @@ from autofit.records.result import DecidedBy, PassedOver, RateEstimate
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 from autofit.search.acquisition import expected_improvement
-from autofit.search.config_arrays import ConfigArrays, Vector
+from autofit.search.config_arrays import ConfigArrays
 from autofit.search.feasibility import dominated_by
 from autofit.search.space import cost, distance
 
@@ -31,8 +31,7 @@ def choose(
 ) -> Trial | None:
     """Choose the trial nearest to the baseline among those within `tolerance` (0.02 is 2%) of the best; None if none fits.
 
-    Configs with a failed trial and configs that an OOM rules out are not eligible. `rates` are estimates in samples per
-    second; they replace the readings of single trials.
+    `rates` are estimates in samples per second; they replace the readings of single trials.
     """
     by_rate = sorted(eligible(trials, limits), key=lambda trial: trial.measurement.samples_per_second or 0.0)
     candidates = {trial.config: trial for trial in by_rate}
@@ -76,22 +75,15 @@ def finalists(
     if chosen is None or chosen.config not in estimates:
         return () if chosen is None else (chosen,)
     others = {t.config: t for t in eligible(trials, limits) if t.config in estimates and t.config != chosen.config}
-    rivals = list(others.values())
-    gains = _gains_by_run(rivals, chosen, tolerance, estimates)
-    least = max(_WORTHWHILE_SHARE * tolerance, _LEAST_GAIN)
-    worthwhile = [int(index) for index in np.argsort(-gains, kind="stable") if gains[index] >= least]
-    return (*(rivals[index] for index in worthwhile[:_MOST_RIVALS]), chosen)
-
-
-def _gains_by_run(
-    rivals: Sequence[Trial], chosen: Trial, tolerance: float, estimates: Mapping[FitConfig, tuple[float, float]]
-) -> Vector:
-    """Return the expected gain in log rate from another run of each rival and of the choice."""
-    means, deviations = np.array([estimates[trial.config] for trial in (*rivals, chosen)]).T
-    variances, noises = np.square(deviations), np.square([trial.measurement.rate_noise for trial in (*rivals, chosen)])
+    runs = [*others.values(), chosen]
+    means, deviations = np.array([estimates[trial.config] for trial in runs]).T
+    variances, noises = np.square(deviations), np.square([trial.measurement.rate_noise for trial in runs])
     variance, noise = variances[:-1] + variances[-1], noises[:-1] + noises[-1]
     moved = variance / np.sqrt(variance + noise)
-    return expected_improvement(means[:-1] - means[-1], moved, math.log1p(tolerance))
+    gains = expected_improvement(means[:-1] - means[-1], moved, math.log1p(tolerance))
+    least = max(_WORTHWHILE_SHARE * tolerance, _LEAST_GAIN)
+    worthwhile = [int(index) for index in np.argsort(-gains, kind="stable") if gains[index] >= least]
+    return (*(runs[index] for index in worthwhile[:_MOST_RIVALS]), chosen)
 
 
 def overlooked(
@@ -99,8 +91,7 @@ def overlooked(
 ) -> Trial | None:
     """Find the trial whose reading exceeds the confirmed rate the most; None if noise explains every reading.
 
-    Configs in `confirmed` are ignored, among them the choice. `samples_per_second` is the confirmed rate of the choice, and
-    `noise` is its relative standard deviation.
+    Configs in `confirmed` are ignored, among them the choice. `noise` is the rate's relative standard deviation.
     """
     surprises: list[tuple[float, Trial]] = []
     for trial in eligible(trials, limits):

@@ -53,13 +53,12 @@ def config_of(params: Mapping[str, Any]) -> FitConfig:
 
 def distributions(knobs: Mapping[str, tuple[int, ...]]) -> dict[str, BaseDistribution]:
     """Return Optuna's distribution of each knob by parameter name; `knobs` has the values in ascending order."""
-    return {parameter(knob, values): _distribution(values) for knob, values in knobs.items()}
-
-
-def _distribution(values: tuple[int, ...]) -> BaseDistribution:
-    if all(isinstance(value, bool) for value in values):
-        return CategoricalDistribution((False, True))
-    return IntDistribution(values[0], values[-1], log=values[0] > 0)
+    return {
+        parameter(knob, values): CategoricalDistribution((False, True))
+        if all(isinstance(value, bool) for value in values)
+        else IntDistribution(values[0], values[-1], log=values[0] > 0)
+        for knob, values in knobs.items()
+    }
 
 
 def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ...]]) -> FrozenTrial:
@@ -97,11 +96,10 @@ def stored_trial(stored: FrozenTrial) -> tuple[Trial, Limits] | None:
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
-    """Convert an Optuna trial that autofit or another objective made.
+    """Convert an Optuna trial that autofit or another objective made (see `FrontierSampler`).
 
     A trial of another objective has samples per second as its value, and its use of each limit as a constraint. If it has
-    no value, a broken constraint shows which memory ran out. Its user attributes `compute_samples_per_second` and
-    `input_samples_per_second` may hold the two ceilings of the rate.
+    no value, a broken constraint shows which memory ran out.
     """
     own = stored_trial(stored)
     if own is not None:

@@ -17,17 +17,10 @@ from autofit.storage import attributes, codec, connection, past_tunes, validity
 
 
 class TuningStudy:
-    """Stores the trials of one tune; proposes nothing.
+    """Stores the trials of one tune. Every method raises StorageError if the storage fails or the study was deleted.
 
-    Args:
-        storage: an Optuna storage URL, `journal:FILE`, or the path of an SQLite file.
-        name: the study's name: the fingerprint of the request.
-        limits: today's limits, to which the constraints refer.
-        max_trial_seconds: how long a trial may take; stored timeouts of trials that had less time do not count.
-        fresh: delete the study if it exists, and start a new one.
-
-    Raises:
-        StorageError: the storage fails, or the study was deleted. Every method may raise it.
+    Its name is the fingerprint of the request. The constraints of new trials refer to `limits`. Stored timeouts of trials
+    that had less time than `max_trial_seconds` do not count. If `fresh`, an existing study is deleted first.
     """
 
     def __init__(

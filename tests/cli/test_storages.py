@@ -21,27 +21,15 @@ class NoLock:
         pass
 
 
-def take_turns_without_a_lock(counter):
-    journal_lock.JournalFileSymlinkLock = NoLock  # in a process of its own
-    return REAL_TURNS(counter)
-
-
-def refuse(counter):
-    raise OSError("Operation not permitted")
-
-
-REAL_TURNS = journal_lock.take_turns
-
-
 def test_the_lock_of_a_journal_is_tried_out(tmp_path):
     finding = resources.storage_at(f"journal:{tmp_path / 'trials.log'}")
     assert (finding.status, finding.remedy) == (Status.OK, None)
-    assert re.search(r"^2 processes took \d+ turns with a journal", finding.detail)
+    assert re.search(r"^2 writers took \d+ turns with a journal", finding.detail)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_that_does_not_hold_is_a_problem(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal_lock, "take_turns", take_turns_without_a_lock)
+    monkeypatch.setattr(journal_lock, "JournalFileSymlinkLock", NoLock)
     finding = resources.storage_at(f"journal:{tmp_path / 'trials.log'}")
     assert finding.status is Status.PROBLEM
     assert re.search(r"lost [1-9]\d* of \d+ turns", finding.detail)
@@ -49,7 +37,11 @@ def test_a_lock_that_does_not_hold_is_a_problem(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_locked_in_is_a_problem(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal_lock, "take_turns", refuse)
+    def refuse(lock):
+        raise OSError("Operation not permitted")
+
+    monkeypatch.setattr(NoLock, "acquire", refuse)
+    monkeypatch.setattr(journal_lock, "JournalFileSymlinkLock", NoLock)
     finding = resources.storage_at(f"journal:{tmp_path / 'trials.log'}")
     assert finding.status is Status.PROBLEM
     assert "cannot be locked: Operation not permitted" in finding.detail

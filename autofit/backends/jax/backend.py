@@ -51,7 +51,6 @@ class Jax(Backend):
     needs_even_batches = True
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Return the variables that select the GPUs or the CPU, and that share the code that JAX compiles."""
         variables = super().environment(placement, cache)
         if not placement.gpus:
             variables["JAX_PLATFORMS"] = "cpu"
@@ -83,10 +82,9 @@ class Jax(Backend):
             raise unseen_gpus("JAX", placement, extra="jax-gpu")
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Set Keras's global distribution; it stays set after the block."""
         import keras  # heavy: must stay out of the parent
 
-        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        keras.distribution.set_distribution(keras.distribution.DataParallel())  # stays set after the block
         return contextlib.nullcontext()
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
@@ -120,7 +118,6 @@ class Jax(Backend):
         return bool(getattr(bridge, "_backends", None))
 
     def start(self) -> None:
-        """Compile and run a matrix product."""
         jax = _jax()
         jax.block_until_ready(jax.jit(lambda x: x @ x)(jax.numpy.ones((64, 64))))
 
@@ -135,7 +132,6 @@ class Jax(Backend):
         return functools.partial(_jax().block_until_ready, logs)
 
     def process_problem(self, device: Device | None) -> str | None:
-        """Return why trials must not use Keras's worker processes on a GPU; None on a CPU."""
         if device is None:
             return None
         return (
@@ -144,7 +140,6 @@ class Jax(Backend):
         )
 
     def estimator(self, step: TrainStep) -> StepEstimator:
-        """Return an estimator that compiles the step and reads XLA's buffer assignment."""
         from autofit.backends.jax.step_footprint import StepFootprint  # loads Keras and JAX: must stay out of the parent
 
         return StepFootprint(step)
@@ -163,7 +158,6 @@ class Jax(Backend):
         return None
 
     def distributions(self) -> tuple[str, ...]:
-        """Return the distributions of the base class and jaxlib."""
         return (*super().distributions(), "jaxlib")
 
 

@@ -41,14 +41,12 @@ class TensorFlow(Backend):
     distribution = "MirroredStrategy"
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Return the variables that select the GPUs or the CPU, and that share code compiled for GPUs."""
         variables = super().environment(placement, cache)
         if not placement.gpus:
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
         return {**variables, **gpu.cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
     def preload(self) -> None:
-        """Import TensorFlow and Keras, in this order."""
         import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
         super().preload()
@@ -111,10 +109,8 @@ class TensorFlow(Backend):
             _tensorflow().config.experimental.reset_memory_stats(name)
 
     def estimator(self, step: TrainStep) -> StepEstimator:
-        """Return an estimator that reads XLA's buffer assignment if XLA compiles the step, else walks the traced step."""
-        from autofit.backends.tensorflow.memory.step_footprint import (
-            StepFootprint,  # loads Keras and TensorFlow: must stay out of the parent
-        )
+        # loads Keras and TensorFlow: must stay out of the parent
+        from autofit.backends.tensorflow.memory.step_footprint import StepFootprint
 
         onednn, on_cpu = uses_onednn(), step.device is None
         # if BFC provides all CPU memory, it counts every buffer; oneDNN's allocator requests only large ones from it
@@ -132,12 +128,10 @@ class TensorFlow(Backend):
         return exhausted(error, _tensorflow().errors)
 
     def distributions(self) -> tuple[str, ...]:
-        """Return the distributions of the base class, and tf_keras if it replaces Keras."""
         legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
         return (*super().distributions(), *(["tf_keras"] if legacy else []))
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of the base class, and whether TensorFlow uses oneDNN."""
         return {**super().versions(), "oneDNN": {True: "on", False: "off", None: "unknown"}[uses_onednn()]}
 
 

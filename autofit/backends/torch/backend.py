@@ -95,11 +95,9 @@ class Torch(Backend):
         return wait
 
     def takes_turns(self, device: Device | None) -> bool:
-        """Return True on a CPU, because a step occupies the training thread there."""
-        return device is None
+        return device is None  # a step occupies the training thread there
 
     def estimator(self, step: TrainStep) -> StepEstimator:
-        """Return an estimator that runs two small steps and counts their tensors."""
         from autofit.backends.torch.step_footprint import StepFootprint  # heavy: must stay out of the parent
 
         return StepFootprint(step)

@@ -188,8 +188,8 @@ def _server(url: str) -> Finding:
 
 
 def _journal(folder: Folder) -> Finding:
-    """Check that processes take turns when they lock a journal in the folder."""
-    from autofit.storage.journal_lock import PROCESSES, turns_of  # imported late, because it loads Optuna
+    """Check that writers take turns when they lock a journal in the folder."""
+    from autofit.storage.journal_lock import WRITERS, turns_of  # imported late, because it loads Optuna
 
     place = f"{folder.path} ({folder.file_system})" if folder.file_system else str(folder.path)
     remedy = "Store trials in PostgreSQL: autofit sweep --storage postgresql://USER@HOST/DATABASE."
@@ -199,8 +199,8 @@ def _journal(folder: Folder) -> Finding:
         return problem("storage", f"a journal in {place} cannot be locked: {error}", remedy)
     if counted != turns:
         lost = f"lost {turns - counted} of {turns} turns"
-        return problem("storage", f"{place} {lost}: two processes held the lock of a journal at once", remedy)
-    return ok("storage", f"{PROCESSES} processes took {turns} turns with a journal in {place}")
+        return problem("storage", f"{place} {lost}: two writers held the lock of a journal at once", remedy)
+    return ok("storage", f"{WRITERS} writers took {turns} turns with a journal in {place}")
 
 
 def _file_system(path: Path) -> str:

@@ -36,12 +36,8 @@ class LinearModel:
     the others are fitted again. A censored point is replaced by the mean of that part of its predictive distribution which
     lies above the observed value (the E step of a Tobit regression).
 
-    Args:
-        mean: prior means of the coefficients.
-        deviation: prior standard deviations of the coefficients.
-        points: the observations.
-        noise: standard deviation of an observation, relative to its value.
-        floor: lowest value of each coefficient; -inf for none.
+    `mean`, `deviation` and `floor` (-inf for none) have a value for each coefficient; `noise` is the relative standard
+    deviation of an observation.
     """
 
     def __init__(

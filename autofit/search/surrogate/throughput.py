@@ -70,13 +70,9 @@ class RatePrediction:
 class Residual:
     """A zero-mean Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine Learning, algorithm 2.1).
 
-    It is the sum of independent parts. Each part has a squared-exponential covariance over its own coordinates.
-
-    Args:
-        amplitudes: standard deviation of each part.
-        points: coordinates for each part, in units of its length scales; arrays of shape (n, d).
-        residuals: observed minus fitted values, of shape (n,).
-        noise: standard deviation of each residual, of shape (n,).
+    It is the sum of independent parts. Each has an amplitude, the standard deviation, and a squared-exponential covariance
+    over its own `points`, of shape (n, d) and in units of its length scales. `residuals` are observed minus fitted values,
+    and `noise` their standard deviations, both of shape (n,).
     """
 
     def __init__(self, amplitudes: Sequence[float], points: Sequence[Matrix], residuals: Matrix, noise: Matrix) -> None:

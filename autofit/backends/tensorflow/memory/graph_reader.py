@@ -190,11 +190,7 @@ class GraphReader:
         return peak(program, least_bytes=self._scale.least_bytes, runs=1, steps=1).total_bytes
 
     def _may_overwrite(self, op: Any) -> tuple[int, ...]:
-        if (
-            self._settings.is_eager
-            or not (op.type in kernels.OVERWRITES or op.type in kernels.OVERWRITING_OUTPUTS)
-            or not op.outputs
-        ):
+        if self._settings.is_eager or op.type not in {*kernels.OVERWRITES, *kernels.OVERWRITING_OUTPUTS} or not op.outputs:
             return ()
         output = op.outputs[kernels.OVERWRITING_OUTPUTS.get(op.type, 0)]
         size = self._scale.tensor_bytes(output)
@@ -220,10 +216,9 @@ class GraphReader:
 
 
 def _in_order(graph: Any) -> list[Any]:
-    """Return the operations that a result or a side effect depends on, in topological order.
+    """Return the operations that a result or a side effect depends on, in topological order; TensorFlow prunes the others.
 
-    TensorFlow prunes the others, such as the gradient of the data. The graph's own order is not topological,
-    because the inputs of a loop may have been added to the graph after the loop.
+    The graph's own order is not topological: the inputs of a loop may have been added to it after the loop.
     """
     needed: dict[Any, set[Any]] = {}
     wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]

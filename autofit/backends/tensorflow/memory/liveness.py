@@ -29,10 +29,7 @@ _DEVIATION = 0.5  # of a duration's logarithm: on busy cores an operation may ta
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor, or a variable, which outlives the step.
-
-    `part` is one of `PARTS`. `alias_of` is the index of the value whose buffer it shares; None if it has its own buffer.
-    """
+    """A tensor, or a variable, which outlives the step. `alias_of` is the index of the value whose buffer it shares."""
 
     size_bytes: int
     part: str = "temporaries"

@@ -85,8 +85,7 @@ class Scale:
     def _filled_bytes(self, listed: Any, *, shared: bool) -> int:
         """Return the bytes that the iterations of a loop add to a list of tensors that is one of its outputs.
 
-        A tensor counts once, even if several lists hold it or the previous iteration has put it into a list. If `shared` is
-        true, every list counts in full.
+        If not `shared`, a tensor counts once, even if several lists hold it or the previous iteration has put it into one.
         """
         body = body_of(listed.op)
         inputs = {id(t): index for index, t in enumerate(body.inputs)}
@@ -113,10 +112,9 @@ def body_of(loop: Any) -> Any:
 
 
 def iterations(loop: Any) -> int:
-    """Return the number of a loop's iterations: the length of its longest list of tensors.
+    """Return the number of a loop's iterations: the length of its longest list of tensors; 1 if not known beforehand.
 
-    The loop of a gradient has as many iterations as the loop that it differentiates. Return 1 if the number is not known
-    before the step runs.
+    The loop of a gradient has as many iterations as the loop that it differentiates.
     """
     count = 1
     for tensor in loop.inputs:
