@@ -6,6 +6,7 @@ or empty, and `$${` for a literal `${`. The result is read as YAML again, so tha
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -64,11 +65,16 @@ def read(path: str | os.PathLike[str]) -> Document:
         root = loader.get_single_node()
         if root is None:
             raise ConfigError(name, 1, 1, None, "is empty; it needs at least the keys build_model and data")
-        return Document(name, loader.construct_document(root), root)
+        value = loader.construct_document(root)
+        json.dumps(value, default=str)  # fails if the value contains itself
+        return Document(name, value, root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
         raise ConfigError(name, line, column, None, f"is not YAML: {_problem(error)}") from None
+    except (ValueError, RecursionError):
+        problem = "is nested too deeply, or an alias (*name) refers to a value that contains it; write the values out"
+        raise ConfigError(name, None, None, None, problem) from None
     except yaml.reader.ReaderError as error:
         problem = f"is not YAML: it contains the character #x{error.character:04x}, which is not allowed; remove it"
         raise ConfigError(name, text.count("\n", 0, error.position) + 1, None, None, problem) from None

@@ -169,8 +169,10 @@ def test_the_column_is_that_of_the_key_or_of_the_item(write):
         (b"\x89PNG\r\n\x1a\n\x00\x00", "tune.yaml:1: "),
         (b"build_model: a.py:f\ndata: \xff\xfe\n", "tune.yaml:2: "),
         (b"build_model: a\x00b\n", "tune.yaml:1: is not YAML: "),
+        (b"a: " + b"[" * 5_000, "tune.yaml: is nested too deeply"),
+        (b"a: &a {a: *a}\n", "tune.yaml: is nested too deeply, or an alias (*name) refers to a value that contains it"),
     ],
-    ids=["picture", "latin", "null"],
+    ids=["picture", "latin", "null", "deep", "alias"],
 )
 def test_a_file_that_is_not_a_tuning_file_is_an_error(tmp_path, raw, message):
     (tmp_path / "tune.yaml").write_bytes(raw)
