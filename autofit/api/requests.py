@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autofit.backends.keras_config import TENSORFLOW
-from autofit.backends.protocol import Backend
+from autofit.backends.protocol import TENSORFLOW, Backend
 from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
 from autofit.records.machine import Machine, Placement

@@ -10,8 +10,7 @@ import importlib.util
 import os
 
 from autofit.backends.jax.backend import Jax
-from autofit.backends.keras_config import TENSORFLOW, backend_name
-from autofit.backends.protocol import Backend
+from autofit.backends.protocol import TENSORFLOW, Backend, backend_name
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError

@@ -1,4 +1,4 @@
-"""The interface between a trial's process and a Keras backend."""
+"""The interface between a trial's process and a Keras backend, and Keras's configuration file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from autofit.backends import exhaustion
-from autofit.backends.keras_config import keras_settings
 from autofit.errors import UsageError
 from autofit.records.description import Footprint
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
+
+TENSORFLOW = "tensorflow"
+"""The name of Keras's default backend."""
+
+# the defaults that Keras writes to its file when it is first imported
+_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": TENSORFLOW, "image_data_format": "channels_last"}
 
 
 @dataclass(frozen=True)
@@ -210,3 +215,19 @@ def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
         f"{backend} does not see {which} that the driver reports ({placement.name}); install it with its CUDA libraries "
         f"({install_command(extra)}), update the NVIDIA driver if that does not help, or set device: cpu"
     )
+
+
+def keras_settings(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return Keras's settings: the defaults, overridden by those in its file if that can be read and is valid."""
+    home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")  # the same choice as Keras's
+    file = Path(environment.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
+    try:
+        settings = json.loads(file.read_text())
+    except (OSError, ValueError):
+        settings = None
+    return {**_DEFAULTS, **(settings if isinstance(settings, dict) else {})}
+
+
+def backend_name(environment: Mapping[str, str]) -> str:
+    """Return the name of the backend that Keras would load: from `KERAS_BACKEND`, else its file, else TensorFlow."""
+    return environment.get("KERAS_BACKEND") or str(keras_settings(environment)["backend"] or TENSORFLOW)

@@ -55,19 +55,16 @@ class FrontierSearch:
         self._warm_start = ThroughputSurrogate(ran, context) if ran else None
 
     def propose(self, trials: Sequence[Trial]) -> Decision:
-        """Propose the next config after these trials, or give the reason to stop.
-
-        The last decision is cached, because Optuna asks for it twice.
-        """
+        """Propose the next config after these trials, or give the reason to stop."""
         trials = tuple(trials)
-        if self._last is None or self._last[0] != trials:
+        if self._last is None or self._last[0] != trials:  # Optuna asks twice
             self._last = trials, self._decide(trials)
         return self._last[1]
 
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
-        """Estimate the log rate (samples per second) and its standard deviation for each config that ran.
+        """Estimate the log rate of each config that ran, and its standard deviation.
 
-        A single reading is noisy, so the estimate also uses the readings of similar configs and the two ceilings.
+        Readings are noisy, so the estimate also uses those of similar configs and the two ceilings.
         """
         ran = _ran(trials)
         if not ran:
@@ -125,12 +122,11 @@ class FrontierSearch:
     def _probe(self, trials: Sequence[Trial], feasibility: Feasibility) -> Decision:
         """Propose the first probe or, if all trials so far have failed, a smaller batch size.
 
-        Probes use parallel workers only if the baseline uses AUTOTUNE. If no config is predicted to fit, propose the
-        cheapest untried one, because the prediction may be wrong.
+        Probes use parallel workers only if the baseline uses AUTOTUNE.
         """
-        if not feasibility.candidates.any():
-            if not feasibility.untried.any():
-                return Decision(stop_reason=EXHAUSTED)
+        if not feasibility.untried.any():
+            return Decision(stop_reason=EXHAUSTED)
+        if not feasibility.candidates.any():  # the prediction may be wrong: the cheapest untried config may fit
             return self._proposed(int(np.argmax(feasibility.untried)), Reason.PROBE, feasibility)
         batch = self._baseline.batch_size or 1
         if not self._context.description.footprints:

@@ -52,6 +52,14 @@ class ConfigArrays:
         """A mask of the configs that have a queue."""
         return (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
 
+    @property
+    def worker_threads(self) -> Vector:
+        return np.where(self.queued & ~self.processes, self.workers, 0.0)
+
+    @property
+    def worker_processes(self) -> Vector:
+        return np.where(self.processes, self.workers, 0.0)
+
     def log_points(self) -> Matrix:
         """Return coordinates in octaves, one row for each config.
 

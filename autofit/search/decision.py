@@ -33,10 +33,9 @@ _LABELS = {  # a promising config is shown with its predicted gain instead
 class Proposal:
     """A config to try, the reason, and the expected result.
 
-    `gain` is the expected relative gain over the best config so far, and `most_gain` is the upper end of its 95% interval.
-    `change` describes how the proposed config differs from the best one. `device_share` and `host_share` are the upper
-    bounds of device and host memory, as shares of their limits; `likely_share` is the expected value of the one with the
-    higher bound.
+    `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of its 95% interval, and
+    `change` the difference from that config in words. `device_share` and `host_share` are the upper bounds of both memories
+    as shares of their limits; `likely_share` is the expected value of the one with the higher bound.
     """
 
     config: FitConfig
@@ -87,7 +86,6 @@ class Proposer(Protocol):
 
 
 def _percent(gain: float) -> str:
-    """Format a relative gain as a signed percentage; without a sign if it rounds to 0%."""
     return f"{gain:+.0%}" if round(gain, 2) else "0%"
 
 

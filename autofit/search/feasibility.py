@@ -74,18 +74,15 @@ class FeasibleSet:
         return Feasibility(untried, untried & (np.maximum(*expected) <= usable), candidates, *upper, likely)
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
-        """Return a mask of the configs that are not too far beyond the finished trials.
-
-        After `max_oom` OOMs, no config beyond the finished trials is near.
-        """
+        """Return a mask of the configs near the finished trials; after `max_oom` OOMs, none beyond these is near."""
         finished = [t.config for t in (*trials, *self._context.warm_start) if t.measurement.outcome is Outcome.OK]
         if not finished:
             return np.ones(len(self.configs), bool)
         ran = ConfigArrays.of(finished)
-        batch, processes = float(ran.batch.max()), float((ran.workers * ran.processes).max())
+        batch, processes = float(ran.batch.max()), float(ran.worker_processes.max())
         if sum(t.measurement.outcome.is_oom for t in trials) < self._context.max_oom:
             batch, processes = _BATCH_LEAP_FACTOR * batch, _PROCESSES_LEAP_FACTOR * max(1.0, processes)
-        return np.asarray((self.arrays.batch <= batch) & (self.arrays.workers * self.arrays.processes <= processes))
+        return np.asarray((self.arrays.batch <= batch) & (self.arrays.worker_processes <= processes))
 
 
 def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) -> Mask:

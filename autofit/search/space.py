@@ -92,10 +92,9 @@ def cost(config: FitConfig) -> tuple[float, ...]:
 
 
 def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
-    """Return a key that sorts the config nearest to the baseline first.
+    """Return a key that sorts the config nearest to the baseline first: by batch size, workers, processes, queue size.
 
-    The key compares batch size, workers, threads or processes, and queue size, in this order. Sizes are compared in octaves
-    (doublings). Without a queue (`FitConfig.has_queue`), only the batch size counts.
+    Sizes are compared in octaves (doublings). Without a queue (`FitConfig.has_queue`), only the batch size counts.
     """
     config, baseline = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
     queue_sizes = (c.max_queue_size or c.prefetch_factor for c in (config, baseline))
@@ -206,7 +205,7 @@ def build_space(
 def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: Any) -> tuple[int, ...]:
     """Return the batch sizes up to `largest`, and the present one.
 
-    If no batch size is that small, return those up to the present one; if there are none either, the smallest.
+    If no size is that small, return those up to the present one; if there are none either, the smallest.
     """
     allowed = {b for b in values if b <= largest or b == present}
     if not isinstance(asked, list) and values[0] <= largest <= values[-1]:

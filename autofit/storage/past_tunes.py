@@ -15,12 +15,7 @@ from autofit.records.result import PastTune
 from autofit.storage import codec, connection, urls
 
 _TUNES = TypeAdapter(PastTune)
-_ATTRIBUTES = {
-    **{name: name for name in ("title", "started_at", "host", "device", "limits")},
-    "config": "chosen",
-    "samples_per_second": codec.METRIC,
-}
-"""The user attribute of a study that holds each field of a `PastTune`."""
+_RENAMED = {"chosen": "config", codec.METRIC: "samples_per_second"}  # user attributes that do not have the field's name
 
 
 def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
@@ -58,12 +53,11 @@ def forget_study(backend: BaseStorage, name: str) -> None:
 
 
 def _past_tune(backend: BaseStorage, study: Any) -> PastTune:
-    user_attributes = study.user_attrs
-    fields = {field: user_attributes[key] for field, key in _ATTRIBUTES.items() if key in user_attributes}
+    fields = {_RENAMED.get(key, key): value for key, value in study.user_attrs.items()}
     try:
         with connection.readable(study.study_name):
             states = [trial.state for trial in backend.get_all_trials(study._study_id, deepcopy=False)]
             trials = sum(state is not TrialState.FAIL for state in states)
-            return _TUNES.validate_python({"name": study.study_name, "trials": trials, **fields})
+            return _TUNES.validate_python({**fields, "name": study.study_name, "trials": trials})
     except StorageError:
         return PastTune(study.study_name, "damaged, or not written by autofit")

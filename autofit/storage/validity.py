@@ -9,15 +9,13 @@ from autofit.records.result import FailedTune, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Measurement
 
-LIMIT_SLACK_RATIO = 1.05
-"""A limit has grown if it exceeds the earlier one by this ratio: a device's free memory varies less from hour to hour."""
-
+_LIMIT_SLACK_RATIO = 1.05  # a limit has grown if it exceeds this: a device's free memory varies less from hour to hour
 _HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit
 
 
 def has_grown(then_bytes: int | None, now_bytes: int | None) -> bool:
     """Return whether a limit has grown; None means no limit."""
-    return then_bytes is not None and (now_bytes is None or now_bytes > LIMIT_SLACK_RATIO * then_bytes)
+    return then_bytes is not None and (now_bytes is None or now_bytes > _LIMIT_SLACK_RATIO * then_bytes)
 
 
 def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_seconds: float) -> bool:

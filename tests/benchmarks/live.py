@@ -26,7 +26,7 @@ import tables
 import yaml
 from generators import result_of
 
-from autofit.backends.keras_config import TENSORFLOW
+from autofit.backends.protocol import TENSORFLOW
 from autofit.machine.host import detect
 from autofit.records.intervals import mean_interval
 from autofit.records.states import Outcome, Role

@@ -22,7 +22,7 @@ from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit import backends
-from autofit.backends.keras_config import TENSORFLOW
+from autofit.backends.protocol import TENSORFLOW
 from autofit.machine.host import detect
 from autofit.records.description import Description
 from autofit.records.states import Outcome, Role

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from autofit.backends import exhaustion, keras_config
-from autofit.backends.protocol import Backend, StepEstimator, TrainStep, unseen_gpus
+from autofit.backends import exhaustion
+from autofit.backends.protocol import TENSORFLOW, Backend, StepEstimator, TrainStep, unseen_gpus
 from autofit.backends.tensorflow import gpu
 from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
 from autofit.records.machine import Device, Placement
@@ -33,7 +33,7 @@ _SWITCHES = frozenset(
 class TensorFlow(Backend):
     """The TensorFlow backend of Keras. Its methods import TensorFlow when they need it, only in a trial's process."""
 
-    name = keras_config.TENSORFLOW
+    name = TENSORFLOW
     switches = _SWITCHES
     limits_cpu = True
     steps_are_async = False

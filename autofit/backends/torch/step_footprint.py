@@ -39,7 +39,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
         self._seen: dict[int, Any] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation and count its results."""
         made = function(*args, **(kwargs or {}))
         for leaf in tree_leaves(made):
             if isinstance(leaf, torch.Tensor):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from packaging.requirements import Requirement
 
 from autofit import backends
-from autofit.backends.keras_config import backend_name
+from autofit.backends.protocol import backend_name
 from autofit.backends.tensorflow.gpu import allocator_problem
 from autofit.cli.doctor.findings import Finding, ok, problem, warning
 from autofit.records.distribution import DISTRIBUTION, install_command

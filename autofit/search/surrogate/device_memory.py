@@ -143,10 +143,7 @@ def _highest_affine(peaks: Sequence[tuple[int, float]], batch: Vector) -> Vector
 
 
 def least_device_bytes(description: Description, batch_size: int) -> int:
-    """Return a lower bound of the device memory for a batch size, in bytes.
-
-    It is the estimate minus twice its error, but at least the memory of the variables.
-    """
+    """Return a lower bound of the device memory, in bytes: the estimate minus twice its error, at least the variables."""
     variables = description.parameter_bytes + description.optimizer_bytes
     if not description.footprints:
         return variables
@@ -155,10 +152,7 @@ def least_device_bytes(description: Description, batch_size: int) -> int:
 
 
 def estimated_bytes(footprints: Sequence[Footprint], batch_size: int) -> float:
-    """Estimate device memory for a batch size, in bytes.
-
-    The estimate is piecewise linear through the footprints, and never falls as the batch size grows.
-    """
+    """Estimate device memory for a batch size, in bytes: piecewise linear through the footprints, and never falling."""
     ascending = sorted(footprints, key=lambda footprint: footprint.batch_size)
     sizes = [footprint.batch_size for footprint in ascending]
     values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in ascending]).tolist()

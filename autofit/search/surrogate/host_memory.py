@@ -49,14 +49,6 @@ def _held_batches(configs: ConfigArrays) -> Vector:
     return _queued_batches(configs) + _PASSING_BATCHES
 
 
-def _worker_threads(configs: ConfigArrays) -> Vector:
-    return np.where(configs.queued & ~configs.processes, configs.workers, 0.0)
-
-
-def _worker_processes(configs: ConfigArrays) -> Vector:
-    return np.where(configs.processes, configs.workers, 0.0)
-
-
 def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int, cores: int = 1) -> dict[str, int]:
     """Estimate each part of a config's host memory, in bytes.
 
@@ -64,7 +56,7 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
     """
     configs = ConfigArrays.of([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
-    queue = int(_held_batches(configs)[0] + _worker_threads(configs)[0] + description.steps_ahead) * batch_bytes
+    queue = int(_held_batches(configs)[0] + configs.worker_threads[0] + description.steps_ahead) * batch_bytes
     parts = {
         "process": description.process_bytes,
         "arrays": description.mapped_bytes,
@@ -72,7 +64,7 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
         "conversion": max(0, description.conversion_bytes - step_bytes - queue),
         "step": step_bytes,
         "queue": queue,
-        "worker_processes": int(_worker_processes(configs)[0]) * (_WORKER_BYTES + _WORKER_BATCHES * batch_bytes),
+        "worker_processes": int(configs.worker_processes[0]) * (_WORKER_BYTES + _WORKER_BATCHES * batch_bytes),
     }
     return {name: size for name, size in parts.items() if size or name not in _OF_ARRAYS}
 
@@ -126,13 +118,13 @@ class HostModel:
         batches. If a trial has read how many batches were queued, that number replaces a full queue.
         """
         description = self._context.description
-        held, processes = _held_batches(configs) + description.steps_ahead, _worker_processes(configs)
+        held, processes = _held_batches(configs) + description.steps_ahead, configs.worker_processes
         if measured is not None and measured.queued_batches is not None:
             held += np.where(configs.queued, np.minimum(0, measured.queued_batches - _queued_batches(configs)), 0.0)
         batch_bytes = configs.batch * self._sample_bytes
         step = self._step_bytes(configs.batch) if self._context.on_cpu else np.zeros(len(configs))
         step = np.maximum(step, description.conversion_bytes)  # arrays are converted before the first step
-        of_threads, of_processes = _worker_threads(configs) * batch_bytes, processes * batch_bytes
+        of_threads, of_processes = configs.worker_threads * batch_bytes, processes * batch_bytes
         return np.stack([np.ones(len(configs)), step, held * batch_bytes, of_threads, processes, of_processes], axis=1)
 
     def _step_bytes(self, batch: Vector) -> Vector:

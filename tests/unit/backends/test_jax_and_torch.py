@@ -8,7 +8,7 @@ import pytest
 
 from autofit import backends
 from autofit.backends.jax.backend import Jax
-from autofit.backends.keras_config import keras_settings
+from autofit.backends.protocol import keras_settings
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError

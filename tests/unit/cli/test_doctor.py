@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from rich.console import Console
 from typer.testing import CliRunner
 
-from autofit.backends.keras_config import backend_name
+from autofit.backends.protocol import backend_name
 from autofit.cli import app
 from autofit.cli.doctor import command, resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning

@@ -132,10 +132,7 @@ def _worthwhile(tensors: tuple[Shape, Shape, Shape], kernel: Shape, item_bytes: 
 
 @functools.cache
 def _third_cache_bytes() -> int:
-    """Return the size of the L3 cache as Eigen reads it, in bytes.
-
-    Eigen asks the processor: an EPYC reports all eight L3 caches of its package together, while Linux shows a single one.
-    """
+    """Return the size of the L3 cache in bytes; to Eigen, an EPYC reports its eight L3 caches, of which Linux shows one."""
     try:
         size = int(TypeAdapter(ByteSize).validate_python(_THIRD_CACHE.read_text().strip() + "iB"))
         return size * (_COMPLEXES if "EPYC" in _cpuinfo() else 1)

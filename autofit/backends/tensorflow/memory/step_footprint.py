@@ -134,10 +134,7 @@ class StepFootprint:
         return _ERRORS[method] if self._on_cpu else max(_GPU_ERROR, _ERRORS[method])
 
     def _compiled(self, batch_size: int) -> Program | None:
-        """Return the compiled step as one operation, whose workspace is XLA's total minus the variables and one batch.
-
-        Return None if XLA reports no total.
-        """
+        """Return the compiled step as one operation, with XLA's total as its workspace; None if XLA reports no total."""
         total = compiled_bytes(self._model, self._batch, batch_size)
         if total is None:
             return None
