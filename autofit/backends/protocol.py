@@ -123,10 +123,7 @@ class Backend(ABC):
 
     @abstractmethod
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Enforce the limit on each device, None for no limit; called before the first operation of a trial's process.
-
-        Raise UsageError if the backend does not see the devices.
-        """
+        """Enforce the limit on each device before a process's first operation; raise UsageError if it does not see them."""
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         """Return a context manager: a model built in its block trains on all of these devices, by `distribution`."""

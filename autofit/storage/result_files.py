@@ -63,9 +63,6 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
     """Write a file atomically: write a temporary file, which replaces the file and takes over its permissions.
 
     If the path is a link, replace its target and keep the link. If it is a device or a pipe, write to it.
-
-    Raises:
-        UsageError: the file is not writable.
     """
     target = Path(os.path.realpath(path))
     written: Path | None = None
@@ -94,11 +91,7 @@ def _umask() -> int:
 
 
 def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
-    """Read a file that `autofit tune` or `autofit sweep` wrote.
-
-    Raises:
-        UsageError: the file cannot be read, is not JSON of autofit, has another version, or is damaged.
-    """
+    """Read a file that `autofit tune` or `autofit sweep` wrote; raise UsageError if it is of another kind or damaged."""
     try:
         raw = json.loads(Path(path).read_text())
     except OSError as error:

@@ -65,7 +65,6 @@ class StepFootprint:
         return Footprint(size, parts, XLA, _ERROR if self._step.device is None else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES)
 
     def _lowered(self, size: int) -> Any:
-        """Trace the step for a batch size."""
         step = jax.jit(self._model.train_step, donate_argnums=0)
         return step.lower(self._state(), jax.tree.map(lambda leaf: _resized(leaf, size), self._step.batch))
 
@@ -78,6 +77,5 @@ class StepFootprint:
 
 
 def _resized(leaf: Any, size: int) -> Any:
-    """Return the shape of an array resized to `size` samples; a scalar keeps its shape."""
     shape = leaf.shape if np.ndim(leaf) == 0 else (size, *leaf.shape[1:])
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))

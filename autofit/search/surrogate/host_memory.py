@@ -136,9 +136,6 @@ class HostModel:
 
 
 def _assumed_sample_bytes(process_bytes: float, finished: Sequence[Trial]) -> float:
-    """Return the assumed bytes per sample for a description without them.
-
-    Batches are assumed to take a fixed share of the process; the first finished trial shows how many samples they held.
-    """
+    """Return the bytes per sample if batches take a fixed share of the process; the first trial shows their number."""
     configs = ConfigArrays.of([finished[0].config if finished else FitConfig()])
     return _ASSUMED_BATCHES_SHARE * process_bytes / float(_held_batches(configs)[0] * configs.batch[0])

@@ -255,13 +255,9 @@ def log_rates(
 ) -> Rates:
     """Evaluate the models of the three rates.
 
-    Args:
-        parameters: natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a and s, of shape (sets, 11). Times are in
-            seconds per sample, ratios of times in samples, capacities in workers.
-        configs: the configs to predict.
-        step_off: known error of the step's model in log rate, for each config; it is added to the prediction.
-        input_off: the same for the input's model.
-        takes_turns: whether step and input alternate if there is no queue.
+    `parameters` are natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a and s, of shape (sets, 11): times in
+    seconds per sample, ratios of times in samples, capacities in workers. `step_off` and `input_off` are known errors of
+    two models in log rate, which are added. If `takes_turns`, step and input alternate without a queue.
     """
     columns = np.exp(parameters).T[:, :, None]
     t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness = columns

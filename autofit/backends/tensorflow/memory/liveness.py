@@ -96,7 +96,6 @@ def peak(
     for _ in range(runs):
         memory = _Memory(program, BestFitAllocator(region_bytes), least_bytes)
         for _ in range(steps):
-            memory.begin_step()
             schedule.run(workers, memory.start, memory.end, lambda: chance.lognormvariate(0, _DEVIATION))
             memory.end_step()
         peaks.append(memory.peak)
@@ -179,11 +178,6 @@ class _Memory:
             self._drop(draft)
         return address
 
-    def begin_step(self) -> None:
-        """Forget the addresses of the previous step's values; variables keep theirs."""
-        values = zip(self._program.values, self._address, strict=True)
-        self._address = [address if value.is_variable else OUTSIDE for value, address in values]
-
     def start(self, op: Operation) -> None:
         """Allocate an operation's outputs and workspace."""
         for index, output in enumerate(op.outputs):
@@ -220,9 +214,11 @@ class _Memory:
             self._read(self._address[value])
 
     def end_step(self) -> None:
-        """Free the results of the step."""
-        for value in self._program.results:
-            self._read(self._address[value])
+        """Free the results of the step and forget the addresses of its values; variables keep theirs."""
+        for result in self._program.results:
+            self._read(self._address[result])
+        values = zip(self._program.values, self._address, strict=True)
+        self._address = [address if value.is_variable else OUTSIDE for value, address in values]
 
     def _read(self, address: int) -> None:
         if address != OUTSIDE:
