@@ -132,19 +132,16 @@ def build_space(
 
     Args:
         asked: the user's values of each knob: a range, as in `{"min": 8, "max": 64}`, or a list; other knobs get defaults.
-        knobs: names of the knobs that the input takes.
         cores: number of CPU cores; the default numbers of workers go up to twice that.
         sample_count: number of samples in the training data, the upper bound of default batch sizes; None if unknown.
         baseline: the user's present values; they are added to the defaults.
         effective_batch_size: number of samples in one weight update; only batch sizes that divide it are allowed.
-        max_batch_size: largest batch size that is allowed, in samples; None for no limit.
         min_updates: fewest full batches in an epoch; batch sizes that leave fewer are excluded, except for the baseline's.
             Ignored if `sample_count` is unknown, or if `effective_batch_size` fixes the number of updates.
-        autotunes: whether the data takes AUTOTUNE for workers and queue, as `tf.data` does; the defaults then include it.
+        autotunes: whether the data takes AUTOTUNE, as `tf.data` does; the defaults then include it.
         on_gpu: whether the model trains on a GPU; small models need large batches to saturate it.
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
-        replicas: number of devices that share each batch evenly; only multiples of it are allowed as batch sizes, and the
-            default batch sizes are multiplied by it.
+        replicas: number of devices that share each batch evenly; batch sizes are multiples of it.
     """
     asked, taken = dict(asked or {}), tuple(knobs)
     for knob in asked:

@@ -20,21 +20,20 @@ _MIB = 2**20
 _BFC_SWITCH = "TF_CPU_ALLOCATOR_USE_BFC"
 _HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")  # TensorFlow quotes Python's error
 _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
-_SWITCHES = frozenset(
-    """CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING KERAS_MAX_STEPS_PER_EPOCH NVIDIA_TF32_OVERRIDE OMP_NUM_THREADS
-    TF_CUDA_PLATFORM_GPU_DEVICE_SCHEDULE TF_CUDNN_DETERMINISTIC TF_CUDNN_USE_AUTOTUNE
-    TF_CUDNN_WORKSPACE_LIMIT_IN_MB TF_DETERMINISTIC_OPS TF_DEVICE_MIN_SYS_MEMORY_IN_MB TF_ENABLE_ONEDNN_OPTS
-    TF_FORCE_GPU_ALLOW_GROWTH TF_GPU_ALLOCATOR TF_GPU_HOST_MEM_LIMIT_IN_MB TF_GPU_THREAD_COUNT
-    TF_GPU_THREAD_MODE TF_NUM_INTEROP_THREADS TF_NUM_INTRAOP_THREADS TF_USE_LEGACY_KERAS TF_XLA_FLAGS
-    XLA_FLAGS""".split()  # noqa: SIM905  # a literal would take a line for each name
-)
 
 
 class TensorFlow(Backend):
     """The TensorFlow backend of Keras. Its methods import TensorFlow when they need it, only in a trial's process."""
 
     name = TENSORFLOW
-    switches = _SWITCHES
+    switches = frozenset(
+        """CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING KERAS_MAX_STEPS_PER_EPOCH NVIDIA_TF32_OVERRIDE OMP_NUM_THREADS
+        TF_CUDA_PLATFORM_GPU_DEVICE_SCHEDULE TF_CUDNN_DETERMINISTIC TF_CUDNN_USE_AUTOTUNE
+        TF_CUDNN_WORKSPACE_LIMIT_IN_MB TF_DETERMINISTIC_OPS TF_DEVICE_MIN_SYS_MEMORY_IN_MB TF_ENABLE_ONEDNN_OPTS
+        TF_FORCE_GPU_ALLOW_GROWTH TF_GPU_ALLOCATOR TF_GPU_HOST_MEM_LIMIT_IN_MB TF_GPU_THREAD_COUNT
+        TF_GPU_THREAD_MODE TF_NUM_INTEROP_THREADS TF_NUM_INTRAOP_THREADS TF_USE_LEGACY_KERAS TF_XLA_FLAGS
+        XLA_FLAGS""".split()  # noqa: SIM905  # a literal would take a line for each name
+    )
     limits_cpu = True
     steps_are_async = False
     uses_tfdata = True
