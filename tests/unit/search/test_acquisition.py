@@ -15,7 +15,7 @@ from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Tria
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.context import SearchContext
-from autofit.search.decision import Proposal, Reason, difference
+from autofit.search.decision import LABELS, Proposal, Reason, difference
 from autofit.search.feasibility import dominated_by
 from autofit.search.space import build_space
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB
@@ -219,7 +219,7 @@ def test_a_proposal_says_what_why_and_how_near_the_limit():
     unsure = Proposal(FitConfig(64), Reason.PROMISE, -0.58, most_gain=0.3)
     assert re.findall(r"[+-]\d+%", str(unsure)) == ["-58%", "+30%"]
     assert re.findall(r"[+-]\d+%|\b0%", str(replace(unsure, gain=-0.001))) == ["0%", "+30%"]
-    assert str(Proposal(FitConfig(64), Reason.PROBE)) == "to learn how time and memory grow"
+    assert str(Proposal(FitConfig(64), Reason.PROBE)) == LABELS[Reason.PROBE]
 
 
 @given(st.integers(0, 10_000), st.integers(2, 9))

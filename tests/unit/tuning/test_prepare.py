@@ -12,7 +12,7 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.report.columns import Output
 from autofit.report.html import page
-from autofit.search.decision import Reason
+from autofit.search.decision import LABELS, Reason
 from autofit.storage import result_files
 from autofit.tuning import prepare
 from tests.fakes import BASELINE, DESCRIPTION, MACHINE, MIB, FakeLauncher, collect, make_request, searched, tune
@@ -161,7 +161,7 @@ def test_a_similar_question_begins_with_what_is_known(tmp_path):
     warm, record = collect(tune, make_request(tmp_path, device_bytes=200 * MIB), FakeLauncher())
     assert before.config.batch_size > record.config.batch_size
     assert len(searched(warm)) < len(searched(cold))
-    assert searched(warm)[0].why.startswith(Reason.WARM_START.label)
+    assert searched(warm)[0].why.startswith(LABELS[Reason.WARM_START])
     assert any("of similar tunes" in event.text for event in warm if isinstance(event, Notice))
     assert record.device_peak_bytes <= 200 * MIB
     assert len([run for run in record.runs if run.stage == "chosen"]) == 2

@@ -11,7 +11,7 @@ from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
 from autofit.search.config_arrays import ConfigArrays
-from autofit.search.decision import Decision, Proposal, Reason
+from autofit.search.decision import LABELS, Decision, Proposal, Reason
 from autofit.search.feasibility import dominated_by, hardly_faster
 from autofit.search.space import build_space
 from autofit.storage import result_files
@@ -238,7 +238,7 @@ def test_why_a_config_was_tried_and_what_ran_after_the_search_are_kept(tmp_path)
     events, record = collect(tune, make_request(tmp_path), FakeLauncher())
     reasons = [event.why for event in events if isinstance(event, Activity) and event.doing.startswith("trial")]
     assert [trial.why for trial in record.trials] == list(dict.fromkeys(reasons))
-    assert record.trials[0].why.startswith(Reason.PROBE.label)
+    assert record.trials[0].why.startswith(LABELS[Reason.PROBE])
     assert any("predicted +" in why for why in reasons)
     ended = [(event.trial.stage, event.trial) for event in events if isinstance(event, TrialEnded)]
     assert [(run.stage, run) for run in record.runs] == [one for one in ended if one[0] != "search"]
