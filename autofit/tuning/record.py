@@ -90,7 +90,12 @@ def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> dict
         if m.samples_per_second and m.compute_samples_per_second and m.input_samples_per_second
     ]
     if not complete:
-        return {"bottleneck": Bottleneck.UNKNOWN}
+        unknown = {
+            "compute_samples_per_second": None,
+            "input_samples_per_second": None,
+            "ceilings_run_samples_per_second": None,
+        }
+        return {"bottleneck": Bottleneck.UNKNOWN, **unknown}
     confirmed = choice.samples_per_second
     rate, compute, inputs = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
     reached = max(rate, confirmed)

@@ -235,7 +235,7 @@ def test_a_signal_while_the_command_loads_is_no_crash(tmp_path, signal_number):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # no thread runs here
+        preexec_fn=lambda: signal.signal(signal_number, signal.SIG_DFL),  # noqa: PLW1509  # no thread runs here
     )
     wait_for(lambda: "site-packages" in Path(f"/proc/{process.pid}/maps").read_text(), seconds=10)  # it loads libraries
     process.send_signal(signal_number)

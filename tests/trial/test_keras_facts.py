@@ -12,14 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_AHEAD = """
 import json, sys
 import keras
-from autofit.workload.inputs.indexed import proxy_of
+from autofit.workload.inputs.indexed import proxy_class
 from autofit.trial.worker.step_clock import wait_until_full
 from tests import workloads as w
 
 def ahead(workers, queue, processes):
     '''Batches made beyond those trained on, when the consumer stands still.'''
     knobs = dict(workers=workers, max_queue_size=queue, use_multiprocessing=processes)
-    window, found = proxy_of(keras.utils.PyDataset, w.Cases(8, length=1000), 1000, 40, print, **knobs), []
+    window, found = proxy_class(keras.utils.PyDataset)(w.Cases(8, length=1000), 1000, 40, print, **knobs), []
     def stall(batch, logs):
         if batch == 3:
             wait_until_full(window.batches_made, 0.1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autofit.records.description import Description
-from autofit.records.states import Outcome, Role
+from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from tests import workloads as w
 from tests.fakes import drain
@@ -72,8 +72,8 @@ def test_a_slow_queue_is_not_filled_again_for_a_memory_that_is_read_and_gives_th
     spec = TrialSpec(Role.CONFIRM, FitConfig(16, 3, 4, False), Limits(None, 2**33), 60, 1.5, validates=False)
     phases, measurement = drain(slow.run(spec))
     again_phases, again = drain(slow.run(replace(spec, memory_is_read=True)))
-    assert "filling the queue" in phases
-    assert "filling the queue" not in again_phases
+    assert Phase.FILLING_QUEUE in phases
+    assert Phase.FILLING_QUEUE not in again_phases
     assert measurement.samples_per_second == pytest.approx(16 * 3 / SLOW, rel=0.25)
     assert again.samples_per_second == pytest.approx(16 * 3 / SLOW, rel=0.25)
 
@@ -139,5 +139,5 @@ def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(turn, pla
     assert tuple(described.knobs) == ("batch_size", "use_multiprocessing")
     running = launcher.run(TrialSpec(Role.MEASURE, FitConfig(16, None, None, False), Limits(None, 2**33), 60, 1.5))
     phases, measurement = drain(running)
-    assert "filling the queue" in phases
+    assert Phase.FILLING_QUEUE in phases
     assert measurement.samples_per_second == pytest.approx(16 * 2 / 0.05, rel=0.3)

@@ -172,7 +172,8 @@ for data in ([], [200 * 2**20]):
     sizes.append(next(iter(footprint.estimates([8], compile_all=False))).device_bytes)
 limits = types.SimpleNamespace(device_bytes=2**30)
 context = types.SimpleNamespace(device="a GPU", spec=types.SimpleNamespace(limits=limits))
-notices = [list(describe._notices_of_copies(context, [size * 2**20])) for size in (50, 200)]
+data = types.SimpleNamespace(kind="arrays", batch=lambda: batch, batch_samples=8)
+notices = [list(describe._notices(context, data, None, size * 2**20)) for size in (50, 200)]
 print(json.dumps([sizes[1] - sizes[0], notices]))
 """
 

@@ -19,6 +19,7 @@ from autofit.backends.protocol import TrainStep
 from autofit.backends.tensorflow.memory import sizes
 from autofit.backends.tensorflow.memory.step_footprint import StepFootprint, compiled_bytes
 from autofit.backends.tensorflow.memory.liveness import peak
+from tensorflow.python.ops import cond_v2
 
 had_started = TensorFlow().has_started()
 inputs = keras.Input((6,))
@@ -56,7 +57,7 @@ def loop():
 
 def branches():
     (choice,) = (op[kind] for kind in ("If", "StatelessIf") if kind in op)
-    kinds = [{inner.type for inner in branch.get_operations()} for branch in sizes.branches_of(choice)]
+    kinds = [{inner.type for inner in branch.get_operations()} for branch in cond_v2.get_func_graphs(choice)]
     assert ["Neg" in kind for kind in kinds] == [False, True], kinds
 
 def call():
@@ -122,7 +123,7 @@ FACTS = {
     "started": ("Context._context_handle is not set by the first operation, or before", "backends/tensorflow/backend.py"),
     "onednn": ("_pywrap_util_port.IsMklEnabled() does not follow TF_ENABLE_ONEDNN_OPTS", "backends/tensorflow/backend.py"),
     "loop": ("while_v2._get_graph does not return the body of a loop", MEMORY + "sizes.py"),
-    "branches": ("cond_v2.get_func_graphs does not return the branches of an If", MEMORY + "sizes.py"),
+    "branches": ("cond_v2.get_func_graphs does not return the branches of an If", MEMORY + "graph_reader.py"),
     "call": ("Graph._get_function does not return the body of a call", MEMORY + "graph_reader.py"),
     "gradients": ("operations of the backward pass are not named gradient_tape/…", MEMORY + "graph_reader.py"),
     "optimizer": ("operations of an update are not named after the optimizer", MEMORY + "graph_reader.py"),

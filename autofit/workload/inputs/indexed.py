@@ -101,7 +101,7 @@ class PyDatasetInput(IndexedInput):
         import keras  # heavy: must stay out of the parent
 
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
-        return _proxy_class(keras.utils.PyDataset)(self._data, self._length, length, self._report_error, **knobs)
+        return proxy_class(keras.utils.PyDataset)(self._data, self._length, length, self._report_error, **knobs)
 
 
 class SequenceInput(IndexedInput):
@@ -136,7 +136,7 @@ class SequenceInput(IndexedInput):
     def _proxy(self, length: int) -> Any:
         import tf_keras  # heavy: must stay out of the parent
 
-        return _proxy_class(tf_keras.utils.Sequence)(self._data, self._length, length, self._report_error)
+        return proxy_class(tf_keras.utils.Sequence)(self._data, self._length, length, self._report_error)
 
 
 class DatasetProxy:
@@ -179,13 +179,13 @@ class DatasetProxy:
 
 
 @functools.cache
-def _proxy_class(base: type) -> Any:
+def proxy_class(base: type) -> Any:
     """Make a subclass of both `DatasetProxy` and the class of datasets that the user's version of Keras takes."""
     return type(f"{base.__name__}Proxy", (DatasetProxy, base), {})
 
 
 def _restored(base: type, state: Mapping[str, Any]) -> Any:
     """Unpickle a proxy in a worker process."""
-    made = object.__new__(_proxy_class(base))
+    made = object.__new__(proxy_class(base))
     vars(made).update(state)
     return made
