@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
@@ -40,13 +39,18 @@ def record(
     if choice.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
         fit_kwargs["validation_batch_size"] = choice.validation_batch_size
     is_fixed = description.fixed_batch_size is not None
+    measured = [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config]
+    bottleneck, compute, inputs, run_rate = ceilings_of(choice, measured)
     return TuneRecord(
         **{**vars(log), "description": description},
         choice=choice,
         fit_kwargs=fit_kwargs,
         data_kwargs=data_kwargs,
         optimizer_kwargs=accumulation.optimizer_kwargs(config.batch_size, settings.effective_batch_size),
-        **ceilings_of(choice, [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config]),
+        bottleneck=bottleneck,
+        compute_samples_per_second=compute,
+        input_samples_per_second=inputs,
+        ceilings_run_samples_per_second=run_rate,
         stop_reason=stop_reason,
         frontier=frontier(log.trials, request.limits),
         effective_batch_size=settings.effective_batch_size,
@@ -78,11 +82,13 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
     study.set_user_attributes({"chosen": chosen, METRIC: rate})
 
 
-def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> dict[str, Any]:
-    """Return the bottleneck and the ceilings as fields of `TuneRecord`, from the run nearest to the confirmed rate.
+def ceilings_of(
+    choice: Recommendation, measured: Sequence[Measurement]
+) -> tuple[Bottleneck, float | None, float | None, float | None]:
+    """Return the bottleneck, the ceilings of step and input, and the rate of the run that they are from, in samples/s.
 
-    A ceiling below the rate of the whole `fit` is omitted, because the machine was slower when it was measured. The other
-    ceiling then decides the bottleneck.
+    That run is the one nearest to the confirmed rate. A ceiling below the rate of the whole `fit` is omitted, because the
+    machine was slower when it was measured; the other ceiling then decides the bottleneck.
     """
     complete = [
         (m.samples_per_second, m.compute_samples_per_second, m.input_samples_per_second)
@@ -90,12 +96,7 @@ def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> dict
         if m.samples_per_second and m.compute_samples_per_second and m.input_samples_per_second
     ]
     if not complete:
-        unknown = {
-            "compute_samples_per_second": None,
-            "input_samples_per_second": None,
-            "ceilings_run_samples_per_second": None,
-        }
-        return {"bottleneck": Bottleneck.UNKNOWN, **unknown}
+        return Bottleneck.UNKNOWN, None, None, None
     confirmed = choice.samples_per_second
     rate, compute, inputs = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
     reached = max(rate, confirmed)
@@ -108,12 +109,7 @@ def ceilings_of(choice: Recommendation, measured: Sequence[Measurement]) -> dict
         bottleneck = Bottleneck.INPUT if reached >= _CEILING_SHARE * inputs else Bottleneck.COMPUTE
     else:
         bottleneck = Bottleneck.UNKNOWN
-    return {
-        "bottleneck": bottleneck,
-        "compute_samples_per_second": compute if compute_holds else None,
-        "input_samples_per_second": inputs if input_holds else None,
-        "ceilings_run_samples_per_second": rate,
-    }
+    return bottleneck, compute if compute_holds else None, inputs if input_holds else None, rate
 
 
 def decide_bottleneck(end_to_end: float, compute: float, inputs: float) -> Bottleneck:

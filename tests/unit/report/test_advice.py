@@ -98,8 +98,8 @@ def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
 
     choice = Recommendation(config, 1000.0, 0.01, None, None, record.speedup)
     ceilings = records.ceilings_of(choice, [run(500.0, 520.0, 5000.0), run(980.0, 2000.0, 1001.0), run(990.0, None, None)])
-    assert list(ceilings.values()) == [Bottleneck.INPUT, 2000.0, 1001.0, 980.0]
-    assert list(records.ceilings_of(choice, []).values()) == [Bottleneck.UNKNOWN, None, None, None]
+    assert ceilings == (Bottleneck.INPUT, 2000.0, 1001.0, 980.0)
+    assert records.ceilings_of(choice, []) == (Bottleneck.UNKNOWN, None, None, None)
 
 
 def test_an_input_slower_than_the_model_is_named_even_when_compute_bound(record, tmp_path):
