@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import tempfile
+import secrets
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ TRIALS = TypeAdapter(tuple[Trial, ...])
 
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
-_ALL_MAY_WRITE, _PERMISSIONS = 0o666, 0o777  # permissions of a new file before the umask; all permission bits
 
 
 def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
@@ -60,34 +61,25 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a file atomically: write a temporary file, which replaces the file and takes over its permissions.
+    """Write a file atomically: write a temporary file, which takes over the permissions of the file and replaces it.
 
     If the path is a link, replace its target and keep the link. If it is a device or a pipe, write to it.
     """
     target = Path(os.path.realpath(path))
-    written: Path | None = None
+    written = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     try:
         if target.exists() and not target.is_file():
-            with target.open("w") as device:
-                device.write(text)
+            target.write_text(text)
             return
-        mode = target.stat().st_mode & _PERMISSIONS if target.exists() else _ALL_MAY_WRITE & ~_umask()
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
-            written = Path(file.name)
+        with written.open("x") as file:
+            if target.exists():
+                shutil.copymode(target, written)
             file.write(text)
-        written.chmod(mode)
         written.replace(target)
     except OSError as error:
-        if written is not None:
-            written.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            written.unlink()
         raise UsageError(f"{target}: the result cannot be written: {error.strerror}") from None
-
-
-def _umask() -> int:
-    """Return the permissions that this process withholds from new files."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
