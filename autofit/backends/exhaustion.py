@@ -22,6 +22,9 @@ FAILED_ALLOCATION = re.compile(
 )
 """Matches the text of an error that reports a failed allocation on a device."""
 
+HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")
+"""Matches an error of TensorFlow or JAX about host memory; TensorFlow quotes Python's error."""
+
 # the patterns of `Backend` for XLA and CUDA's libraries
 OOM_LINES = re.compile(
     rf"^{_NOT_INFO}(?!.*(?:not a failure|HTTP re|message larger than)).*?"

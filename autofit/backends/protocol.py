@@ -99,6 +99,11 @@ class Backend(ABC):
     needs_even_batches = False
     """Whether training fails on a batch that cannot be divided evenly among the devices."""
 
+    @property
+    def _library(self) -> Any:
+        """The backend's module, imported on first use: it is heavy and must stay out of the parent."""
+        return import_module(self.name)
+
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         """Return the environment variables that make the backend use these devices; set them before it is imported.
 
@@ -174,9 +179,13 @@ class Backend(ABC):
         Any exception means that the model's code fails for the batch.
         """
 
-    @abstractmethod
     def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Return the memory that an exception reports as exhausted, or None; a type that the user defines never counts."""
+        """Return the memory that an exception or one of its causes reports as exhausted, or None."""
+        return next(filter(None, map(self._exhausted, exhaustion.chain(error))), None)
+
+    @abstractmethod
+    def _exhausted(self, error: BaseException) -> FailureKind | None:
+        """Return the memory that an exception itself reports as exhausted; a type that the user defines never counts."""
 
     def distributions(self) -> tuple[str, ...]:
         """Return the names of the distributions whose versions affect a step's speed and memory."""
@@ -186,19 +195,14 @@ class Backend(ABC):
         """Return the versions and switches that affect a step's speed and memory, without loading the backend."""
         return {
             **{name: version(name) for name in self.distributions()},
-            **self.switches_in(os.environ),
+            **{name: value for name, value in os.environ.items() if self._is_switch(name)},
             "KERAS_BACKEND": self.name,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "keras.json": json.dumps(keras_settings(os.environ), sort_keys=True),
         }
 
-    def switches_in(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return those variables of an environment that affect a step's speed or memory."""
-        return {
-            name: value
-            for name, value in environment.items()
-            if name in self.switches or (name.startswith(self.switch_prefixes) and name not in self.cache_variables)
-        }
+    def _is_switch(self, name: str) -> bool:
+        return name in self.switches or (name.startswith(self.switch_prefixes) and name not in self.cache_variables)
 
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded modules report them."""

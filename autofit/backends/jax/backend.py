@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib.util
 import os
-import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -23,7 +22,6 @@ _FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRA
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
-_HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")
 _STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured: tests/backends/test_facts.py)
 _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
@@ -78,7 +76,7 @@ class Jax(Backend):
         if limit_bytes is not None:
             os.environ.pop(_OLD_FRACTION, None)
             os.environ[_FRACTION] = f"{limit_bytes / max(gpu.total_bytes for gpu in placement.gpus):.6f}"
-        if _jax().default_backend() == "cpu" or _jax().local_device_count() < placement.count:
+        if self._library.default_backend() == "cpu" or self._library.local_device_count() < placement.count:
             raise unseen_gpus("JAX", placement, extra="jax-gpu")
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
@@ -118,18 +116,18 @@ class Jax(Backend):
         return bool(getattr(bridge, "_backends", None))
 
     def start(self) -> None:
-        jax = _jax()
+        jax = self._library
         jax.block_until_ready(jax.jit(lambda x: x @ x)(jax.numpy.ones((64, 64))))
 
     def peak_bytes(self, placement: Placement) -> int | None:
         """Return the allocator's peak since the start, in bytes; None on a CPU, because JAX does not count there."""
         if not placement.gpus:
             return None
-        counts = [device.memory_stats() for device in _jax().local_devices()[: placement.count]]
+        counts = [device.memory_stats() for device in self._library.local_devices()[: placement.count]]
         return None if None in counts else max(int(memory["peak_bytes_in_use"]) for memory in counts)
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
-        return functools.partial(_jax().block_until_ready, logs)
+        return functools.partial(self._library.block_until_ready, logs)
 
     def process_problem(self, device: Device | None) -> str | None:
         if device is None:
@@ -144,24 +142,15 @@ class Jax(Backend):
 
         return StepFootprint(step)
 
-    def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Classify errors of JAX's runtime, and those of a `tf.data` pipeline, which uses host memory."""
-        for link in exhaustion.chain(error):
-            message = str(link)
-            if isinstance(link, _jax().errors.JaxRuntimeError):
-                if _HOST.search(message):
-                    return FailureKind.HOST_OOM
-                if "RESOURCE_EXHAUSTED" in message or exhaustion.FAILED_ALLOCATION.search(message):
-                    return FailureKind.DEVICE_OOM
-            elif exhaustion.is_of_tensorflow(link):
+    def _exhausted(self, error: BaseException) -> FailureKind | None:
+        """Classify an error of JAX's runtime, or of a `tf.data` pipeline, which uses host memory."""
+        message = str(error)
+        if isinstance(error, self._library.errors.JaxRuntimeError):
+            if exhaustion.HOST.search(message):
                 return FailureKind.HOST_OOM
-        return None
+            if "RESOURCE_EXHAUSTED" in message or exhaustion.FAILED_ALLOCATION.search(message):
+                return FailureKind.DEVICE_OOM
+        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None
 
     def distributions(self) -> tuple[str, ...]:
         return (*super().distributions(), "jaxlib")
-
-
-def _jax() -> Any:
-    import jax  # heavy: must stay out of the parent
-
-    return jax

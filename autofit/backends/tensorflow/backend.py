@@ -18,7 +18,6 @@ from autofit.records.states import FailureKind
 
 _MIB = 2**20
 _BFC_SWITCH = "TF_CPU_ALLOCATOR_USE_BFC"
-_HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")  # TensorFlow quotes Python's error
 _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
 
 
@@ -45,11 +44,6 @@ class TensorFlow(Backend):
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
         return {**variables, **gpu.cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
-    def preload(self) -> None:
-        import tensorflow  # noqa: F401  # heavy: must stay out of the parent
-
-        super().preload()
-
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         """Configure a logical device of this size on each GPU, or cap the CPU's allocator, which all its devices share.
 
@@ -58,7 +52,7 @@ class TensorFlow(Backend):
         slightly faster or slower. A TensorFlow built for GPUs other than NVIDIA's may see them whatever the variables say,
         so they are hidden here.
         """
-        tf = _tensorflow()
+        tf = self._library
         if not placement.gpus:
             if not tf.sysconfig.get_build_info().get("is_cuda_build"):
                 tf.config.set_visible_devices([], "GPU")
@@ -80,7 +74,7 @@ class TensorFlow(Backend):
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         """Return the scope of a strategy that uses all visible GPUs or, without any, all logical devices of the CPU."""
-        scope: AbstractContextManager[Any] = _tensorflow().distribute.MirroredStrategy().scope()
+        scope: AbstractContextManager[Any] = self._library.distribute.MirroredStrategy().scope()
         return scope
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
@@ -97,7 +91,7 @@ class TensorFlow(Backend):
 
     def peak_bytes(self, placement: Placement) -> int | None:
         """Return the allocator's peak in bytes; None for the CPU's default allocator without oneDNN: it does not count."""
-        read = _tensorflow().config.experimental.get_memory_info
+        read = self._library.config.experimental.get_memory_info
         try:
             return max(int(read(name)["peak"]) for name in _with_allocators(placement))
         except ValueError:
@@ -105,7 +99,7 @@ class TensorFlow(Backend):
 
     def reset_peak(self, placement: Placement) -> None:
         for name in _with_allocators(placement):
-            _tensorflow().config.experimental.reset_memory_stats(name)
+            self._library.config.experimental.reset_memory_stats(name)
 
     def estimator(self, step: TrainStep) -> StepEstimator:
         # loads Keras and TensorFlow: must stay out of the parent
@@ -119,12 +113,21 @@ class TensorFlow(Backend):
         return StepFootprint(
             step,
             onednn=bool(onednn),
-            workers=_tensorflow().config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1,
+            workers=self._library.config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1,
             least_bytes=ONEDNN_LEAST_BYTES if on_cpu and onednn and not uses_bfc else 1,
         )
 
-    def exhausted(self, error: BaseException) -> FailureKind | None:
-        return exhausted(error, _tensorflow().errors)
+    def _exhausted(self, error: BaseException) -> FailureKind | None:
+        errors, message = self._library.errors, str(error)
+        failed = exhaustion.FAILED_ALLOCATION.search(message)
+        if isinstance(error, errors.OpError):
+            if exhaustion.HOST.search(message):
+                return FailureKind.HOST_OOM
+            is_exhausted = isinstance(error, errors.ResourceExhaustedError) and not _NETWORK.search(message)
+            return FailureKind.DEVICE_OOM if is_exhausted or failed else None
+        # a C++ status that was raised outside an operation is a RuntimeError
+        is_status = type(error) is RuntimeError and "RESOURCE_EXHAUSTED: " in message
+        return FailureKind.DEVICE_OOM if is_status and failed else None
 
     def distributions(self) -> tuple[str, ...]:
         legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
@@ -132,25 +135,6 @@ class TensorFlow(Backend):
 
     def versions(self) -> dict[str, str]:
         return {**super().versions(), "oneDNN": {True: "on", False: "off", None: "unknown"}[uses_onednn()]}
-
-
-def exhausted(error: BaseException, errors: Any) -> FailureKind | None:
-    """Return the memory that an exception or one of its causes reports as exhausted, or None; `errors` is `tf.errors`."""
-    for link in exhaustion.chain(error):
-        message = str(link)
-        if isinstance(link, errors.OpError):
-            if _HOST.search(message):
-                return FailureKind.HOST_OOM
-            is_exhausted = isinstance(link, errors.ResourceExhaustedError) and not _NETWORK.search(message)
-            if is_exhausted or exhaustion.FAILED_ALLOCATION.search(message):
-                return FailureKind.DEVICE_OOM
-        elif (
-            type(link) is RuntimeError  # a C++ status that was raised outside an operation
-            and "RESOURCE_EXHAUSTED: " in message
-            and exhaustion.FAILED_ALLOCATION.search(message)
-        ):
-            return FailureKind.DEVICE_OOM
-    return None
 
 
 def uses_onednn() -> bool | None:
@@ -177,9 +161,3 @@ def _context() -> Any:
     from tensorflow.python.eager import context  # heavy: must stay out of the parent
 
     return context
-
-
-def _tensorflow() -> Any:
-    import tensorflow as tf  # heavy: must stay out of the parent
-
-    return tf

@@ -52,7 +52,7 @@ class Torch(Backend):
         """Set the share of a GPU's memory that torch's caching allocator may take."""
         if placement.device is None:
             return
-        torch = _torch()
+        torch = self._library
         if not torch.cuda.is_available():
             raise unseen_gpus("torch", placement, extra="torch-gpu")
         if limit_bytes is not None:
@@ -71,25 +71,25 @@ class Torch(Backend):
 
     def start(self) -> None:
         """Run a matrix product that is large enough to use torch's threads."""
-        torch = _torch()
+        torch = self._library
         torch.ones((512, 512)) @ torch.ones((512, 512))
 
     def peak_bytes(self, placement: Placement) -> int | None:
         """Return the peak memory of the tensors in bytes, without the allocator's cache; None on a CPU."""
-        return None if placement.device is None else int(_torch().cuda.max_memory_allocated())
+        return None if placement.device is None else int(self._library.cuda.max_memory_allocated())
 
     def reset_peak(self, placement: Placement) -> None:
-        _torch().cuda.reset_peak_memory_stats()
+        self._library.cuda.reset_peak_memory_stats()
 
     def retries(self, placement: Placement) -> int:
-        return 0 if placement.device is None else int(_torch().cuda.memory_stats().get("num_alloc_retries", 0))
+        return 0 if placement.device is None else int(self._library.cuda.memory_stats().get("num_alloc_retries", 0))
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
         """Return a function that waits for the GPU; None on a CPU, on which a step has ended when it returns."""
-        torch = _torch()
-        if not torch.cuda.is_initialized():
+        cuda = self._library.cuda
+        if not cuda.is_initialized():
             return None
-        ended = torch.cuda.Event()
+        ended = cuda.Event()
         ended.record()
         wait: Callable[[], None] = ended.synchronize
         return wait
@@ -102,24 +102,14 @@ class Torch(Backend):
 
         return StepFootprint(step)
 
-    def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Classify errors of torch, and those of a `tf.data` pipeline, which uses host memory."""
-        torch = _torch()
-        for link in exhaustion.chain(error):
-            if isinstance(link, torch.OutOfMemoryError):
-                return FailureKind.DEVICE_OOM
-            if exhaustion.is_of_tensorflow(link):
+    def _exhausted(self, error: BaseException) -> FailureKind | None:
+        """Classify an error of torch, or of a `tf.data` pipeline, which uses host memory."""
+        torch = self._library
+        if isinstance(error, torch.OutOfMemoryError):
+            return FailureKind.DEVICE_OOM
+        if type(error) is RuntimeError or isinstance(error, getattr(torch, "AcceleratorError", ())):
+            if _HOST.search(str(error)):
                 return FailureKind.HOST_OOM
-            if type(link) is RuntimeError or isinstance(link, getattr(torch, "AcceleratorError", ())):
-                message = str(link)
-                if _HOST.search(message):
-                    return FailureKind.HOST_OOM
-                if _DEVICE.search(message):
-                    return FailureKind.DEVICE_OOM
-        return None
-
-
-def _torch() -> Any:
-    import torch  # heavy: must stay out of the parent
-
-    return torch
+            if _DEVICE.search(str(error)):
+                return FailureKind.DEVICE_OOM
+        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autofit import backends
+from autofit.backends import protocol
 from autofit.backends.jax.backend import Jax
 from autofit.backends.protocol import keras_settings
 from autofit.backends.tensorflow.backend import TensorFlow
@@ -75,7 +76,8 @@ def test_step_and_input_take_turns_with_torch_on_a_cpu_alone():
     assert taking == [("torch", True)]
 
 
-def test_switches_are_part_of_what_a_result_depends_on_and_caches_are_not():
+def test_switches_are_part_of_what_a_result_depends_on_and_caches_are_not(monkeypatch):
+    monkeypatch.setattr(protocol, "version", lambda name: "1.0")
     given = {
         "JAX_ENABLE_X64": "1",
         "XLA_FLAGS": "--x",
@@ -83,8 +85,11 @@ def test_switches_are_part_of_what_a_result_depends_on_and_caches_are_not():
         "HOME": "/root",
         "TORCH_LOGS": "+dynamo",
     }
-    assert Jax().switches_in(given) == {"JAX_ENABLE_X64": "1", "XLA_FLAGS": "--x"}
-    assert Torch().switches_in(given) == {"TORCH_LOGS": "+dynamo"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    for backend, expected in ((Jax(), {"JAX_ENABLE_X64", "XLA_FLAGS"}), (Torch(), {"TORCH_LOGS"})):
+        assert given.keys() & backend.settings().keys() == expected
+    assert Jax().settings()["JAX_ENABLE_X64"] == "1"
 
 
 def test_a_backend_is_selected_by_name_by_the_environment_or_by_the_file(monkeypatch, tmp_path):

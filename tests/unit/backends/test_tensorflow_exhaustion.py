@@ -3,13 +3,15 @@
 import builtins
 import pathlib
 import signal
+import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from autofit import backends
 from autofit.backends import exhaustion as signs
-from autofit.backends.tensorflow.backend import exhausted
+from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Limits
 from autofit.trial.outcome import TrialEnd, classify
@@ -42,6 +44,12 @@ class OutOfMemoryError(Exception):
     """One of the user's own."""
 
 
+@pytest.fixture
+def exhausted(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(errors=Errors))
+    return TensorFlow().exhausted
+
+
 def raised(source):
     entry = RAISED[source]
     return (getattr(Errors, entry["type"], None) or getattr(builtins, entry["type"]))(entry["text"])
@@ -53,20 +61,20 @@ def ended(**evidence):
 
 
 @pytest.mark.parametrize("source", RAISED)
-def test_an_exception_is_classified_by_its_text(source):
-    kind = exhausted(raised(source), Errors)
+def test_an_exception_is_classified_by_its_text(source, exhausted):
+    kind = exhausted(raised(source))
     assert (kind or "none") == (RAISED[source]["means"] if RAISED[source]["means"].endswith("oom") else "none")
     assert bool(signs.SUSPECTS.search(RAISED[source]["text"])) or source not in SUSPECTS
 
 
-def test_an_error_of_the_users_own_type_is_never_an_oom():
-    assert exhausted(OutOfMemoryError("OOM when allocating tensor"), Errors) is None
+def test_an_error_of_the_users_own_type_is_never_an_oom(exhausted):
+    assert exhausted(OutOfMemoryError("OOM when allocating tensor")) is None
 
 
-def test_what_an_exception_came_from_counts():
+def test_what_an_exception_came_from_counts(exhausted):
     cause, context, own = raised("tensorflow 60607"), ValueError("x"), ValueError("y")
     own.__cause__, own.__context__, context.__context__ = context, cause, own
-    assert exhausted(context, Errors) is FailureKind.DEVICE_OOM
+    assert exhausted(context) is FailureKind.DEVICE_OOM
 
 
 @pytest.mark.parametrize("source", LOGS)
