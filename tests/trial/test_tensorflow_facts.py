@@ -83,7 +83,7 @@ def optimizer():
     assert all(value.part == "temporaries" for value in made), made
 
 def parts():
-    found = peak(operations_of_step()[0]).bytes_by_part
+    found = peak(operations_of_step()[0])
     assert min(found["weights"], found["optimizer"], found["input_batch"]) > 0, found
 
 def report():

@@ -17,7 +17,7 @@ _MOST_WASTE_BYTES = 128 * 2**20
 
 
 class BestFitAllocator:
-    """Assigns addresses and counts the bytes in use, without allocating real memory.
+    """Assigns addresses, without allocating real memory.
 
     On a GPU, the first region is the whole limit, which the allocator reserves at once.
     """
@@ -29,7 +29,6 @@ class BestFitAllocator:
         self._free_by_size: list[tuple[int, int]] = []  # sizes and addresses of the free chunks, sorted
         self._end = 0
         self._next_region = region_bytes
-        self.in_use_bytes = 0
 
     def allocate(self, size_bytes: int) -> int:
         """Return the address of a new chunk of at least `size_bytes`."""
@@ -43,13 +42,11 @@ class BestFitAllocator:
             self._add_free(address + needed, size - needed)
             size = needed
         self._used[address] = size
-        self.in_use_bytes += size
         return address
 
     def release(self, address: int) -> None:
         """Free a chunk and merge it with its free neighbours."""
         size = self._used.pop(address)
-        self.in_use_bytes -= size
         if address + size in self._free:
             size += self._remove_free(address + size)
         if address in self._free_by_end:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -23,22 +23,20 @@ _MOST_FOLDED_BYTES = 10 * 2**20  # constant_folding.cc: larger results are compu
 _ITERATIONS_AHEAD = 8  # loop iterations that may overlap; TensorFlow allows 32, but the walk takes longer with each
 
 
-@dataclass(frozen=True)
-class ReaderSettings:
-    """How the step runs. Operations of an eager step do not overwrite their inputs, because the caller holds these."""
+@dataclass(eq=False)
+class GraphReader:
+    """Converts graphs: inlines function calls, and makes a loop or branch one operation whose workspace is its peak.
 
-    optimizer_names: tuple[str, ...]
+    Operations of an eager step do not overwrite their inputs, because the caller holds these.
+    """
+
+    optimizer_names: Collection[str]
     scale: sizes.Scale
     on_cpu: bool
     onednn: bool
     is_eager: bool
 
-
-class GraphReader:
-    """Converts graphs: inlines function calls, and makes a loop or branch one operation whose workspace is its peak."""
-
-    def __init__(self, settings: ReaderSettings) -> None:
-        self._settings, self._scale = settings, settings.scale
+    def __post_init__(self) -> None:
         self.constants: list[int] = []  # sizes of the constants that operations read, in bytes
         self._values: list[Value] = []
         self._operations: list[Operation] = []
@@ -75,10 +73,13 @@ class GraphReader:
                     self._stand_for(outer, inner)
                 continue
             if self._folds(op):
-                self._folded.update((id(t), self._scale.tensor_bytes(t)) for t in op.outputs)
+                self._folded.update((id(t), self.scale.tensor_bytes(t)) for t in op.outputs)
                 self._index.update((id(t), OUTSIDE) for t in op.outputs)
                 continue
-            self._keep_folded(op.inputs)
+            for tensor in op.inputs:  # each constant that an operation reads is kept once
+                if self._folded.get(id(tensor)):
+                    self.constants.append(self._folded[id(tensor)])
+                    self._folded[id(tensor)] = 0
             for tensor in op.outputs:
                 if op.type != "Placeholder" or id(tensor) not in self._index:
                     self._index[id(tensor)] = self._value(op, tensor, prefix)
@@ -117,14 +118,6 @@ class GraphReader:
             if id(other) in by_tensor:
                 by_tensor[id(tensor)] = by_tensor[id(other)]
 
-    def _keep_folded(self, tensors: Sequence[Any]) -> None:
-        """Add the constants that an operation reads to `constants`, each only once."""
-        for tensor in tensors:
-            size = self._folded.get(id(tensor), 0)
-            if size:
-                self.constants.append(size)
-                self._folded[id(tensor)] = 0
-
     def _folds(self, op: Any) -> bool:
         """Return whether TensorFlow computes an operation once, when it compiles the step, and keeps the results."""
         if op.type == "Const":
@@ -134,14 +127,14 @@ class GraphReader:
             and not op.op_def.is_stateful
             and op.type not in (*sizes.LOOPS, *_BRANCHES)
             and (op.type in kernels.OF_SHAPES or all(id(t) in self._folded for t in op.inputs))
-            and all(self._scale.is_fixed(t) for t in (*op.inputs, *op.outputs))
-            and all(self._scale.tensor_bytes(t) <= _MOST_FOLDED_BYTES for t in op.outputs)
+            and all(self.scale.is_fixed(t) for t in (*op.inputs, *op.outputs))
+            and all(self.scale.tensor_bytes(t) <= _MOST_FOLDED_BYTES for t in op.outputs)
             and not any(reader.type in sizes.LOOPS for t in op.outputs for reader in t.consumers())
         )
 
     def _value(self, op: Any, tensor: Any, prefix: str) -> int:
         """Add a value for a tensor and return its index; return `OUTSIDE` if the step does not hold the tensor."""
-        alias, size = None, self._scale.tensor_bytes(tensor)
+        alias, size = None, self.scale.tensor_bytes(tensor)
         if op.type == "ReadVariableOp" and id(op.inputs[0]) in self._variable:
             return self._add(Value(size, "weights", self._variable[id(op.inputs[0])]))
         if op.type in ("Placeholder", *sizes.BORROWED) or (op.type in kernels.VIEWS and not op.inputs):
@@ -152,7 +145,7 @@ class GraphReader:
             if alias == OUTSIDE:
                 return OUTSIDE
         elif tensor.dtype == tf.variant:
-            size = self._scale.list_bytes(tensor)
+            size = self.scale.list_bytes(tensor)
         return self._add(Value(size, self._part(prefix + op.name), alias))
 
     def _add(self, value: Value) -> int:
@@ -160,7 +153,7 @@ class GraphReader:
         return len(self._values) - 1
 
     def _part(self, name: str) -> str:
-        if any(f"{optimizer}/" in name for optimizer in self._settings.optimizer_names):
+        if any(f"{optimizer}/" in name for optimizer in self.optimizer_names):
             return "temporaries"
         return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
 
@@ -169,11 +162,11 @@ class GraphReader:
             return (self._body_bytes(sizes.body_of(op), min(sizes.iterations(op), _ITERATIONS_AHEAD)),)
         if op.type in _BRANCHES:
             return (max(self._body_bytes(branch) for branch in cond_v2.get_func_graphs(op)),)
-        shapes = [shape for t in (*op.inputs, *op.outputs) if (shape := self._scale.shape(t)) is not None]
-        if not self._settings.on_cpu or not op.outputs or len(shapes) < len(op.inputs) + len(op.outputs):
+        shapes = [shape for t in (*op.inputs, *op.outputs) if (shape := self.scale.shape(t)) is not None]
+        if not self.on_cpu or not op.outputs or len(shapes) < len(op.inputs) + len(op.outputs):
             return ()
         dtype, count = op.outputs[0].dtype, len(op.inputs)
-        onednn = kernels.onednn_takes(dtype.name, kernels.processor_flags(), onednn=self._settings.onednn)
+        onednn = kernels.onednn_takes(dtype.name, kernels.processor_flags(), onednn=self.onednn)
         equation = op.get_attr("equation").decode() if op.type == "Einsum" else ""
         return kernels.workspace_bytes(
             op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn, equation=equation
@@ -181,32 +174,32 @@ class GraphReader:
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
         """Return the peak in bytes of consecutive iterations, which overlap if they do not need each other's results."""
-        reader = GraphReader(self._settings)
+        reader = replace(self)
         carried = [OUTSIDE for _ in body.inputs]
         for _ in range(iterations):
             reader.read(body, given=carried)
             carried = [reader._index[id(t)] for t in body.outputs]
         program = reader.program(body.outputs, held_bytes={})
-        return peak(program, least_bytes=self._scale.least_bytes, runs=1, steps=1).total_bytes
+        return sum(peak(program, least_bytes=self.scale.least_bytes, runs=1, steps=1).values())
 
     def _may_overwrite(self, op: Any) -> tuple[int, ...]:
-        if self._settings.is_eager or op.type not in {*kernels.OVERWRITES, *kernels.OVERWRITING_OUTPUTS} or not op.outputs:
+        if self.is_eager or op.type not in {*kernels.OVERWRITES, *kernels.OVERWRITING_OUTPUTS} or not op.outputs:
             return ()
         output = op.outputs[kernels.OVERWRITING_OUTPUTS.get(op.type, 0)]
-        size = self._scale.tensor_bytes(output)
-        same = [t for t in op.inputs if t.dtype.size == output.dtype.size and self._scale.tensor_bytes(t) == size]
+        size = self.scale.tensor_bytes(output)
+        same = [t for t in op.inputs if t.dtype.size == output.dtype.size and self.scale.tensor_bytes(t) == size]
         return self._inside(same)
 
     def _seconds(self, op: Any) -> float:
         """Return the rough duration of an operation on two cores, in seconds."""
-        moved = sum(self._scale.tensor_bytes(t) for t in (*op.inputs, *op.outputs))
+        moved = sum(self.scale.tensor_bytes(t) for t in (*op.inputs, *op.outputs))
         if op.type in kernels.UPDATES:
             moved *= _UPDATE_PASSES
         return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + self._arithmetic(op) / _OPERATIONS_PER_SECOND
 
     def _arithmetic(self, op: Any) -> float:
         """Count the floating-point operations of a convolution or matrix product; 0 for kernels that only move bytes."""
-        shapes = [self._scale.shape(t) or () for t in (*op.inputs, *op.outputs)]
+        shapes = [self.scale.shape(t) or () for t in (*op.inputs, *op.outputs)]
         if op.type.startswith(("Conv2D", "Conv3D")):
             images = [shape for shape in shapes if len(shape) > 3]
             return 2.0 * max(math.prod(s[:-1]) for s in images) * min(math.prod(s) for s in images) if images else 0.0

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES, BestFitAllocator
@@ -69,14 +70,6 @@ class Program:
     held_bytes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Peak:
-    """The peak of the memory in use, in total and by part, in bytes; the parts add up to the total."""
-
-    total_bytes: int
-    bytes_by_part: Mapping[str, int]
-
-
 def peak(
     program: Program,
     *,
@@ -85,56 +78,27 @@ def peak(
     least_bytes: int = 1,
     runs: int = _RUNS,
     steps: int = _STEPS,
-) -> Peak:
-    """Return the highest peak of several walks through a program.
+) -> Mapping[str, int]:
+    """Return the highest peak of several walks through a program: the bytes of each part.
 
     `workers` operations may run at the same time. `least_bytes` is the smallest buffer that the allocator counts. The walk
     simulates `runs` trainings of `steps` steps, of which the first gives each optimizer variable its own buffer.
     """
-    schedule, chance = _Schedule(program), random.Random(0)
-    peaks = []
+    producers = {value: number for number, op in enumerate(program.operations) for value in op.outputs}
+    followers: list[list[int]] = [[] for _ in program.operations]
+    waits = []  # for each operation, the number of operations that it waits for
+    for number, op in enumerate(program.operations):
+        before = {*op.after, *(producers[value] for value in op.inputs if value in producers)}
+        waits.append(len(before))
+        for other in before:
+            followers[other].append(number)
+    peaks, chance = [], random.Random(0)
     for _ in range(runs):
         memory = _Memory(program, BestFitAllocator(region_bytes), least_bytes)
         for _ in range(steps):
-            schedule.run(workers, memory.start, memory.end, lambda: chance.lognormvariate(0, _DEVIATION))
-            memory.end_step()
+            memory.run_step(list(waits), followers, workers, chance)
         peaks.append(memory.peak)
-    return max(peaks, key=lambda peak: peak.total_bytes)
-
-
-class _Schedule:
-    """The dependencies of a program's operations, and the order in which workers run them."""
-
-    def __init__(self, program: Program) -> None:
-        self._operations = program.operations
-        producers = {value: number for number, op in enumerate(program.operations) for value in op.outputs}
-        self._waits = [0] * len(program.operations)
-        self._followers: list[list[int]] = [[] for _ in program.operations]
-        for number, op in enumerate(program.operations):
-            before = {*op.after, *(producers[value] for value in op.inputs if value in producers)}
-            self._waits[number] = len(before)
-            for other in before:
-                self._followers[other].append(number)
-
-    def run(
-        self, workers: int, start: Callable[[Operation], None], end: Callable[[Operation], None], vary: Callable[[], float]
-    ) -> None:
-        """Call `start` and `end` of every operation; `vary` returns a factor for each duration."""
-        waits = list(self._waits)
-        ready = [number for number, count in enumerate(waits) if count == 0]
-        running: list[tuple[float, int]] = []  # end time and number of each operation
-        now = 0.0
-        while ready or running:
-            while ready and len(running) < workers:
-                number = ready.pop()
-                start(self._operations[number])
-                heapq.heappush(running, (now + self._operations[number].seconds * vary(), number))
-            now, number = heapq.heappop(running)
-            end(self._operations[number])
-            for follower in self._followers[number]:
-                waits[follower] -= 1
-                if waits[follower] == 0:
-                    ready.append(follower)
+    return max(peaks, key=lambda peak: sum(peak.values()))
 
 
 class _Memory:
@@ -143,31 +107,25 @@ class _Memory:
     def __init__(self, program: Program, allocator: BestFitAllocator, least_bytes: int) -> None:
         self._program, self._allocator, self._least_bytes = program, allocator, least_bytes
         self._in_use = dict.fromkeys(PARTS, 0)
-        self.peak = Peak(0, dict(self._in_use))
-        self._left: dict[int, int] = {}  # by address: pending reads, plus one per variable there and per running writer
+        self.peak: Mapping[str, int] = dict(self._in_use)
+        self._left: Counter[int] = Counter()  # by address: pending reads, plus one per variable and running writer
         self._part: dict[int, str] = {}
         self._workspaces: dict[Operation, list[int]] = {}
         self._replaced: dict[Operation, int] = {}
-        self._readers = [0] * len(program.values)
-        for value in (*(value for op in program.operations for value in op.inputs), *program.results):
-            self._readers[value] += 1
+        self._readers = Counter((*(value for op in program.operations for value in op.inputs), *program.results))
         self._address = [OUTSIDE] * len(program.values)
-        self._hold_variables()
-        for part, sizes in program.held_bytes.items():
-            for size in sizes:
-                self._make(size, part)
-        self._record()
-
-    def _hold_variables(self) -> None:
-        """Allocate the variables. As in TensorFlow, optimizer variables of one size first share one buffer of zeros."""
-        zeros: dict[int, int] = {}
-        for number, value in enumerate(self._program.values):
+        zeros: dict[int, int] = {}  # by size: as in TensorFlow, optimizer variables of one size first share one buffer
+        for number, value in enumerate(program.values):
             if value.is_variable:
                 shared = zeros.get(value.size_bytes) if value.part == "optimizer" else None
                 address = self._make(value.size_bytes, value.part) if shared is None else shared
                 self._address[number] = zeros[value.size_bytes] = address
                 if address != OUTSIDE:
-                    self._left[address] = self._left.get(address, 0) + 1
+                    self._left[address] += 1
+        for part, sizes in program.held_bytes.items():
+            for size in sizes:
+                self._make(size, part)
+        self._record()
 
     def _make(self, size: int, part: str) -> int:
         """Allocate a buffer that outlives the step. A weight is drawn, scaled and shifted, each into a new buffer."""
@@ -178,13 +136,37 @@ class _Memory:
             self._drop(draft)
         return address
 
-    def start(self, op: Operation) -> None:
+    def run_step(self, waits: list[int], followers: Sequence[Sequence[int]], workers: int, chance: random.Random) -> None:
+        """Run all operations; `waits` counts what each one waits for, and `followers` are those that wait for it."""
+        operations = self._program.operations
+        ready = [number for number, count in enumerate(waits) if count == 0]
+        running: list[tuple[float, int]] = []  # end time and number of each operation
+        now = 0.0
+        while ready or running:
+            while ready and len(running) < workers:
+                number = ready.pop()
+                self._start(operations[number])
+                seconds = operations[number].seconds * chance.lognormvariate(0, _DEVIATION)
+                heapq.heappush(running, (now + seconds, number))
+            now, number = heapq.heappop(running)
+            self._end(operations[number])
+            for follower in followers[number]:
+                waits[follower] -= 1
+                if waits[follower] == 0:
+                    ready.append(follower)
+        for result in self._program.results:
+            self._read(self._address[result])
+        # only variables keep their addresses
+        values = zip(self._program.values, self._address, strict=True)
+        self._address = [address if value.is_variable else OUTSIDE for value, address in values]
+
+    def _start(self, op: Operation) -> None:
         """Allocate an operation's outputs and workspace."""
         for index, output in enumerate(op.outputs):
             address = self._place(op, output, overwrites=index == op.overwriting)
             self._address[output] = address
             if address != OUTSIDE:
-                self._left[address] = self._left.get(address, 0) + 1 + self._readers[output]
+                self._left[address] += 1 + self._readers[output]
         if op.workspace_bytes:
             self._workspaces[op] = [self._take(size, "temporaries") for size in op.workspace_bytes]
         if op.updates != OUTSIDE:
@@ -201,24 +183,20 @@ class _Memory:
             if op.assigned != OUTSIDE or self._left[old] == 1:
                 return
             new = self._take(variable.size_bytes, variable.part)
-        self._left[new] = self._left.get(new, 0) + 1
-        self._attribute(new, variable.part)
+        self._left[new] += 1
+        size = self._allocator.size_of(new)
+        self._in_use[self._part[new]] -= size
+        self._in_use[variable.part] += size
+        self._part[new] = variable.part
         self._address[op.updates], self._replaced[op] = new, old
 
-    def end(self, op: Operation) -> None:
+    def _end(self, op: Operation) -> None:
         """Free the operation's workspace, and every buffer without pending reads."""
         for address in self._workspaces.pop(op, ()):
             self._drop(address)
         self._read(self._replaced.pop(op, OUTSIDE))
         for value in (*op.inputs, *op.outputs):
             self._read(self._address[value])
-
-    def end_step(self) -> None:
-        """Free the results of the step and forget the addresses of its values; variables keep theirs."""
-        for result in self._program.results:
-            self._read(self._address[result])
-        values = zip(self._program.values, self._address, strict=True)
-        self._address = [address if value.is_variable else OUTSIDE for value, address in values]
 
     def _read(self, address: int) -> None:
         if address != OUTSIDE:
@@ -228,8 +206,8 @@ class _Memory:
                 self._drop(address)
 
     def _record(self) -> None:
-        if self._allocator.in_use_bytes > self.peak.total_bytes:
-            self.peak = Peak(self._allocator.in_use_bytes, dict(self._in_use))
+        if sum(self._in_use.values()) > sum(self.peak.values()):
+            self.peak = dict(self._in_use)
 
     def _place(self, op: Operation, output: int, *, overwrites: bool) -> int:
         value = self._program.values[output]
@@ -248,12 +226,6 @@ class _Memory:
         self._part[address] = part
         self._in_use[part] += self._allocator.size_of(address)
         return address
-
-    def _attribute(self, address: int, part: str) -> None:
-        size = self._allocator.size_of(address)
-        self._in_use[self._part[address]] -= size
-        self._in_use[part] += size
-        self._part[address] = part
 
     def _drop(self, address: int) -> None:
         if address != OUTSIDE:

@@ -46,17 +46,12 @@ class Scale:
 
     def tensor_bytes(self, tensor: Any) -> int:
         """Return the size of a tensor in bytes; 0 for a handle, a list, or a shape not known before the step runs."""
-        shape = self.shape(tensor)
-        if shape is None:
-            return self._reserved_bytes(tensor)
-        return 0 if tensor.dtype.name in _UNSIZED else math.prod(shape) * int(tensor.dtype.size)
-
-    def _reserved_bytes(self, tensor: Any) -> int:
-        """Return the bytes that cuDNN's recurrent layers keep for their gradient; 0 for other tensors of unknown shape."""
-        op = tensor.op
-        if op.type not in _CUDNN_RNNS or tensor.value_index != _RESERVE_INDEX:
-            return 0
-        return _RESERVED_OUTPUTS.get(op.get_attr("rnn_mode"), 1) * self.tensor_bytes(op.outputs[0])
+        shape, op = self.shape(tensor), tensor.op
+        if shape is not None:
+            return 0 if tensor.dtype.name in _UNSIZED else math.prod(shape) * int(tensor.dtype.size)
+        if op.type in _CUDNN_RNNS and tensor.value_index == _RESERVE_INDEX:  # what the layer keeps for its gradient
+            return _RESERVED_OUTPUTS.get(op.get_attr("rnn_mode"), 1) * self.tensor_bytes(op.outputs[0])
+        return 0
 
     def list_bytes(self, listed: Any) -> int:
         """Return the bytes that a list of tensors holds after the operation that produces it; 0 for an empty list."""

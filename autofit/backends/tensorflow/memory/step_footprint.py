@@ -19,7 +19,7 @@ import tensorflow as tf
 from autofit.backends.protocol import TrainStep
 from autofit.backends.tensorflow.memory import liveness
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
-from autofit.backends.tensorflow.memory.graph_reader import GraphReader, ReaderSettings
+from autofit.backends.tensorflow.memory.graph_reader import GraphReader
 from autofit.backends.tensorflow.memory.liveness import Operation, Program
 from autofit.backends.tensorflow.memory.sizes import Scale
 from autofit.backends.variables import bytes_of, optimizers_of
@@ -84,14 +84,13 @@ class StepFootprint:
 
     def program(self, batch_size: int) -> Program:
         """Return the step for a batch size."""
-        settings = ReaderSettings(
-            optimizer_names=tuple({optimizer.name for optimizer in optimizers_of(self._model)}),
+        reader = GraphReader(
+            optimizer_names={optimizer.name for optimizer in optimizers_of(self._model)},
             scale=Scale(self._samples, batch_size, self._least_bytes),
             on_cpu=self._on_cpu,
             onednn=self._onednn,
             is_eager=bool(self._model.run_eagerly),
         )
-        reader = GraphReader(settings)
         handles = {id(handle): inner for handle, inner in self._graph.captures}
         for part, variables in self._variables.items():
             for variable in variables:
@@ -118,13 +117,13 @@ class StepFootprint:
     def _footprint(self, batch_size: int, program: Program, method: str) -> Footprint:
         held = {DATA_PART: self._step.data_tensors, **program.held_bytes}
         region_bytes = FIRST_REGION_BYTES if self._on_cpu or not self._step.limit_bytes else self._step.limit_bytes
-        peak = liveness.peak(
+        bytes_by_part = liveness.peak(
             replace(program, held_bytes=held),
             workers=self._workers,
             region_bytes=region_bytes,
             least_bytes=self._least_bytes,
         )
-        return Footprint(batch_size, peak.bytes_by_part, method, self._relative_error(method), _ABSOLUTE_ERROR_BYTES)
+        return Footprint(batch_size, bytes_by_part, method, self._relative_error(method), _ABSOLUTE_ERROR_BYTES)
 
     def _relative_error(self, method: str) -> float:
         if method == LIVENESS and self._model.jit_compile:
