@@ -17,12 +17,13 @@ from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence
 METRIC = "samples per second"
 """The name of a study's metric, and of the user attribute that holds the rate of its result."""
 
-TRIAL, LIMITS = "trial", "limits"
-"""Names of the user attributes of an Optuna trial: the `Trial` that it stores, and the limits under which it ran."""
-
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 """The states of Optuna trials that are not run again."""
 
+_TRIAL_KEY, _LIMITS_KEY = (
+    "trial",
+    "limits",
+)  # attributes of an Optuna trial: what it stores, and the limits under which it ran
 _TRIALS = TypeAdapter(Trial)
 _LIMITS = TypeAdapter(Limits)
 _CONFIGS = TypeAdapter(FitConfig)
@@ -33,7 +34,7 @@ _UNLIMITED_VIOLATION = -1.0
 
 def user_attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
     """Return the user attributes that store a trial and the limits under which it ran."""
-    return {TRIAL: _TRIALS.dump_python(trial, mode="json"), LIMITS: asdict(limits)}
+    return {_TRIAL_KEY: _TRIALS.dump_python(trial, mode="json"), _LIMITS_KEY: asdict(limits)}
 
 
 def parameter(knob: str, values: tuple[int, ...]) -> str:
@@ -89,10 +90,10 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ..
 
 def stored_trial(stored: FrozenTrial) -> tuple[Trial, Limits] | None:
     """Return the trial that an Optuna trial stores, and the limits under which it ran; None if another program made it."""
-    if TRIAL not in stored.user_attrs:
+    if _TRIAL_KEY not in stored.user_attrs:
         return None
-    trial = _TRIALS.validate_python(stored.user_attrs[TRIAL])
-    return replace(trial, number=stored.number), _LIMITS.validate_python(stored.user_attrs.get(LIMITS))
+    trial = _TRIALS.validate_python(stored.user_attrs[_TRIAL_KEY])
+    return replace(trial, number=stored.number), _LIMITS.validate_python(stored.user_attrs.get(_LIMITS_KEY))
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:

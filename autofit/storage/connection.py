@@ -7,6 +7,7 @@ import functools
 import os
 import sqlite3
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -36,7 +37,6 @@ _UNREADABLE = (  # raised while decoding damaged content; RecursionError for val
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError,
 )  # fmt: skip  # one item a line would be longer, not clearer
 _PACKAGE = str(Path(__file__).parents[1])
-_OPENING_ERRORS = (*_ERRORS, *_UNREADABLE, ImportError, RuntimeError)
 _BUSY_SECONDS = 60  # longest wait for another process that writes to the same SQLite file
 _RACE_MESSAGES = ("already exists", "unique constraint", "duplicate key")  # another process is making the same tables
 _OPEN_TRIES, _RETRY_SECONDS = 10, 0.2  # while another process creates the tables
@@ -69,7 +69,7 @@ def open_storage(storage: str | None) -> BaseStorage:
                 _mend_journal(file)
                 return JournalStorage(JournalFileBackend(str(file)))
         return _open_database(url)
-    except _OPENING_ERRORS as error:
+    except (*_ERRORS, *_UNREADABLE, ImportError, RuntimeError) as error:
         raise _storage_error(error, url) from None
 
 
@@ -163,20 +163,11 @@ def _explained(url: str = "") -> Iterator[None]:
     """Turn storage errors into `StorageError`, including errors that damaged content causes in Optuna."""
     try:
         yield
-    except _ERRORS as error:
-        raise _storage_error(error, url) from None
-    except _UNREADABLE as error:
-        if _is_ours(error):
+    except (*_ERRORS, *_UNREADABLE) as error:
+        raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+        if raised_in.startswith(_PACKAGE) and not isinstance(error, _ERRORS):
             raise
         raise _storage_error(error, url) from None
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Return whether an error was raised in this package, not in a library."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    return last is not None and last.tb_frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 @contextlib.contextmanager
@@ -211,9 +202,12 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
             f"the trials cannot be stored: {shown(url)!r} is not the URL of a storage; write sqlite:///FILE, "
             "postgresql://USER@HOST/DATABASE or journal:FILE"
         )
-    kind = _DisconnectedError if _is_disconnected(error) else StorageError
-    while isinstance(error.__cause__, Exception):  # the cause says what is wrong; the errors around it, what was tried
-        error = error.__cause__
+    causes = [error]
+    while isinstance(cause := causes[-1].__cause__, Exception):
+        causes.append(cause)
+    from_drivers = [each.orig for each in causes if isinstance(each, OperationalError | InterfaceError)]
+    is_disconnected = not all(isinstance(each, sqlite3.Error) for each in from_drivers)  # a server does not answer
+    error = causes[-1]  # it says what is wrong; the errors around it, what was tried
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     reason = next(iter(text.strip().splitlines()), type(error).__name__)
     if isinstance(error, OSError) and error.filename:
@@ -223,11 +217,5 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
     remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in reason), "give a storage that is writable")
     if isinstance(error, _UNREADABLE) and (not url or file_of(url)):  # otherwise the URL is wrong
         remedy = "it is damaged, or autofit did not write it: give another storage"
+    kind = _DisconnectedError if is_disconnected else StorageError
     return kind(f"the trials cannot be stored: {reason}; {remedy}")
-
-
-def _is_disconnected(error: BaseException | None) -> bool:
-    """Return whether an error or its cause comes from a database server that does not answer."""
-    if isinstance(error, OperationalError | InterfaceError):
-        return not isinstance(error.orig, sqlite3.Error)
-    return error is not None and _is_disconnected(error.__cause__)

@@ -20,8 +20,6 @@ _RENAMED = {"chosen": "config", codec.METRIC: "samples_per_second"}  # user attr
 
 def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
     """Read the system attributes of a study; return None if there is no such study."""
-    if not urls.exists(storage):
-        return None
     with connection.opened(storage) as backend:
         try:
             return backend.get_study_system_attrs(backend.get_study_id_from_name(name))
