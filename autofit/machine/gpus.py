@@ -126,9 +126,7 @@ def unusable_gpu() -> str | None:
 
 def require_free(device: Device) -> None:
     """Raise DeviceBusyError if the calling process holds memory of the GPU: trials could not use that memory."""
-    with opened() as available:
-        if not available:
-            return
+    with opened():
         held, used = bytes_by_pid(device), total_used(device)
     own = held.get(os.getpid())
     if own or _is_framework_on_gpu():

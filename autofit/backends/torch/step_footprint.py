@@ -18,9 +18,9 @@ from autofit.records.description import Footprint
 
 COUNTED = "tensors of two small steps"
 # relative to the growth of a process on a CPU, on which kernels take more memory; the tensors of a batch size are within
-# 0.03 of the line through two other sizes (measured: tests/benchmarks/backend_memory.py)
+# 0.03 of the line through two other sizes (measured: tests/benchmarks/backend_memory.py); likewise on a GPU, on which
+# libraries choose workspaces, and the allocator rounds sizes up (assumed)
 _ERROR = 0.5
-_GPU_ERROR = 0.5  # a GPU's libraries choose workspaces, and the allocator rounds sizes up (assumed)
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
 _SMALL_SIZES = (2, 6)  # in samples; two sizes define a line, and a batch of one sample may be a special case
 
@@ -67,8 +67,7 @@ class StepFootprint:
     """
 
     def __init__(self, step: TrainStep) -> None:
-        model, self._on_cpu = step.model, step.device is None
-        self._model = model
+        self._model = model = step.model
         own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)), default=1)
         model._symbolic_build(data_batch=step.batch)
         updates = int(model.optimizer.iterations)
@@ -90,7 +89,7 @@ class StepFootprint:
                 "optimizer": self.optimizer_bytes,
                 "temporaries": counted,
             }
-            yield Footprint(size, parts, COUNTED, _ERROR if self._on_cpu else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES)
+            yield Footprint(size, parts, COUNTED, _ERROR, _ABSOLUTE_ERROR_BYTES)
 
     def step_bytes(self, batch: Any, size: int) -> list[int]:
         """Return the bytes held after each operation of a step: batch, activations, gradients and temporaries."""
