@@ -263,17 +263,11 @@ def _handles() -> Iterator[Any]:
         except pynvml.NVMLError as error:
             yield error
             continue
-        yield from list(_slices(handle)) or [handle]
-
-
-def _slices(handle: Any) -> Iterator[Any]:
-    mode = _reading(pynvml.nvmlDeviceGetMigMode, handle)
-    if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
-        return
-    for index in range(_reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        mig_slice = _reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
-        if mig_slice is not None:
-            yield mig_slice
+        mode = _reading(pynvml.nvmlDeviceGetMigMode, handle)
+        is_divided = mode and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+        most = _reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) if is_divided else 0
+        slices = [_reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number) for number in range(most or 0)]
+        yield from [each for each in slices if each is not None] or [handle]
 
 
 def total_used(device: Device) -> int | None:

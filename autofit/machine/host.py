@@ -161,7 +161,7 @@ def _cgroups(controller: str) -> list[Path]:
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        base = _CGROUP_ROOT / controllers if controllers else _CGROUP_ROOT
+        base = _CGROUP_ROOT / controllers
         group = base / path.lstrip("/")
         groups += [g for g in (group, *group.parents) if g.is_relative_to(base) and g.is_dir()]
     return groups

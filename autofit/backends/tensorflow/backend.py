@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import re
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
 _MIB = 2**20
+_CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
 _BFC_SWITCH = "TF_CPU_ALLOCATOR_USE_BFC"
 _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
 
@@ -70,7 +72,7 @@ class TensorFlow(Backend):
         if len(seen) < placement.count:
             raise unseen_gpus("TensorFlow", placement, extra="gpu")
         for device in seen[: placement.count]:
-            gpu.hold(_context().context(), device, limit_bytes)
+            gpu.hold(import_module(_CONTEXT).context(), device, limit_bytes)
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         """Return the scope of a strategy that uses all visible GPUs or, without any, all logical devices of the CPU."""
@@ -87,7 +89,7 @@ class TensorFlow(Backend):
 
     def has_started(self) -> bool:
         """Return whether TensorFlow's context exists, which the first operation creates; False if that cannot be read."""
-        return getattr(_context().context_safe(), "_context_handle", None) is not None
+        return getattr(import_module(_CONTEXT).context_safe(), "_context_handle", None) is not None
 
     def peak_bytes(self, placement: Placement) -> int | None:
         """Return the allocator's peak in bytes; None for the CPU's default allocator without oneDNN: it does not count."""
@@ -154,10 +156,3 @@ def uses_onednn() -> bool | None:
 def _with_allocators(placement: Placement) -> list[str]:
     """Return TensorFlow's names of the devices that have an allocator; the logical devices of a CPU share one."""
     return [f"GPU:{index}" for index in range(len(placement.gpus))] or ["CPU:0"]
-
-
-def _context() -> Any:
-    """Return the private module that holds TensorFlow's context."""
-    from tensorflow.python.eager import context  # heavy: must stay out of the parent
-
-    return context

@@ -106,10 +106,21 @@ def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
 
     @functools.wraps(set_logical)
     def set_logical_device_configuration(dev: Any, virtual_devices: Sequence[Any]) -> None:
-        if dev == gpu:
-            _require_no_less(virtual_devices, limit)
-        else:
+        if dev != gpu:
             set_logical(dev, virtual_devices)
+            return
+        if len(virtual_devices) > 1:
+            raise UsageError(
+                f"your code splits the GPU into {len(virtual_devices)} logical devices; a trial trains on one. Remove the "
+                "split"
+            )
+        wanted = min((int(each.memory_limit or limit) for each in virtual_devices), default=limit)
+        if wanted < limit:  # the search must know a lower limit; a higher one has no effect
+            raise UsageError(
+                f"your code limits the GPU to {format_bytes(wanted * _MIB)} (set_logical_device_configuration), less than "
+                f"autofit's limit of {format_bytes(limit * _MIB)}; set device_memory: {wanted}MiB",
+                key="device_memory",
+            )
 
     @functools.wraps(set_visible)
     def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
@@ -123,21 +134,3 @@ def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
 
     for changed in (set_memory_growth, set_logical_device_configuration, set_visible_devices):
         setattr(context, changed.__name__, changed)
-
-
-def _require_no_less(virtual_devices: Sequence[Any], limit_mib: int) -> None:
-    """Raise UsageError if the user splits the GPU or limits it below autofit's limit, which the search must know.
-
-    A limit above autofit's has no effect.
-    """
-    if len(virtual_devices) > 1:
-        raise UsageError(
-            f"your code splits the GPU into {len(virtual_devices)} logical devices; a trial trains on one. Remove the split"
-        )
-    wanted = min((int(each.memory_limit or limit_mib) for each in virtual_devices), default=limit_mib)
-    if wanted < limit_mib:
-        raise UsageError(
-            f"your code limits the GPU to {format_bytes(wanted * _MIB)} (set_logical_device_configuration), less than "
-            f"autofit's limit of {format_bytes(limit_mib * _MIB)}; set device_memory: {wanted}MiB",
-            key="device_memory",
-        )
