@@ -44,25 +44,18 @@ class StepFootprint:
         else:
             wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
             sizes = sorted({self._multiple_of * math.ceil(size / self._multiple_of) for size in wanted})
-        for size in sizes:
-            yield self._footprint(size)
-
-    def _footprint(self, size: int) -> Footprint:
-        memory = self._lowered(size).compile().memory_analysis()
-        total = (
-            memory.argument_size_in_bytes
-            + memory.temp_size_in_bytes
-            + memory.output_size_in_bytes
-            - memory.alias_size_in_bytes
-        )
+        error = _ERROR if self._step.device is None else _GPU_ERROR
         state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state()))
-        parts = {
-            "weights": state - self.optimizer_bytes,
-            "optimizer": self.optimizer_bytes,
-            "temporaries": max(0, total - memory.argument_size_in_bytes),
-            "input_batch": max(0, memory.argument_size_in_bytes - state),
-        }
-        return Footprint(size, parts, XLA, _ERROR if self._step.device is None else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES)
+        for size in sizes:
+            memory = self._lowered(size).compile().memory_analysis()
+            results = memory.output_size_in_bytes - memory.alias_size_in_bytes
+            parts = {
+                "weights": state - self.optimizer_bytes,
+                "optimizer": self.optimizer_bytes,
+                "temporaries": max(0, memory.temp_size_in_bytes + results),
+                "input_batch": max(0, memory.argument_size_in_bytes - state),
+            }
+            yield Footprint(size, parts, XLA, error, _ABSOLUTE_ERROR_BYTES)
 
     def _lowered(self, size: int) -> Any:
         step = jax.jit(self._model.train_step, donate_argnums=0)
