@@ -65,7 +65,6 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
         return printable(note.partition("\n")[0]) or "another process"
 
     def release(self) -> None:
-        """Release the locks that are held."""
         for path, file in self._files.items():
             with contextlib.suppress(OSError):  # another user's file may not be removable
                 path.unlink()

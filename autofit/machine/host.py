@@ -78,12 +78,10 @@ def cpu_quota() -> float | None:
     """Return the CPU quota of this process's cgroups, in cores; None if there is none."""
     quotas = []
     for group in _cgroups("cpu"):
-        quota, _, period = next(iter(_read_lines(group / "cpu.max")), "").partition(" ")
-        if not quota:
-            quota = next(iter(_read_lines(group / "cpu.cfs_quota_us")), "")
-            period = next(iter(_read_lines(group / "cpu.cfs_period_us")), "")
-        if quota.isdigit() and period.isdigit():  # "max" and -1 mean no quota
-            quotas.append(int(quota) / int(period))
+        files = [group / name for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")]  # v2 has the first
+        words = [word for file in files for line in _read_lines(file) for word in line.split()]
+        if len(words) == 2 and words[0].isdigit() and words[1].isdigit():  # "max" and -1 mean no quota
+            quotas.append(int(words[0]) / int(words[1]))
     return min(quotas, default=None)
 
 

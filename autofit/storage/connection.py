@@ -176,7 +176,7 @@ def readable(name: str) -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise StorageError(
             f"the stored trials of the tune {name} are damaged, or autofit did not write them ({first}). Delete them: "
             f"autofit history --prune {name}, or tune with --fresh"

@@ -59,7 +59,6 @@ class TuningStudy:
         past_tunes.forget_study(self._backend, self._name)
 
     def close(self) -> None:
-        """Close the storage."""
         connection.close(self._backend)
 
     @connection.guarded
