@@ -129,11 +129,9 @@ def require_free(device: Device) -> None:
     with opened():
         held, used = bytes_by_pid(device), total_used(device)
     own = held.get(os.getpid())
-    if own or _is_framework_on_gpu():
+    is_unnamed = not any(held.values()) and (used or 0) > _IDLE_BYTES  # the holder may be this process
+    if own or _is_framework_on_gpu() or (is_unnamed and _has_opened_cuda()):
         raise DeviceBusyError(device.name, own or None)
-    is_unnamed = not any(held.values()) and (used or 0) > _IDLE_BYTES
-    if is_unnamed and _has_opened_cuda():  # the driver names no holder, so it may be this process
-        raise DeviceBusyError(device.name, None)
 
 
 def _is_framework_on_gpu() -> bool:
