@@ -107,7 +107,7 @@ class _Memory:
     def __init__(self, program: Program, allocator: BestFitAllocator, least_bytes: int) -> None:
         self._program, self._allocator, self._least_bytes = program, allocator, least_bytes
         self._in_use = dict.fromkeys(PARTS, 0)
-        self.peak: Mapping[str, int] = dict(self._in_use)
+        self._peak_bytes, self.peak = 0, dict(self._in_use)
         self._left: Counter[int] = Counter()  # by address: pending reads, plus one per variable and running writer
         self._part: dict[int, str] = {}
         self._workspaces: dict[Operation, list[int]] = {}
@@ -206,8 +206,9 @@ class _Memory:
                 self._drop(address)
 
     def _record(self) -> None:
-        if sum(self._in_use.values()) > sum(self.peak.values()):
-            self.peak = dict(self._in_use)
+        in_use_bytes = sum(self._in_use.values())
+        if in_use_bytes > self._peak_bytes:
+            self._peak_bytes, self.peak = in_use_bytes, dict(self._in_use)
 
     def _place(self, op: Operation, output: int, *, overwrites: bool) -> int:
         value = self._program.values[output]
