@@ -6,10 +6,10 @@ in `(x, None)`. The kind of a leaf is recognised by its attributes, so that this
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from autofit.errors import UnsupportedInputError, UsageError
+from autofit.errors import UnsupportedInputError
 
 
 def checked(batch: Any, source: str) -> Any:
@@ -25,14 +25,6 @@ def checked(batch: Any, source: str) -> Any:
         raise UnsupportedInputError(
             f"{source} returned a batch without samples. Return arrays with at least one sample on the first axis"
         )
-    return batch
-
-
-def first_of(batches: Iterator[Any], source: str) -> Any:
-    """Return the first batch of an iterator; `source` is what made the iterator, for the error if it is empty."""
-    batch = next(batches, None)
-    if batch is None:
-        raise UsageError(f"{source} is empty; make it return at least one batch")
     return batch
 
 

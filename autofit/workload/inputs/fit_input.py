@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import checked, dense, mapped, samples_of
 
@@ -44,6 +46,8 @@ class FitInput(ABC):
     """
 
     kind: ClassVar[str]
+    source: ClassVar[str]
+    """What makes the batches, for error messages."""
     fit_knobs: ClassVar[tuple[str, ...]] = ()
     """The knobs that are arguments of `fit` instead of the factory."""
     ends_by_itself: ClassVar[bool] = True
@@ -64,6 +68,7 @@ class FitInput(ABC):
     """The knobs that the data actually has, whoever set them; None for a knob that it does not have."""
     batch_seconds: float = 0.0
     """Time that the first batch took in a single thread, in seconds; 0 if making a batch runs no user code."""
+    _length: int | None = None  # batches in an epoch; None if unknown or endless
     _batch: Any
 
     def __init__(
@@ -93,9 +98,9 @@ class FitInput(ABC):
         """Convert a batch of the user's data to the structure that Keras passes to `train_step`."""
         return batch
 
-    @abstractmethod
     def sample_count(self) -> int | None:
         """Return the number of samples in one epoch, counting the last batch as full; None if unknown."""
+        return None if self._length is None else self._length * self.batch_samples
 
     def last_batch_samples(self) -> int | None:
         """Return the number of samples in the last batch of an epoch; None if it is unknown or the data is endless."""
@@ -115,7 +120,11 @@ class FitInput(ABC):
 
     def look(self) -> Iterator[Any]:
         """Yield the batches of an epoch in the form of `batch`, to compare their shapes; none if shapes cannot differ."""
-        return iter(())
+        return map(self._as_batch, self._epoch())
+
+    def _epoch(self) -> Iterable[Any]:
+        """Return the user's batches of an epoch, made in this process."""
+        return ()
 
     def array_bytes(self) -> ArrayBytes:
         """Return the memory of arrays that `fit` reads or copies; zero for data that is made batch by batch."""
@@ -125,23 +134,46 @@ class FitInput(ABC):
         """Return how many batches the user's code has made so far, in all threads and processes; None if unknown."""
         return None
 
-    def _keep_first(self, take: Callable[[], Any], source: str, batch_size: int | None) -> None:
-        """Make, time and check the first batch; `source` is what makes it, for errors."""
+    def _keep_first(self, batches: Iterable[Any]) -> None:
+        """Make, time and check the first batch."""
         started = time.perf_counter()
-        batch = take()
+        batch = next(iter(batches), None)
         self.batch_seconds = time.perf_counter() - started
-        self._batch = self._as_batch(batch, source)
-        self.batch_samples = samples_of(self._batch, batch_size)
+        if batch is None:
+            raise UsageError(f"{self.source} is empty; make it return at least one batch")
+        self._batch = self._as_batch(batch)
+        self.batch_samples = samples_of(self._batch, self._config.batch_size)
 
-    def _as_batch(self, raw: Any, source: str) -> Any:
+    def _require_passed_on(self, name: str, asked: int | None, where: str) -> None:
+        """Check that the data has the value of a knob with which its factory was called; `name` is its attribute."""
+        actual = getattr(self._data, name)
+        if asked not in (None, actual):
+            raise UsageError(
+                f"the factory was called with {name}={asked}, but its {self.kind} has {name}={actual}. "
+                f"Pass {name} to {where}"
+            )
+
+    def _as_batch(self, raw: Any) -> Any:
         """Check a batch of the user's data and convert it to the form of `batch`."""
-        return mapped(self.as_step_data(checked(raw, source)), dense)
+        return mapped(self.as_step_data(checked(raw, self.source)), dense)
 
 
 def packed(parts: Iterable[Any]) -> Any:
     """Pack the parts of a batch as `fit` does: x alone is not in a tuple, unless it is a tuple or list of arrays."""
     whole = tuple(parts)
     return whole[0] if len(whole) == 1 and not isinstance(whole[0], tuple | list) else whole
+
+
+def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
+    """Yield `count` batches, starting over after each epoch; fewer if an epoch has none."""
+    passed = 0
+    while passed < count:
+        passed_before = passed
+        for batch in itertools.islice(epoch(), count - passed):
+            passed += 1
+            yield batch
+        if passed == passed_before:
+            return
 
 
 def call_reported(report_error: Callable[[BaseException], None], function: Callable[..., Any], *arguments: Any) -> Any:

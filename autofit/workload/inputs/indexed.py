@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import multiprocessing
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import samples_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported, packed
-from autofit.workload.inputs.knobs import has_base, is_pydataset
+from autofit.workload.inputs.knobs import is_pydataset, is_sequence
 
 _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 
@@ -22,46 +22,36 @@ _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 class IndexedInput(FitInput):
     """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required number of batches."""
 
+    package: ClassVar[str]
+    """The package that defines the class of such datasets."""
+
     def _open(self) -> None:
-        self._length = self._batch_count()
         if self._length == 0:
             raise UsageError(f"the {self.kind} has length 0: there is no batch to train on")
         self._proxies: list[Any] = []
-        self._keep_first(lambda: self._data[0], f"__getitem__(0) of the {self.kind}", self._config.batch_size)
-
-    @abstractmethod
-    def _batch_count(self) -> int | None:
-        """Return the number of batches in an epoch; None for an endless dataset."""
-
-    @abstractmethod
-    def _proxy(self, length: int) -> Any:
-        """Return a `DatasetProxy` of the dataset that has `length` batches."""
-
-    def sample_count(self) -> int | None:
-        return None if self._length is None else self._length * self.batch_samples
+        self._keep_first(self._epoch())
 
     def last_batch_samples(self) -> int | None:
-        if self._length is None:
-            return None
-        last = self._as_batch(self._data[self._length - 1], f"the {self.kind}")
-        return samples_of(last, None)
+        return None if self._length is None else samples_of(self._as_batch(self._data[self._length - 1]), None)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return {"x": self._counted(steps)}
+        return {"x": self._proxy(steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        return {"validation_data": self._counted(steps if self._length is None else min(steps, self._length))}
-
-    def look(self) -> Iterator[Any]:
-        """Yield every batch, made in this process; without end for an endless dataset."""
-        indices = itertools.count() if self._length is None else range(self._length)
-        return (self._as_batch(self._data[index], f"the {self.kind}") for index in indices)
+        return {"validation_data": self._proxy(steps if self._length is None else min(steps, self._length))}
 
     def batches_made(self) -> int | None:
         return sum(int(proxy.batches_made()) for proxy in self._proxies)
 
-    def _counted(self, length: int) -> Any:
-        self._proxies.append(self._proxy(length))
+    def _epoch(self) -> Iterator[Any]:
+        indices = itertools.count() if self._length is None else range(self._length)
+        return (self._data[index] for index in indices)
+
+    def _proxy(self, length: int) -> Any:
+        """Return a `DatasetProxy` of the dataset that has `length` batches."""
+        base = getattr(importlib.import_module(self.package).utils, self.kind)
+        knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS if knob not in self.fit_knobs}
+        self._proxies.append(proxy_class(base)(self._data, self._length, length, self._report_error, **knobs))
         return self._proxies[-1]
 
 
@@ -69,17 +59,16 @@ class PyDatasetInput(IndexedInput):
     """A PyDataset. All knobs are arguments of its constructor, because `fit` of Keras 3 takes none of them for it."""
 
     kind: ClassVar[str] = "PyDataset"
+    source: ClassVar[str] = "__getitem__ of the PyDataset"
+    package: ClassVar[str] = "keras"
     recognises = staticmethod(is_pydataset)
 
     def _open(self) -> None:
         for knob in _WORKER_KNOBS:
-            asked, actual = getattr(self._config, knob), getattr(self._data, knob)
-            if asked is not None and asked != actual:
-                raise UsageError(
-                    f"the factory was called with {knob}={asked}, but its PyDataset has {knob}={actual}. "
-                    f"Pass {knob} on to the base class, as in super().__init__(**kwargs)"
-                )
+            where = "the base class, as in super().__init__(**kwargs)"
+            self._require_passed_on(knob, getattr(self._config, knob), where)
         self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
+        self._length = self._data.num_batches
         super()._open()
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
@@ -93,50 +82,31 @@ class PyDatasetInput(IndexedInput):
             return batch
         return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
 
-    def _batch_count(self) -> int | None:
-        count: int | None = self._data.num_batches
-        return count
-
-    def _proxy(self, length: int) -> Any:
-        import keras  # heavy: must stay out of the parent
-
-        knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
-        return proxy_class(keras.utils.PyDataset)(self._data, self._length, length, self._report_error, **knobs)
-
 
 class SequenceInput(IndexedInput):
     """A Sequence of Keras 2. The batch size is an argument of the factory, all other knobs are arguments of `fit`."""
 
     kind: ClassVar[str] = "Sequence"
+    source: ClassVar[str] = "__getitem__ of the Sequence"
+    package: ClassVar[str] = "tf_keras"
     fit_knobs: ClassVar[tuple[str, ...]] = _WORKER_KNOBS
+    recognises = staticmethod(is_sequence)
 
     def _open(self) -> None:
-        self.applied = replace(self._config, batch_size=None)
+        self.applied, self._length = replace(self._config, batch_size=None), len(self._data)
         super()._open()
-
-    @staticmethod
-    def recognises(data: Any) -> bool:
-        return has_base(data, "tf_keras", "Sequence")
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the batch size of the factory, if it takes one, and the knobs of `fit`."""
         return {**{k: v for k, v in named.items() if k == "batch_size"}, **{knob: knob for knob in self.fit_knobs}}
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        knobs = {knob: getattr(self.applied, knob) for knob in self.fit_knobs}
-        return {**super().fit_arguments(steps), **{knob: value for knob, value in knobs.items() if value is not None}}
+        at_fit = {knob: value for knob, value in self.applied.values().items() if knob in self.fit_knobs}
+        return {**super().fit_arguments(steps), **at_fit}
 
     def as_step_data(self, batch: Any) -> Any:
         """Return a batch as Keras 2 packs it: in the same way as `fit` packs arrays."""
         return packed(batch if isinstance(batch, tuple | list) else (batch,))
-
-    def _batch_count(self) -> int:
-        return len(self._data)
-
-    def _proxy(self, length: int) -> Any:
-        import tf_keras  # heavy: must stay out of the parent
-
-        return proxy_class(tf_keras.utils.Sequence)(self._data, self._length, length, self._report_error)
 
 
 class DatasetProxy:

@@ -34,12 +34,12 @@ def open_input(
     """Make the user's data with a config applied; knobs that the data does not take are ignored. Raises as `FitInput`."""
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
-    reopen = None
-    if callable(data):
-        reopen = functools.partial(data, **kwargs, **given)
-    elif names:
-        reopen = functools.partial(_copy_with, data, **given)
+    reopen = functools.partial(data, **kwargs, **given) if callable(data) else None
     made = data if reopen is None else reopen()
+    if names and reopen is None:  # a ready-made PyDataset, whose knobs are attributes
+        made = copy.copy(data)
+        for name, value in given.items():
+            setattr(made, name, value)
     applied = {knob: given[name] for knob, name in names.items() if name in given}
     for kind in KINDS.values():
         if kind.recognises(made):
@@ -54,14 +54,6 @@ def open_input(
         "(x, y, sample_weight), or a factory that returns such arrays, a keras.utils.PyDataset, a "
         "tf_keras.utils.Sequence, a tf.data.Dataset, a torch DataLoader or a generator"
     )
-
-
-def _copy_with(data: Any, **knobs: Any) -> Any:
-    """Copy a ready-made PyDataset and set the knobs as attributes."""
-    made = copy.copy(data)
-    for name, value in knobs.items():
-        setattr(made, name, value)
-    return made
 
 
 def render_kwargs(

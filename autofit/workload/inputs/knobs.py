@@ -42,24 +42,15 @@ _FACTORY = """Pass a function that creates it instead; autofit tunes the knobs a
 """
 
 
-def has_base(value: Any, package: str, name: str) -> bool:
+def _has_base(value: Any, package: str, name: str) -> bool:
     """Return whether a value's class, or one of its bases, has this name and package; this imports no library."""
     return any(base.__name__ == name and base.__module__.startswith(package) for base in type(value).__mro__)
 
 
-def is_pydataset(data: Any) -> bool:
-    """Return whether a value is a `keras.utils.PyDataset`."""
-    return has_base(data, "keras", "PyDataset")
-
-
-def is_tfdata(data: Any) -> bool:
-    """Return whether a value is a `tf.data.Dataset`."""
-    return has_base(data, "tensorflow.python.data", "DatasetV2")
-
-
-def is_torch_loader(data: Any) -> bool:
-    """Return whether a value is a `torch.utils.data.DataLoader`."""
-    return has_base(data, "torch.utils.data", "DataLoader")
+is_pydataset = functools.partial(_has_base, package="keras", name="PyDataset")
+is_sequence = functools.partial(_has_base, package="tf_keras", name="Sequence")
+is_tfdata = functools.partial(_has_base, package="tensorflow.python.data", name="DatasetV2")
+is_torch_loader = functools.partial(_has_base, package="torch.utils.data", name="DataLoader")
 
 
 def refuse_unsupported(data: Any) -> None:
@@ -86,8 +77,6 @@ def refuse_unsupported(data: Any) -> None:
 
 def _can_set(data: Any, name: str) -> bool:
     """Return whether an object has a writable attribute of this name; this writes to a copy."""
-    if not hasattr(data, name):
-        return False
     try:
         setattr(copy.copy(data), name, getattr(data, name))
     except AttributeError:
@@ -104,11 +93,7 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     """
     if not callable(data):
         return {knob: knob for knob in KNOBS if is_pydataset(data) and _can_set(data, knob)}
-    given = set(fixed)
-    factory = data
-    while isinstance(factory, functools.partial):
-        given |= set(factory.keywords)
-        factory = factory.func
+    given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
     parameters = inspect.signature(data).parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}

@@ -10,14 +10,10 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import first_of
-from autofit.workload.inputs.fit_input import FitInput, call_reported
+from autofit.workload.inputs.fit_input import FitInput, call_reported, repeated
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, is_torch_loader
 
-_SOURCE = "the torch DataLoader"
-_NAMES = {"workers": "num_workers", "prefetch_factor": "prefetch_factor"}  # arguments of a DataLoader
 _SAME = ("pin_memory", "timeout", "worker_init_fn", "generator", "in_order", "pin_memory_device")  # the same in a copy
 
 
@@ -25,25 +21,21 @@ class TorchLoader(FitInput):
     """The user's DataLoader with one config applied; `fit` receives a copy with the required number of full batches."""
 
     kind: ClassVar[str] = "torch DataLoader"
+    source: ClassVar[str] = "the torch DataLoader"
     has_processes: ClassVar[bool] = True
     recognises = staticmethod(is_torch_loader)
 
     def _open(self) -> None:
         data = self._data
-        for knob, actual in (("workers", data.num_workers), ("prefetch_factor", data.prefetch_factor)):
-            asked, name = getattr(self._config, knob), _NAMES[knob]
-            is_given = knob == "workers" or data.num_workers > 0  # without workers there is no prefetch_factor
-            if is_given and asked not in (None, actual):
-                raise UsageError(
-                    f"the factory was called with {name}={asked}, but its DataLoader has {name}={actual}. "
-                    f"Pass {name} to the DataLoader"
-                )
+        self._require_passed_on("num_workers", self._config.workers, "the DataLoader")
+        if data.num_workers > 0:  # otherwise there is no prefetch_factor
+            self._require_passed_on("prefetch_factor", self._config.prefetch_factor, "the DataLoader")
         factor = data.prefetch_factor or self._config.prefetch_factor or PREFETCH_FACTOR
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
         # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
         self._made = (data.multiprocessing_context or multiprocessing).Value("q", 0)
         self._length = _length_of(data)
-        self._keep_first(lambda: first_of(iter(self._copy(num_workers=0)), _SOURCE), _SOURCE, self._config.batch_size)
+        self._keep_first(self._epoch())
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the knobs of the factory without `max_queue_size`, because Keras makes no queue for a DataLoader."""
@@ -54,11 +46,9 @@ class TorchLoader(FitInput):
         return tuple(batch) if isinstance(batch, tuple | list) else batch
 
     def sample_count(self) -> int | None:
-        if self._length is None:
-            return None
-        samples = self._length * self.batch_samples
+        samples = super().sample_count()
         draws_samples = self._data.batch_size is not None and hasattr(self._data.sampler, "__len__")
-        return min(samples, len(self._data.sampler)) if draws_samples else samples
+        return min(samples, len(self._data.sampler)) if samples is not None and draws_samples else samples
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         loader = self._copy(batches=steps)
@@ -68,12 +58,11 @@ class TorchLoader(FitInput):
         whole = self._length and self._length <= steps
         return {"validation_data": self._copy(), **({} if whole else {"validation_steps": steps})}
 
-    def look(self) -> Iterator[Any]:
-        """Yield every batch, made in this process."""
-        return (self._as_batch(batch, _SOURCE) for batch in self._copy(num_workers=0))
-
     def batches_made(self) -> int | None:
         return int(self._made.value)
+
+    def _epoch(self) -> Any:
+        return self._copy(num_workers=0)
 
     def _copy(self, *, batches: int | None = None, num_workers: int | None = None) -> Any:
         """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`.
@@ -126,20 +115,15 @@ class _Repeated:
         return self._count
 
     def __iter__(self) -> Iterator[Any]:
-        passed = full = 0
-        while passed < self._count:
-            passed_before = passed
-            for batch in self._sampler:
-                size = len(batch) if hasattr(batch, "__len__") else 1
-                full = full or size
-                if size < full:
-                    continue
+        return repeated(self._full_batches, self._count)
+
+    def _full_batches(self) -> Iterator[Any]:
+        full = 0
+        for batch in self._sampler:
+            size = len(batch) if hasattr(batch, "__len__") else 1
+            full = full or size  # the first batch is full
+            if size >= full:
                 yield batch
-                passed += 1
-                if passed == self._count:
-                    return
-            if passed == passed_before:
-                return
 
 
 class _Reporting:
