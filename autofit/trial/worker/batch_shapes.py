@@ -53,8 +53,17 @@ class BatchShapes:
         return f"batches differ in shape; each trial also trains on the longest of {scanned} batches"
 
     def resized(self, samples: int) -> list[Any]:
-        """Return the longest and the shortest batch, each with `samples` samples."""
-        return [resized(batch, samples) for batch in (self.longest, self.shortest)]
+        """Return the longest and the shortest batch, with samples repeated or dropped to get `samples`.
+
+        Ragged, sparse and scalar arrays stay as they are.
+        """
+
+        def of_leaf(leaf: Any) -> Any:
+            if is_ragged(leaf) or is_sparse(leaf) or leaf.ndim == 0:
+                return leaf
+            return np.take(leaf, np.arange(samples) % len(leaf), axis=0)
+
+        return [mapped(batch, of_leaf) for batch in (self.longest, self.shortest)]
 
     def save(self, folder: Path) -> None:
         """Save the batches for later trials."""
@@ -70,44 +79,25 @@ def load(folder: Path) -> BatchShapes | None:
 def scan(batches: Iterator[Any]) -> BatchShapes | None:
     """Find the longest and the shortest batch; return None if all batches read in the first seconds have the same shape."""
     longest = shortest = None
-    first = second = None
-    count, started, complete = 0, time.perf_counter(), False
-    while time.perf_counter() - started < _SCAN_SECONDS:
-        batch = next(batches, None)
-        if batch is None:
-            complete = True
-            break
-        count += 1
-        first, second = (batch, None) if first is None else (first, batch if second is None else second)
-        longest = batch if longest is None or sample_bytes(batch) > sample_bytes(longest) else longest
-        shortest = batch if shortest is None or sample_bytes(batch) < sample_bytes(shortest) else shortest
-        enough = count >= _FEWEST_BATCHES and time.perf_counter() - started > _FEWEST_SECONDS
-        if longest is shortest and enough:
+    opening: list[Any] = []
+    count, started, complete = 0, time.perf_counter(), True
+    for count, batch in enumerate(batches, start=1):
+        if count <= 2:
+            opening.append([leaf.shape[1:] for leaf in leaves(batch)])
+        longest = batch if longest is None else max(longest, batch, key=sample_bytes)
+        shortest = batch if shortest is None else min(shortest, batch, key=sample_bytes)
+        seconds = time.perf_counter() - started
+        if longest is shortest and count >= _FEWEST_BATCHES and seconds > _FEWEST_SECONDS:
             return None
-    if longest is None or shortest is None or longest is shortest:
-        return None
-    alike = second is not None and _shapes(first) == _shapes(second)
-    return BatchShapes(longest, shortest, count, complete, alike)
+        if seconds >= _SCAN_SECONDS:
+            complete = False
+            break
+    return None if longest is shortest else BatchShapes(longest, shortest, count, complete, opening[0] == opening[1])
 
 
 def sample_bytes(batch: Any) -> float:
     """Return the bytes per sample of a batch."""
     return float(sum(bytes_of(leaf) / max(1, length_of(leaf)) for leaf in leaves(batch)))
-
-
-def resized(batch: Any, samples: int) -> Any:
-    """Repeat or drop samples of a batch to get `samples`; ragged, sparse and scalar arrays stay as they are."""
-    return mapped(batch, lambda leaf: _resized(leaf, samples))
-
-
-def _resized(leaf: Any, samples: int) -> Any:
-    if is_ragged(leaf) or is_sparse(leaf) or leaf.ndim == 0:
-        return leaf
-    return np.take(leaf, np.arange(samples) % len(leaf), axis=0)
-
-
-def _shapes(batch: Any) -> list[tuple[int, ...]]:
-    return [tuple(leaf.shape[1:]) for leaf in leaves(batch)]
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
     size = context.spec.validation_batch_size or loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.config.batch_size
     config = replace(context.config, batch_size=size)
     if loaded.fit_kwargs.get(VALIDATION_SPLIT):
-        return _split(context, loaded, config)[1]
+        return _open_data(context, loaded, config)[1]
     if loaded.validation is None:
         return None
     return open_input(resolved(loaded.validation), loaded.validation_kwargs, config, context.report_error)
@@ -58,20 +58,21 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
 def open_training(context: TrialContext, loaded: Workload) -> FitInput:
     """Open the training data with the trial's config, without the samples that are held out for validation."""
     context.enter(Phase.OPENING)
-    if loaded.fit_kwargs.get(VALIDATION_SPLIT):
-        return _split(context, loaded, context.config)[0]
-    return open_input(resolved(loaded.data), loaded.data_kwargs, context.config, context.report_error)
+    return _open_data(context, loaded, context.config)[0]
 
 
-def _split(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[Arrays, Arrays]:
-    """Open the data and divide it by `validation_split`, for training and for validation."""
+def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[FitInput, FitInput | None]:
+    """Open the data, and divide it for training and for validation if `validation_split` is given."""
     opened = open_input(resolved(loaded.data), loaded.data_kwargs, config, context.report_error)
+    share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
+    if not share:
+        return opened, None
     if not isinstance(opened, Arrays):
         raise UsageError(
             f"validation_split divides arrays, but the data is a {opened.kind}; pass the validation data as validation",
             key=f"fit_kwargs.{VALIDATION_SPLIT}",
         )
-    return opened.split(loaded.fit_kwargs[VALIDATION_SPLIT])
+    return opened.split(share)
 
 
 def resolved(part: Any) -> Any:

@@ -53,16 +53,12 @@ def problem_of(make: Callable[[], Any]) -> str | None:
     try:
         first = _digest_in_fork(make, patience_seconds)
         return SAME_NUMBERS if len(digests) > 1 and first == _digest_in_fork(make, patience_seconds) else None
-    except _WorkerError as error:
+    except ChildProcessError as error:
         return FAILS.format(how=error)
 
 
-class _WorkerError(Exception):
-    """A forked worker failed to make its batch; the text says how."""
-
-
 def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
-    """Return the digest of a batch made in a fork, or raise `_WorkerError` if it does not arrive in time."""
+    """Return the digest of a batch made in a fork, or raise `ChildProcessError`, which says how the fork failed."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=lambda: sending.send(_digest(make())), daemon=False)
@@ -70,13 +66,13 @@ def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
     sending.close()
     try:
         if not receiving.poll(patience_seconds):
-            raise _WorkerError("does not finish a batch")
+            raise ChildProcessError("does not finish a batch")
         return bytes(receiving.recv())
     except EOFError:
         process.join()
         code = process.exitcode or 0
         how = f"dies by {signal_name(-code)}" if code < 0 else f"ends with status {code}"
-        raise _WorkerError(f"{how} before it finishes a batch") from None
+        raise ChildProcessError(f"{how} before it finishes a batch") from None
     finally:
         process.kill()
         process.join()
@@ -100,11 +96,8 @@ def of_loader(error: BaseException) -> Failure | None:
     is_in_torch = any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in frames)
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and is_in_torch:
         return Failure(FailureKind.WORKER_DIED, f"a worker process died before it had handed over a batch ({error})")
-    if not isinstance(error, RuntimeError):
-        return None
-    links = (str(link) for link in (error.__cause__, error.__context__, error) if link is not None)
-    match = next(filter(None, map(_LOADER_DEATH.search, links)), None)
-    if match is None:
+    match = _LOADER_DEATH.search("\n".join(map(str, (error.__cause__, error.__context__, error))))
+    if match is None or not isinstance(error, RuntimeError):
         return None
     return Failure(FailureKind.WORKER_DIED, f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,7 @@ from autofit.trial.worker.traced_workload import TracedWorkload, first_line
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
-from autofit.workload.inputs.fit_input import FitInput
+from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.knobs import as_written, defaults_of, knobs_of, required_of
 from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.workload import Workload
@@ -54,14 +54,21 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     if written.batch_size is not None:
         written = replace(written, batch_size=context.placement.shared(written.batch_size))
     context = replace(context, spec=replace(context.spec, config=written))
-    data, data_tensors = _open_training(context, loaded)
+    _begin_peak()
+    data = open_training(context, loaded)
+    # a tf.data pipeline has made its tensors and buffers by the time of its first batch
+    data_tensors = _tensors_of(
+        context, data, lambda: (backends.current().peak_bytes(ON_CPU) or 0) - _BATCHES_IN_STEP * bytes_of(data.batch())
+    )
     knobs = data.knobs(names)
     forks = "use_multiprocessing" in knobs or (data.has_processes and "workers" in knobs)
     fork_problem = _fork_problem(context, data) if forks else None
     one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
     _require_all_devices(model, context.placement)
-    held_out, tensors_held_out = _open_validation(context, loaded)
+    before = _begin_peak()
+    held_out = open_validation(context, loaded)
+    tensors_held_out = _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
     call = FitCall(loaded, keras_of(model))
     if one_size is None and "batch_size" in knobs:
         one_size = batch_shapes.one_size_of_model(model)
@@ -122,40 +129,16 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     context.send(Message(estimated=Estimated(problem)))
 
 
-def _open_training(context: TrialContext, loaded: Workload) -> tuple[FitInput, list[int]]:
-    """Open the training data; return it and the bytes of each tensor that it holds in addition to its batches.
+def _tensors_of(context: TrialContext, data: FitInput | None, pipeline_bytes: Callable[[], int]) -> list[int]:
+    """Return the bytes of each tensor that the data holds on the training device in addition to its batches.
 
-    `fit` copies arrays to tensors on the training device. A tf.data pipeline has made its tensors and buffers by the time
-    of its first batch.
+    `fit` copies arrays to tensors on this device. The tensors and buffers of a tf.data pipeline are in host memory; the
+    allocator of the CPU counted `pipeline_bytes`, which whole pieces and a rest occupy in full.
     """
-    _begin_peak()
-    data = open_training(context, loaded)
-    if data.kind != TfData.kind:
-        return data, list(data.array_bytes().tensors)
-    if context.device is not None:  # its tensors and buffers are in host memory
-        return data, []
-    peak = backends.current().peak_bytes(ON_CPU) or 0
-    return data, _pieces(peak - _BATCHES_IN_STEP * bytes_of(data.batch()))
-
-
-def _open_validation(context: TrialContext, loaded: Workload) -> tuple[FitInput | None, list[int]]:
-    """Open the validation data, if any; return it and the bytes of each tensor that it holds while the model trains.
-
-    For a tf.data pipeline, these are the tensors that stay after its first batch.
-    """
-    before = _begin_peak()
-    data = open_validation(context, loaded)
     if data is None or data.kind != TfData.kind:
-        return data, [] if data is None else list(data.array_bytes().tensors)
-    if context.device is not None:
-        return data, []
-    return data, _pieces(_begin_peak() - before)
-
-
-def _pieces(size: int) -> list[int]:
-    """Split a size in bytes, as an allocator counted it, into sizes of tensors that occupy no more than that."""
-    whole, rest = divmod(max(0, size), _PIECE_BYTES)
-    return [_PIECE_BYTES] * whole + [rest] * (rest > 0)
+        return [] if data is None else list(data.array_bytes().tensors)
+    pieces, rest = divmod(max(0, pipeline_bytes()), _PIECE_BYTES) if context.device is None else (0, 0)
+    return [_PIECE_BYTES] * pieces + [rest] * (rest > 0)
 
 
 def _begin_peak() -> int:
@@ -210,7 +193,6 @@ def _require_all_devices(model: Any, placement: Placement) -> None:
 
 
 def _notices_of_model(model: Any, placement: Placement) -> Iterator[str]:
-    """Yield notices about a distributed model."""
     distribution = distribution_of(model)
     if placement.count > 1:
         yield (f"{placement.count} devices share each batch: batch sizes are global, and multiples of {placement.count}")
@@ -227,7 +209,6 @@ def _notices_of_model(model: Any, placement: Placement) -> Iterator[str]:
 
 
 def _require_even_batches(data: FitInput, placement: Placement) -> None:
-    """Check that full batches divide evenly among the devices."""
     if data.batch_samples % placement.count:
         raise UsageError(
             f"the data makes batches of {data.batch_samples} samples, which {placement.count} devices cannot share evenly. "
@@ -295,11 +276,7 @@ def _takes_any_shape(model: Any) -> bool:
 def _scan_shapes(context: TrialContext, data: FitInput) -> batch_shapes.BatchShapes | None:
     """Find the longest and the shortest batch and save them for later trials; return None if all have the same shape."""
     context.enter(Phase.SCANNING)
-    try:
-        shapes = batch_shapes.scan(data.look())
-    except Exception as error:
-        context.report_error(error)
-        raise
+    shapes: batch_shapes.BatchShapes | None = call_reported(context.report_error, batch_shapes.scan, data.look())
     if shapes is not None:
         shapes.save(context.folder)
     return shapes

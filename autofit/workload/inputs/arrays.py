@@ -123,17 +123,13 @@ class Arrays(FitInput):
         """
         arrays = leaves(self._parts)
         from_files = sum(bytes_of(array) for array in arrays if _is_mapped(array))
+        cast = tuple(_tensor_bytes(array) for array in arrays if _is_cast(array))
         if not _becomes_tensors():
-            cast = tuple(_tensor_bytes(array) for array in arrays if _is_cast(array))
             return ArrayBytes(from_files, cast)
         copied = [0 if hasattr(array, "numpy") else _tensor_bytes(array) for array in arrays]  # tensors are not copied
         # while an array is copied, the tensors of the arrays after it do not exist yet
         beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
-        return ArrayBytes(
-            mapped=from_files,
-            tensors=tuple(copied),
-            conversion=max(0, beyond_tensors) + sum(_tensor_bytes(array) for array in arrays if _is_cast(array)),
-        )
+        return ArrayBytes(from_files, tuple(copied), conversion=max(0, beyond_tensors) + sum(cast))
 
     def _arguments(self, batches: int, steps: int) -> dict[str, Any]:
         names = ("x", "y", "sample_weight")
@@ -171,23 +167,22 @@ def _converted(array: Any) -> Any:
     rows = dense(array)
     if is_ragged(rows) or is_sparse(rows):
         return rows
-    return np.array(rows, _float_type()) if _is_cast(array) else np.array(rows)
+    return np.array(rows, _trained_type(rows.dtype))
 
 
 def _tensor_bytes(array: Any) -> int:
     """Return the bytes of the tensor that `fit` makes from an array, with floats in Keras's precision."""
-    parts = components(array)
-    return sum(int(part.size) * int((_float_type() if _is_float(part.dtype) else part.dtype).itemsize) for part in parts)
+    return sum(int(part.size) * _trained_type(part.dtype).itemsize for part in components(array))
 
 
 def _is_cast(array: Any) -> bool:
     """Return whether `fit` casts an array, because the array holds floats of another precision than Keras's."""
-    kinds = {part.dtype for part in components(array)}
-    return any(_is_float(kind) and kind != _float_type() for kind in kinds)
+    return any(_trained_type(part.dtype) != part.dtype for part in components(array))
 
 
-def _is_float(kind: Any) -> bool:
-    return bool(np.issubdtype(kind, np.floating))
+def _trained_type(kind: Any) -> np.dtype[Any]:
+    """Return the type to which `fit` converts numbers of this type: floats get Keras's precision."""
+    return _float_type() if np.issubdtype(kind, np.floating) else np.dtype(kind)
 
 
 def _becomes_tensors() -> bool:
@@ -200,8 +195,7 @@ def _becomes_tensors() -> bool:
 def _float_type() -> np.dtype[Any]:
     import keras  # heavy: must stay out of the parent
 
-    precision: np.dtype[Any] = np.dtype(keras.config.floatx())
-    return precision
+    return np.dtype(str(keras.config.floatx()))
 
 
 def _is_mapped(array: Any) -> bool:

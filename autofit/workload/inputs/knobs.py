@@ -31,7 +31,6 @@ PREFETCH_FACTOR = 2
 AUTOTUNED = ("workers", "max_queue_size")
 """The knobs that `tf.data` can set by itself (AUTOTUNE)."""
 
-_OF_LOADERS = ("prefetch_factor",)  # knobs of a DataLoader alone: a factory's `**kwargs` are taken to be a PyDataset's
 _LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1, "prefetch_factor": 1}
 _MIN_PREFETCH_BATCHES = 1  # of tf.data if the config has no queue: Keras itself keeps one batch ready
 
@@ -99,7 +98,8 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     knobs = {}
     for knob, names in NAMES.items():
-        taken = next((name for name in names if name in named), knob if takes_any and knob not in _OF_LOADERS else None)
+        by_kwargs = takes_any and knob != "prefetch_factor"  # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
+        taken = next((name for name in names if name in named), knob if by_kwargs else None)
         if taken is not None and not given & set(names):
             knobs[knob] = taken
     return knobs

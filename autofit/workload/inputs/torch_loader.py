@@ -6,6 +6,7 @@ Its knobs are `batch_size`, `num_workers` and `prefetch_factor`. Its workers are
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -93,7 +94,7 @@ class TorchLoader(FitInput):
             sampler = loader.batch_sampler
             arguments["batch_sampler"] = sampler if batches is None else _Repeated(sampler, batches)
         dataset = loader.dataset if is_stream else _Reporting(loader.dataset, self._report_error)
-        collate = _Counting(loader.collate_fn, self._made, self._report_error)
+        collate = functools.partial(_collated, loader.collate_fn, self._made, self._report_error)
         return DataLoader(dataset, num_workers=workers, collate_fn=collate, **arguments)
 
 
@@ -150,14 +151,9 @@ class _Reporting:
         return call_reported(self._report_error, self._dataset.__getitems__, indices)
 
 
-class _Counting:
-    """A `collate_fn` that counts its batches and reports its errors."""
-
-    def __init__(self, collate: Callable[[Any], Any], made: Any, report_error: Callable[[BaseException], None]) -> None:
-        self._collate, self._made, self._report_error = collate, made, report_error
-
-    def __call__(self, samples: Any) -> Any:
-        batch = call_reported(self._report_error, self._collate, samples)
-        with self._made.get_lock():
-            self._made.value += 1
-        return batch
+def _collated(collate: Callable[[Any], Any], made: Any, report_error: Callable[[BaseException], None], samples: Any) -> Any:
+    """Make a batch of samples, count it, and report an error of `collate_fn`."""
+    batch = call_reported(report_error, collate, samples)
+    with made.get_lock():
+        made.value += 1
+    return batch

@@ -38,6 +38,6 @@ def test_equal_shapes_of_the_first_two_are_reported():
 def test_saved_batches_are_loaded_and_resized(tmp_path):
     assert batch_shapes.load(tmp_path) is None
     batch_shapes.scan(iter([batch(10), batch(70)])).save(tmp_path)
-    tokens, target = batch_shapes.resized(batch_shapes.load(tmp_path).longest, 9)
+    tokens, target = batch_shapes.load(tmp_path).resized(9)[0]
     assert (tokens["tokens"].shape, target.shape) == ((9, 70), (9, 1))
     assert batch_shapes.sample_bytes((tokens, target)) == 70 * 4 + 4
