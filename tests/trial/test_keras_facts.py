@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 LOOK_AHEAD = """
-import json, sys
+import json, multiprocessing, sys
 import keras
 from autofit.workload.inputs.indexed import proxy_class
 from autofit.trial.worker.step_clock import wait_until_full
@@ -19,11 +19,12 @@ from tests import workloads as w
 def ahead(workers, queue, processes):
     '''Batches made beyond those trained on, when the consumer stands still.'''
     knobs = dict(workers=workers, max_queue_size=queue, use_multiprocessing=processes)
-    window, found = proxy_class(keras.utils.PyDataset)(w.Cases(8, length=1000), 1000, 40, print, **knobs), []
+    made, found = multiprocessing.Value("q", 0), []
+    window = proxy_class(keras.utils.PyDataset)(w.Cases(8, length=1000), 1000, 40, print, made, **knobs)
     def stall(batch, logs):
         if batch == 3:
-            wait_until_full(window.batches_made, 0.1)
-            found.append(window.batches_made() - spare - 4)
+            wait_until_full(lambda: made.value, 0.1)
+            found.append(made.value - spare - 4)
     spare = 2  # fetched to learn the shapes
     model = w.build_model()
     model.fit(window, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=stall)])

@@ -13,18 +13,18 @@ from autofit.records.trial import FitConfig
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import is_compiled, keras_of, set_dtype_policy
 from autofit.workload import accumulation
+from autofit.workload.binding import resolve_reference
 from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
-from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
 
 def build_model(context: TrialContext, loaded: Workload) -> Any:
     """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation."""
     context.enter(Phase.BUILDING)
-    build, kwargs = resolved(loaded.build_model), dict(loaded.model_kwargs)
+    build, kwargs = resolve_reference("build_model", loaded.build_model), dict(loaded.model_kwargs)
     steps = accumulation.steps_of(context.config.batch_size, context.spec.effective_batch_size)
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
@@ -52,7 +52,8 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
         return _open_data(context, loaded, config)[1]
     if loaded.validation is None:
         return None
-    return open_input(resolved(loaded.validation), loaded.validation_kwargs, config, context.report_error)
+    validation = resolve_reference("validation", loaded.validation)
+    return open_input(validation, loaded.validation_kwargs, config, context.report_error)
 
 
 def open_training(context: TrialContext, loaded: Workload) -> FitInput:
@@ -63,7 +64,8 @@ def open_training(context: TrialContext, loaded: Workload) -> FitInput:
 
 def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[FitInput, FitInput | None]:
     """Open the data, and divide it for training and for validation if `validation_split` is given."""
-    opened = open_input(resolved(loaded.data), loaded.data_kwargs, config, context.report_error)
+    data = resolve_reference("data", loaded.data)
+    opened = open_input(data, loaded.data_kwargs, config, context.report_error)
     share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
     if not share:
         return opened, None
@@ -73,8 +75,3 @@ def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tu
             key=f"fit_kwargs.{VALIDATION_SPLIT}",
         )
     return opened.split(share)
-
-
-def resolved(part: Any) -> Any:
-    """Resolve a reference to a function; return anything else unchanged."""
-    return part.resolve() if isinstance(part, Reference) else part

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import pickle
 import re
 import threading
 import time
@@ -80,11 +81,7 @@ def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
 
 
 def _digest(batch: Any) -> bytes:
-    digest = hashlib.sha256()
-    for leaf in leaves(batch):
-        for part in components(leaf):
-            digest.update(part.tobytes())
-    return digest.digest()
+    return hashlib.sha256(pickle.dumps([components(leaf) for leaf in leaves(batch)])).digest()
 
 
 def of_loader(error: BaseException) -> Failure | None:

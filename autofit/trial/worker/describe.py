@@ -27,7 +27,7 @@ from autofit.records.states import Phase
 from autofit.records.units import counted, format_bytes
 from autofit.trial.wire import Estimated, Message
 from autofit.trial.worker import batch_shapes, data_workers
-from autofit.trial.worker.build import build_model, open_training, open_validation, resolved
+from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import distribution_of, keras_of
@@ -36,7 +36,7 @@ from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
-from autofit.workload.inputs.knobs import as_written, defaults_of, knobs_of, required_of
+from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
 from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.workload import Workload
 
@@ -47,18 +47,18 @@ _PIECE_BYTES = 2**20  # half of the allocator's first region: whole pieces fill 
 
 def describe(context: TrialContext, loaded: Workload) -> None:
     """Build the model, read the batches and trace the train step."""
-    bind_all(loaded, resolve_reference)
-    factory = resolved(loaded.data)
-    names = knobs_of(factory, loaded.data_kwargs)
+    taken, factory = bind_all(loaded, resolve_reference), resolve_reference("data", loaded.data)
+    names, validation_knobs = taken["data"], taken.get("validation", {})
     written = as_written(context.config, factory, names)
     if written.batch_size is not None:
         written = replace(written, batch_size=context.placement.shared(written.batch_size))
     context = replace(context, spec=replace(context.spec, config=written))
+    backend = backends.current()
     _begin_peak()
     data = open_training(context, loaded)
     # a tf.data pipeline has made its tensors and buffers by the time of its first batch
     data_tensors = _tensors_of(
-        context, data, lambda: (backends.current().peak_bytes(ON_CPU) or 0) - _BATCHES_IN_STEP * bytes_of(data.batch())
+        context, data, lambda: (backend.peak_bytes(ON_CPU) or 0) - _BATCHES_IN_STEP * bytes_of(data.batch())
     )
     knobs = data.knobs(names)
     forks = "use_multiprocessing" in knobs or (data.has_processes and "workers" in knobs)
@@ -81,20 +81,19 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     if one_size is None and "batch_size" in knobs:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
-    notices = list(backends.current().problems(context.device, context.spec.limits.device_bytes))
+    notices = [] if fork_problem is None else [fork_problem]
+    notices += backend.problems(context.device, context.spec.limits.device_bytes)
     notices += _notices(context, data, shapes, sum(data_tensors + tensors_held_out))
     notices += _notices_of_model(model, context.placement)
     notices += _notices_of_data(data, held_out, context.placement)
     notices += call.notices()
-    validation = resolved(loaded.validation)
-    validation_knobs = knobs_of(validation, loaded.validation_kwargs)
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
     arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
     description = Description(
         input_kind=data.kind,
         knobs=knobs,
         required=required_of(factory, knobs.values()),
-        defaults=_defaults(data, factory, {knob: name for knob, name in names.items() if knob in knobs}),
+        defaults=_defaults(data, factory, knobs),
         sample_count=data.sample_count() if given_samples is None else given_samples,
         sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
         shapes="" if shapes is None else str(shapes),
@@ -105,19 +104,20 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         batch_parts=data.part_count,
         keras=keras_of(model).__name__,
         validation_knobs=validation_knobs,
-        validation_required=required_of(validation, validation_knobs.values()),
+        validation_required=required_of(resolve_reference("validation", loaded.validation), validation_knobs.values()),
         fingerprint=_model_fingerprint(model, batch),
         accumulates_by=traced.accumulates_by(),
-        notices=(*([] if fork_problem is None else [fork_problem]), *notices),
+        notices=tuple(notices),
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
         fixed_batch_size=None if one_size is None else one_size.samples,
         fixed_batch_size_reason="" if one_size is None else one_size.reason,
         mapped_bytes=arrays.mapped,
         tensor_bytes=sum(arrays.tensors),
         conversion_bytes=arrays.conversion,
-        takes_turns=_takes_turns(context, data),
-        steps_ahead=0 if context.device else backends.current().steps_ahead,
-        versions={"backend": backends.current().name, **backends.current().versions()},
+        takes_turns=data.kind != TfData.kind
+        and (backend.takes_turns(context.device) or (data.has_processes and not backend.steps_are_async)),
+        steps_ahead=0 if context.device else backend.steps_ahead,
+        versions={"backend": backend.name, **backend.versions()},
     )
     context.send(Message(description=description))
     problem = traced.problem
@@ -239,9 +239,9 @@ def _notices_of_data(data: FitInput, held_out: FitInput | None, placement: Place
             )
 
 
-def _defaults(data: FitInput, factory: Any, names: Mapping[str, str]) -> dict[str, int]:
+def _defaults(data: FitInput, factory: Any, knobs: Mapping[str, str]) -> dict[str, int]:
     """Return the default of each knob of the factory: the one in its signature, or else the value in the opened data."""
-    own = {knob: name for knob, name in names.items() if knob not in data.fit_knobs}
+    own = {knob: name for knob, name in knobs.items() if knob not in data.fit_knobs}
     arrived = {knob: value for knob, value in data.applied.values().items() if knob in own or data.has_processes}
     written = defaults_of(factory, own, autotunes=data.autotunes)
     return {**arrived, **written, **({"use_multiprocessing": True} if data.has_processes else {})}
@@ -257,14 +257,6 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
     backend.start()
     problem = data_workers.problem_of(lambda: next(data.look()))
     return None if data.has_processes and problem == data_workers.SAME_NUMBERS else problem  # torch seeds each worker
-
-
-def _takes_turns(context: TrialContext, data: FitInput) -> bool:
-    """Return whether, without a queue, a batch is made only while no step runs."""
-    backend = backends.current()
-    if data.kind == TfData.kind:
-        return False
-    return backend.takes_turns(context.device) or (data.has_processes and not backend.steps_are_async)
 
 
 def _takes_any_shape(model: Any) -> bool:

@@ -12,17 +12,16 @@ from autofit.backends.variables import bytes_of_optimizers
 from autofit.records.description import Footprint
 from autofit.records.states import Phase
 from autofit.trial.worker.batch_shapes import OneSize, one_size_of_step
-from autofit.trial.worker.build import open_training, resolved
+from autofit.trial.worker.build import open_training
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import distribution_of
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import accumulation, fit_options
+from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs.batch import is_ragged, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
-
-_FEWEST_TO_HALVE = 2  # samples
 
 
 class TracedWorkload:
@@ -81,7 +80,7 @@ class TracedWorkload:
 
     def _fails_for_fewer(self, call: FitCall, data: FitInput) -> bool:
         """Return whether the data can make a batch of half the size and the step fails for this batch."""
-        if data.batch_samples < _FEWEST_TO_HALVE:
+        if data.batch_samples == 1:
             return False
         try:
             fewer = open_training(self._context.sized(data.batch_samples // 2), self._loaded).batch()
@@ -107,7 +106,7 @@ class TracedWorkload:
 
     def accumulates_by(self) -> str:
         """Return `Description.accumulates_by`; empty if the step does not use the optimizer passed to `compile`."""
-        place = accumulation.place_of(self._model, resolved(self._loaded.build_model))
+        place = accumulation.place_of(self._model, resolve_reference("build_model", self._loaded.build_model))
         used = self._step is None or self._step.uses_model_optimizer
         return place if used or place == accumulation.BUILD_MODEL else ""
 

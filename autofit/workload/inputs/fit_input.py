@@ -69,6 +69,7 @@ class FitInput(ABC):
     batch_seconds: float = 0.0
     """Time that the first batch took in a single thread, in seconds; 0 if making a batch runs no user code."""
     _length: int | None = None  # batches in an epoch; None if unknown or endless
+    _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
     _batch: Any
 
     def __init__(
@@ -132,7 +133,7 @@ class FitInput(ABC):
 
     def batches_made(self) -> int | None:
         """Return how many batches the user's code has made so far, in all threads and processes; None if unknown."""
-        return None
+        return None if self._made is None else int(self._made.value)
 
     def _keep_first(self, batches: Iterable[Any]) -> None:
         """Make, time and check the first batch."""
@@ -183,3 +184,11 @@ def call_reported(report_error: Callable[[BaseException], None], function: Calla
     except BaseException as error:
         report_error(error)
         raise
+
+
+def call_counted(made: Any, report_error: Callable[[BaseException], None], function: Callable[..., Any], given: Any) -> Any:
+    """Call one of the user's functions that makes a batch, as `call_reported` does, and count the batch in `made`."""
+    batch = call_reported(report_error, function, given)
+    with made.get_lock():
+        made.value += 1
+    return batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ class Generator(FitInput):
     source: ClassVar[str] = "the generator"
 
     def _open(self) -> None:
-        self.applied, self._made = FitConfig(), 0
+        self.applied, self._made = FitConfig(), multiprocessing.Value("q", 0)
         self._keep_first(self._data)
 
     @staticmethod
@@ -32,14 +33,11 @@ class Generator(FitInput):
         batches = itertools.islice(self._epoch(), steps)
         return {"validation_data": (batch for batch in batches)}  # of all iterators, Keras takes only generators
 
-    def batches_made(self) -> int | None:
-        return self._made
-
     def _epoch(self) -> Iterator[Any]:
         assert self._reopen is not None, "a ready-made generator was refused"
         batches = call_reported(self._report_error, self._reopen)
         while (batch := call_reported(self._report_error, next, batches, None)) is not None:
-            self._made += 1
+            self._made.value += 1
             yield batch
 
     def _full_batches(self) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import samples_of
-from autofit.workload.inputs.fit_input import FitInput, call_reported, packed
+from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, packed
 from autofit.workload.inputs.knobs import is_pydataset, is_sequence
 
 _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
@@ -28,7 +28,7 @@ class IndexedInput(FitInput):
     def _open(self) -> None:
         if self._length == 0:
             raise UsageError(f"the {self.kind} has length 0: there is no batch to train on")
-        self._proxies: list[Any] = []
+        self._made = multiprocessing.Value("q", 0)
         self._keep_first(self._epoch())
 
     def last_batch_samples(self) -> int | None:
@@ -40,9 +40,6 @@ class IndexedInput(FitInput):
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         return {"validation_data": self._proxy(steps if self._length is None else min(steps, self._length))}
 
-    def batches_made(self) -> int | None:
-        return sum(int(proxy.batches_made()) for proxy in self._proxies)
-
     def _epoch(self) -> Iterator[Any]:
         indices = itertools.count() if self._length is None else range(self._length)
         return (self._data[index] for index in indices)
@@ -51,8 +48,7 @@ class IndexedInput(FitInput):
         """Return a `DatasetProxy` of the dataset that has `length` batches."""
         base = getattr(importlib.import_module(self.package).utils, self.kind)
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS if knob not in self.fit_knobs}
-        self._proxies.append(proxy_class(base)(self._data, self._length, length, self._report_error, **knobs))
-        return self._proxies[-1]
+        return proxy_class(base)(self._data, self._length, length, self._report_error, self._made, **knobs)
 
 
 class PyDatasetInput(IndexedInput):
@@ -113,27 +109,29 @@ class DatasetProxy:
     """The full batches of the user's dataset, with another length; a longer proxy starts over at the first batch.
 
     The user's dataset has `count` batches; None if it is endless. `knobs` are arguments of Keras's class of datasets. The
-    proxy counts the batches made in all threads and processes, and reports errors of the user's dataset. Its length ends an
-    epoch after the required steps: an epoch that `stop_training` ends would leave Keras's enqueuer running.
+    proxy counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. Its
+    length ends an epoch after the required steps: an epoch that `stop_training` ends would leave Keras's enqueuer running.
     """
 
     def __init__(
-        self, dataset: Any, count: int | None, length: int, report_error: Callable[[BaseException], None], **knobs: Any
+        self,
+        dataset: Any,
+        count: int | None,
+        length: int,
+        report_error: Callable[[BaseException], None],
+        made: Any,
+        **knobs: Any,
     ) -> None:
         super().__init__(**knobs)  # of Keras's class
-        self._dataset, self._length, self._report_error = dataset, length, report_error
+        self._dataset, self._length, self._report_error, self._made = dataset, length, report_error, made
         self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
-        self._made = multiprocessing.Value("q", 0)
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> Any:
         asked = index if self._full is None else index % self._full
-        batch = call_reported(self._report_error, self._dataset.__getitem__, asked)
-        with self._made.get_lock():
-            self._made.value += 1
-        return batch
+        return call_counted(self._made, self._report_error, self._dataset.__getitem__, asked)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self).__bases__[-1], vars(self))
@@ -143,9 +141,6 @@ class DatasetProxy:
 
     def on_epoch_end(self) -> None:
         call_reported(self._report_error, self._dataset.on_epoch_end)
-
-    def batches_made(self) -> int:
-        return int(self._made.value)
 
 
 @functools.cache

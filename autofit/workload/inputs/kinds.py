@@ -68,8 +68,7 @@ def render_kwargs(
     given = _rendered(description, description.knobs, description.required, config)
     to_fit = {description.knobs[knob] for knob in kind.fit_knobs if knob in description.knobs}
     fit_kwargs = {name: value for name, value in given.items() if name in to_fit}
-    to_factory = set(given) - to_fit | set(description.required)
-    data_kwargs = {name: value for name, value in given.items() if name in to_factory}
+    data_kwargs = {name: value for name, value in given.items() if name not in to_fit or name in description.required}
     if sample_count is not None and config.batch_size is not None:
         fit_kwargs["steps_per_epoch"] = math.ceil(sample_count / config.batch_size)
     return data_kwargs, fit_kwargs

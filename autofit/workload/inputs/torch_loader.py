@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.fit_input import FitInput, call_reported, repeated
+from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, repeated
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, is_torch_loader
 
 _SAME = ("pin_memory", "timeout", "worker_init_fn", "generator", "in_order", "pin_memory_device")  # the same in a copy
@@ -59,9 +59,6 @@ class TorchLoader(FitInput):
         whole = self._length and self._length <= steps
         return {"validation_data": self._copy(), **({} if whole else {"validation_steps": steps})}
 
-    def batches_made(self) -> int | None:
-        return int(self._made.value)
-
     def _epoch(self) -> Any:
         return self._copy(num_workers=0)
 
@@ -94,7 +91,7 @@ class TorchLoader(FitInput):
             sampler = loader.batch_sampler
             arguments["batch_sampler"] = sampler if batches is None else _Repeated(sampler, batches)
         dataset = loader.dataset if is_stream else _Reporting(loader.dataset, self._report_error)
-        collate = functools.partial(_collated, loader.collate_fn, self._made, self._report_error)
+        collate = functools.partial(call_counted, self._made, self._report_error, loader.collate_fn)
         return DataLoader(dataset, num_workers=workers, collate_fn=collate, **arguments)
 
 
@@ -149,11 +146,3 @@ class _Reporting:
 
     def _items(self, indices: Any) -> Any:
         return call_reported(self._report_error, self._dataset.__getitems__, indices)
-
-
-def _collated(collate: Callable[[Any], Any], made: Any, report_error: Callable[[BaseException], None], samples: Any) -> Any:
-    """Make a batch of samples, count it, and report an error of `collate_fn`."""
-    batch = call_reported(report_error, collate, samples)
-    with made.get_lock():
-        made.value += 1
-    return batch
