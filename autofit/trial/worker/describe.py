@@ -65,7 +65,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     fork_problem = _fork_problem(context, data) if forks else None
     one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
-    _require_all_devices(model, context.placement)
+    notices_of_model = _notices_of_model(model, context.placement)
     before = _begin_peak()
     held_out = open_validation(context, loaded)
     tensors_held_out = _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
@@ -75,18 +75,25 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         if one_size is not None and one_size.samples != data.batch_samples:
             data = open_training(context.sized(one_size.samples), loaded)
     _require_even_batches(data, context.placement)
-    shapes = _scan_shapes(context, data) if _takes_any_shape(model) else None
+    shapes: batch_shapes.BatchShapes | None = None
+    if _takes_any_shape(model):
+        context.enter(Phase.SCANNING)
+        shapes = call_reported(context.report_error, batch_shapes.scan, data.look())
+    if shapes is not None:
+        shapes.save(context.folder)
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
     traced = TracedWorkload(context, loaded, call, model, data, batch, data_tensors + tensors_held_out)
     if one_size is None and "batch_size" in knobs:
         one_size = traced.one_size
     is_tuned = one_size is None and "batch_size" in knobs
-    notices = [] if fork_problem is None else [fork_problem]
-    notices += backend.problems(context.device, context.spec.limits.device_bytes)
-    notices += _notices(context, data, shapes, sum(data_tensors + tensors_held_out))
-    notices += _notices_of_model(model, context.placement)
-    notices += _notices_of_data(data, held_out, context.placement)
-    notices += call.notices()
+    notices = (
+        *([] if fork_problem is None else [fork_problem]),
+        *backend.problems(context.device, context.spec.limits.device_bytes),
+        *_notices(context, data, shapes, sum(data_tensors + tensors_held_out)),
+        *notices_of_model,
+        *_notices_of_data(data, held_out, context.placement),
+        *call.notices(),
+    )
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
     arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
     description = Description(
@@ -107,7 +114,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         validation_required=required_of(resolve_reference("validation", loaded.validation), validation_knobs.values()),
         fingerprint=_model_fingerprint(model, batch),
         accumulates_by=traced.accumulates_by(),
-        notices=tuple(notices),
+        notices=notices,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
         fixed_batch_size=None if one_size is None else one_size.samples,
         fixed_batch_size_reason="" if one_size is None else one_size.reason,
@@ -170,42 +177,38 @@ def _notices(
         )
 
 
-def _require_all_devices(model: Any, placement: Placement) -> None:
-    """Check that a model trains on all devices of its placement and divides each batch among them."""
+def _notices_of_model(model: Any, placement: Placement) -> list[str]:
+    """Return notices about a distributed model; raise unless it trains on all devices of its placement."""
     distribution, wanted = distribution_of(model), backends.current().distribution
-    if distribution is None:
-        if placement.count == 1:
-            return
+    problem, notices = None, []
+    if distribution is None and placement.count > 1:
         problem = (
             f"devices is {placement.count}, but the model that build_model returned trains on one device. Build it "
             f"under a {wanted}, or set distribution: data_parallel to let autofit distribute it"
         )
-    elif placement.count > 1 and distribution.name != wanted:
+    elif distribution is not None and placement.count > 1 and distribution.name != wanted:
         problem = f"the model is distributed by {distribution.name}, which autofit does not support; use {wanted}"
-    elif distribution.count != placement.count:
+    elif distribution is not None and distribution.count != placement.count:
         problem = (
             f"the model is distributed by {distribution.name} over {counted(distribution.count, 'device')}, but this tune "
             f"uses {placement.count}. Set devices: {distribution.count}, or distribute the model over {placement.count}"
         )
-    else:
-        return
-    raise UsageError(problem, key="devices")
-
-
-def _notices_of_model(model: Any, placement: Placement) -> Iterator[str]:
-    distribution = distribution_of(model)
-    if placement.count > 1:
-        yield (f"{placement.count} devices share each batch: batch sizes are global, and multiples of {placement.count}")
-    if distribution is not None and placement.count == 1:
-        yield (
+    elif distribution is not None and placement.count == 1:
+        notices.append(
             f"the model is distributed by {distribution.name}, but this tune uses one device, and its result holds for "
             "one device. To tune for N devices, set devices: N; batch sizes are then global"
         )
+    if problem is not None:
+        raise UsageError(problem, key="devices")
+    if placement.count > 1:
+        of_batches = f"batch sizes are global, and multiples of {placement.count}"
+        notices.append(f"{placement.count} devices share each batch: {of_batches}")
     if placement.count > 1 and not placement.gpus:
-        yield (
+        notices.append(
             f"the {placement.count} devices are parts of one CPU and share its cores and memory: their rate says nothing "
             f"about {placement.count} GPUs"
         )
+    return notices
 
 
 def _require_even_batches(data: FitInput, placement: Placement) -> None:
@@ -263,15 +266,6 @@ def _takes_any_shape(model: Any) -> bool:
     """Return whether inputs have open dimensions other than the batch's; True for a model that is not built yet."""
     inputs = getattr(model, "inputs", None) if model.built else None
     return not inputs or any(None in tensor.shape[1:] for tensor in keras.tree.flatten(inputs))
-
-
-def _scan_shapes(context: TrialContext, data: FitInput) -> batch_shapes.BatchShapes | None:
-    """Find the longest and the shortest batch and save them for later trials; return None if all have the same shape."""
-    context.enter(Phase.SCANNING)
-    shapes: batch_shapes.BatchShapes | None = call_reported(context.report_error, batch_shapes.scan, data.look())
-    if shapes is not None:
-        shapes.save(context.folder)
-    return shapes
 
 
 def _model_fingerprint(model: Any, batch: Any) -> str:

@@ -182,7 +182,9 @@ def _is_cast(array: Any) -> bool:
 
 def _trained_type(kind: Any) -> np.dtype[Any]:
     """Return the type to which `fit` converts numbers of this type: floats get Keras's precision."""
-    return _float_type() if np.issubdtype(kind, np.floating) else np.dtype(kind)
+    import keras  # heavy: must stay out of the parent
+
+    return np.dtype(str(keras.config.floatx()) if np.issubdtype(kind, np.floating) else kind)
 
 
 def _becomes_tensors() -> bool:
@@ -190,12 +192,6 @@ def _becomes_tensors() -> bool:
     import keras  # heavy: must stay out of the parent
 
     return bool(keras.backend.backend() == "tensorflow")
-
-
-def _float_type() -> np.dtype[Any]:
-    import keras  # heavy: must stay out of the parent
-
-    return np.dtype(str(keras.config.floatx()))
 
 
 def _is_mapped(array: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -35,7 +36,7 @@ class TorchLoader(FitInput):
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
         # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
         self._made = (data.multiprocessing_context or multiprocessing).Value("q", 0)
-        self._length = _length_of(data)
+        self._length = operator.length_hint(data) or None  # a stream has no length
         self._keep_first(self._epoch())
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
@@ -53,7 +54,7 @@ class TorchLoader(FitInput):
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         loader = self._copy(batches=steps)
-        return {"x": loader} if _length_of(loader) == steps else {"x": loader, "steps_per_epoch": steps}
+        return {"x": loader} if operator.length_hint(loader) == steps else {"x": loader, "steps_per_epoch": steps}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         whole = self._length and self._length <= steps
@@ -93,14 +94,6 @@ class TorchLoader(FitInput):
         dataset = loader.dataset if is_stream else _Reporting(loader.dataset, self._report_error)
         collate = functools.partial(call_counted, self._made, self._report_error, loader.collate_fn)
         return DataLoader(dataset, num_workers=workers, collate_fn=collate, **arguments)
-
-
-def _length_of(loader: Any) -> int | None:
-    """Return the number of batches in an epoch; None if the dataset has no length."""
-    try:
-        return len(loader)
-    except TypeError:
-        return None
 
 
 class _Repeated:

@@ -1,11 +1,13 @@
 """Arrays as `fit` takes them."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs import arrays
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import ArrayBytes
 
@@ -15,8 +17,8 @@ X, Y = np.ones((20, 3), "float32"), np.zeros(20, "int8")
 @pytest.fixture(autouse=True)
 def _keras_defaults(monkeypatch):
     """Single precision on TensorFlow, without loading Keras."""
-    monkeypatch.setattr(arrays, "_becomes_tensors", lambda: True)
-    monkeypatch.setattr(arrays, "_float_type", lambda: np.dtype("float32"))
+    backend, config = SimpleNamespace(backend=lambda: "tensorflow"), SimpleNamespace(floatx=lambda: "float32")
+    monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(backend=backend, config=config))
 
 
 def opened(data, batch_size=8):
