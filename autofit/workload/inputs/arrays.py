@@ -39,6 +39,8 @@ class Arrays(FitInput):
     of_fixed_size = True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
 
     def _open(self) -> None:
+        import keras  # heavy: must stay out of the parent
+
         lengths = sorted({length_of(leaf) for leaf in leaves(self._data)})
         if len(lengths) != 1 or lengths[0] == 0:
             raise UsageError(
@@ -47,7 +49,8 @@ class Arrays(FitInput):
         is_tuple = isinstance(self._data, tuple | list)
         self._parts = tuple(self._data) if is_tuple else (self._data,)
         self.part_count = len(self._parts) if is_tuple else 0
-        self._count, self.one_fit = lengths[0], _becomes_tensors()
+        self._count = lengths[0]
+        self.one_fit = keras.backend.backend() == "tensorflow"  # there, `fit` turns whole arrays into tensors
         self.batch_samples = min(self._config.batch_size or 32, self._count)
         self.applied = FitConfig(batch_size=self.batch_samples)
 
@@ -124,12 +127,12 @@ class Arrays(FitInput):
         arrays = leaves(self._parts)
         from_files = sum(bytes_of(array) for array in arrays if _is_mapped(array))
         cast = tuple(_tensor_bytes(array) for array in arrays if _is_cast(array))
-        if not _becomes_tensors():
+        if not self.one_fit:
             return ArrayBytes(from_files, cast)
         copied = [0 if hasattr(array, "numpy") else _tensor_bytes(array) for array in arrays]  # tensors are not copied
         # while an array is copied, the tensors of the arrays after it do not exist yet
         beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
-        return ArrayBytes(from_files, tuple(copied), conversion=max(0, beyond_tensors) + sum(cast))
+        return ArrayBytes(from_files, tuple(copied), conversion=beyond_tensors + sum(cast))
 
     def _arguments(self, batches: int, steps: int) -> dict[str, Any]:
         names = ("x", "y", "sample_weight")
@@ -185,13 +188,6 @@ def _trained_type(kind: Any) -> np.dtype[Any]:
     import keras  # heavy: must stay out of the parent
 
     return np.dtype(str(keras.config.floatx()) if np.issubdtype(kind, np.floating) else kind)
-
-
-def _becomes_tensors() -> bool:
-    """Return whether `fit` turns whole arrays into tensors, as it does on TensorFlow."""
-    import keras  # heavy: must stay out of the parent
-
-    return bool(keras.backend.backend() == "tensorflow")
 
 
 def _is_mapped(array: Any) -> bool:
