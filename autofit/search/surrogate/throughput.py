@@ -51,15 +51,6 @@ _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determi
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Natural logarithms of the three rates, one row per set of parameters and one column per config."""
-
-    step: Matrix
-    inputs: Matrix
-    fit: Matrix
-
-
-@dataclass(frozen=True)
 class RatePrediction:
     """Natural logarithms of samples per second, and their standard deviations."""
 
@@ -124,7 +115,7 @@ class ThroughputSurrogate:
         slopes = self._jacobian(self._parameters)
         self._covariance = np.linalg.inv(slopes.T @ slopes)
         self._step_residual = self._fit_step_residual()
-        residuals = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0]).fit[0]
+        residuals = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0])[2, 0]
         self._residual = Residual((_amplitude(_AMPLITUDE, residuals),), (_points(self._at),), residuals, noise)
 
     def _as_prior(self) -> tuple[Vector, Vector]:
@@ -134,15 +125,15 @@ class ThroughputSurrogate:
     def predict(self, configs: ConfigArrays) -> RatePrediction:
         """Predict the rate of `fit` for each config."""
         step_off, step_deviation = self._step_off(configs)
-        rates, slopes = self._with_slopes(self._parameters, configs, step_off)
+        (step, inputs, fit), (step_slopes, _, fit_slopes) = self._with_slopes(self._parameters, configs, step_off)
         mean, deviation = self._residual.predict((_points(configs),))
-        below_ceiling = np.minimum(rates.step, rates.inputs)[0] - rates.fit[0] - mean
+        below_ceiling = np.minimum(step, inputs) - fit - mean
         deviation = np.minimum(deviation, np.maximum(below_ceiling, 0.0) + _ABOVE_CEILING)
-        gradients = slopes.fit.T
+        gradients = fit_slopes.T
         from_parameters = np.einsum("ij,jk,ik->i", gradients, self._covariance, gradients)
-        from_step = gradients[:, 0] / slopes.step[0] * step_deviation
+        from_step = fit_slopes[0] / step_slopes[0] * step_deviation
         variance = from_parameters + np.square(from_step) + np.square(deviation)
-        return RatePrediction(rates.fit[0] + mean, np.sqrt(variance))
+        return RatePrediction(fit + mean, np.sqrt(variance))
 
     def _fit_step_residual(self) -> Residual | None:
         """Fit the residuals of the step's rate: which batch sizes suit the hardware better; None without readings."""
@@ -150,7 +141,7 @@ class ThroughputSurrogate:
         is_read = np.isfinite(observed)
         if not is_read.any():
             return None
-        residuals = (observed - self._log_rates(self._at).step[0] - _roundness(self._at.batch))[is_read]
+        residuals = (observed - self._log_rates(self._at)[0, 0] - _roundness(self._at.batch))[is_read]
         points = tuple(part[is_read] for part in _batch_points(self._at))
         rough, smooth = _STEP_AMPLITUDES
         noise = np.full(len(residuals), _STEP_READING_NOISE)
@@ -186,17 +177,16 @@ class ThroughputSurrogate:
         return means, deviations
 
     def _misfit(self, parameters: Vector) -> Vector:
-        rates = self._log_rates(self._at, parameters=parameters[None])
-        predicted = np.concatenate([rates.step[0], rates.inputs[0], rates.fit[0]])
+        predicted = self._log_rates(self._at, parameters=parameters[None]).ravel()
         errors = ((predicted - self._observed) / self._noise)[self._is_read]
         return np.concatenate([errors, (parameters - self._prior) / self._scale])
 
     def _jacobian(self, parameters: Vector) -> Matrix:
         _, slopes = self._with_slopes(parameters, self._at)
-        rows = np.concatenate([slopes.step, slopes.inputs, slopes.fit], axis=1) / self._noise
+        rows = np.concatenate(slopes, axis=1) / self._noise
         return np.concatenate([rows[:, self._is_read].T, np.diag(1 / self._scale)])
 
-    def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0, parameters: Matrix | None = None) -> Rates:
+    def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0, parameters: Matrix | None = None) -> Matrix:
         """Return the log rates with the fitted parameters, or with one or more other sets of parameters."""
         sets = self._parameters[None] if parameters is None else parameters
         crowding = -_CROWDING_LOSS * np.maximum(0.0, configs.workers - self._cores)
@@ -204,15 +194,11 @@ class ThroughputSurrogate:
 
     def _with_slopes(
         self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
-    ) -> tuple[Rates, Rates]:
-        """Return the log rates, and their derivatives by forward differences with one row for each parameter."""
+    ) -> tuple[Matrix, Matrix]:
+        """Return the three log rates, and their derivatives by forward differences with one row for each parameter."""
         shifted = np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))])
         rates = self._log_rates(configs, step_off, shifted)
-        slopes = [
-            np.broadcast_to((r[1:] - r[:1]) / _DIFFERENCE, (len(parameters), len(configs)))
-            for r in (rates.step, rates.inputs, rates.fit)
-        ]
-        return Rates(rates.step[:1], rates.inputs[:1], rates.fit[:1]), Rates(*slopes)
+        return rates[:, 0], (rates[:, 1:] - rates[:, :1]) / _DIFFERENCE
 
 
 def _log_readings(measured: Sequence[Measurement], name: str) -> Vector:
@@ -252,8 +238,8 @@ def log_rates(
     input_off: Matrix | float = 0.0,
     *,
     takes_turns: bool = False,
-) -> Rates:
-    """Evaluate the models of the three rates.
+) -> Matrix:
+    """Evaluate the models of the log rates of step, input and `fit`, as an array of shape (3, sets, configs).
 
     `parameters` are natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a and s, of shape (sets, 11): times in
     seconds per sample, ratios of times in samples, capacities in workers. `step_off` and `input_off` are known errors of
@@ -271,7 +257,7 @@ def log_rates(
     k = overlap * (1 + np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES)
     if takes_turns:
         k = np.where(configs.queued, k, 1.0)
-    return Rates(step, inputs, -np.logaddexp(-k * step, -k * inputs) / k)
+    return np.stack([step, inputs, -np.logaddexp(-k * step, -k * inputs) / k])
 
 
 def _least(a: Matrix, b: Matrix) -> Matrix:
