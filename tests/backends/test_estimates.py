@@ -4,11 +4,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from autofit.records.states import FailureKind, Outcome
 from autofit.records.trial import FitConfig
-from autofit.search.surrogate.device_memory import estimated_bytes
+from autofit.search.surrogate.device_memory import estimates
 from tests import workloads as w
 from tests.installed import needs
 
@@ -23,7 +24,7 @@ def test_the_estimate_of_a_size_lies_on_the_line_of_two_others(launched, play, b
     whole = play(launcher, role="describe", batch_sizes=SIZES, compile_all=True)
     assert [footprint.batch_size for footprint in whole.footprints] == list(SIZES)
     few = play(launcher, role="describe", batch_sizes=SIZES)
-    assert estimated_bytes(few.footprints, 128) == pytest.approx(whole.footprints[-1].device_bytes, rel=share)
+    assert estimates(few.footprints, np.array([128]))[0] == pytest.approx(whole.footprints[-1].device_bytes, rel=share)
     parts = whole.footprints[0].device_bytes_by_part
     assert parts["weights"] >= whole.parameter_bytes
     assert parts["optimizer"] == whole.optimizer_bytes

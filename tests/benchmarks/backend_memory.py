@@ -20,6 +20,8 @@ import statistics
 import subprocess
 import sys
 
+import numpy as np
+
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "backend_memory.json"
 TIMES = 16
@@ -31,7 +33,7 @@ def measure(backend, name):
     import zoo
 
     from autofit.backends.protocol import TrainStep
-    from autofit.search.surrogate.device_memory import estimated_bytes
+    from autofit.search.surrogate.device_memory import estimates
 
     first = zoo.MODELS[zoo.BY_NAME[name]].first_probe
     model, size = zoo.build_model(name), TIMES * first
@@ -40,9 +42,10 @@ def measure(backend, name):
     else:
         from autofit.backends.torch.step_footprint import StepFootprint
     step = StepFootprint(TrainStep(model, zoo.Batches(name, first)[0], device=None, limit_bytes=None))
-    estimates = list(step.estimates((first, 4 * first), compile_all=False))
-    row = {"backend": backend, "model": name, "batch": size, "estimated": round(estimated_bytes(estimates, size))}
-    held = sum(size for part, size in estimates[0].device_bytes_by_part.items() if part in ("weights", "optimizer"))
+    footprints = list(step.estimates((first, 4 * first), compile_all=False))
+    estimated = round(estimates(footprints, np.array([size]))[0])
+    row = {"backend": backend, "model": name, "batch": size, "estimated": estimated}
+    held = sum(size for part, size in footprints[0].device_bytes_by_part.items() if part in ("weights", "optimizer"))
     row["estimated step"] = row["estimated"] - held
     if backend == "jax":
         row["of the same step"] = next(iter(step.estimates((size,), compile_all=True))).device_bytes

@@ -147,25 +147,22 @@ def least_device_bytes(description: Description, batch_size: int) -> int:
     variables = description.parameter_bytes + description.optimizer_bytes
     if not description.footprints:
         return variables
-    estimated = estimated_bytes(description.footprints, batch_size)
+    estimated = float(estimates(description.footprints, np.array([batch_size]))[0])
     return max(variables, round(estimated - 2 * description.footprints[0].error_bytes(estimated)))
 
 
-def estimated_bytes(footprints: Sequence[Footprint], batch_size: int) -> float:
-    """Estimate device memory for a batch size, in bytes: piecewise linear through the footprints, and never falling."""
-    ascending = sorted(footprints, key=lambda footprint: footprint.batch_size)
-    sizes = [footprint.batch_size for footprint in ascending]
-    values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in ascending]).tolist()
-    if len(sizes) == 1:
-        return float(values[0] * max(1.0, batch_size / sizes[0]))
-    index = next((i for i, size in enumerate(sizes[1:-1]) if batch_size <= size), len(sizes) - 2)
-    slope = (values[index + 1] - values[index]) / (sizes[index + 1] - sizes[index])
-    return float(max(values[0] * min(1.0, batch_size / sizes[0]), values[index] + slope * (batch_size - sizes[index])))
-
-
 def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
-    """Estimate device memory for each batch size, in bytes; 0 without footprints."""
+    """Estimate device memory for each batch size, in bytes; 0 without footprints.
+
+    The estimate is piecewise linear through the footprints, and never falls.
+    """
     if not footprints:
         return np.zeros(len(batch))
-    sizes, indices = np.unique(batch, return_inverse=True)
-    return np.array([estimated_bytes(footprints, int(size)) for size in sizes])[indices]
+    sizes = np.array([footprint.batch_size for footprint in footprints])
+    values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in footprints])
+    if len(sizes) == 1:
+        return np.asarray(values[0] * np.maximum(1.0, batch / sizes[0]))
+    index = np.searchsorted(sizes[1:-1], batch)
+    slopes = np.diff(values) / np.diff(sizes)
+    line = values[index] + slopes[index] * (batch - sizes[index])
+    return np.asarray(np.maximum(values[0] * np.minimum(1.0, batch / sizes[0]), line))

@@ -4,6 +4,7 @@ import itertools
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from autofit.records.description import Footprint
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.context import SearchContext
-from autofit.search.surrogate.device_memory import estimated_bytes
+from autofit.search.surrogate.device_memory import estimates
 from autofit.search.surrogate.memory import MemorySurrogate
 from tests.fakes import DESCRIPTION, MIB
 
@@ -153,9 +154,7 @@ def test_memory_never_falls_with_a_knob(seen, processes, description):
 
 
 def test_estimates_are_interpolated_and_extrapolated_linearly():
-    assert estimated_bytes(FOOTPRINTS, 32) == 52 * MIB
-    assert estimated_bytes(FOOTPRINTS, 80) == 100 * MIB
-    assert estimated_bytes(FOOTPRINTS, 256) == 276 * MIB
+    assert list(estimates(FOOTPRINTS, np.array([32, 80, 256]))) == [52 * MIB, 100 * MIB, 276 * MIB]
 
 
 @given(
