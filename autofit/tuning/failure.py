@@ -11,7 +11,7 @@ from autofit.records.events import Activity
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_seconds
-from autofit.search.space import cost
+from autofit.search.space import SearchSpace, cost
 from autofit.tuning.runner import TrialRunner
 
 _FIRST_STEPS = [phase for phase in Phase if phase.is_first]
@@ -21,15 +21,13 @@ def no_result_error(
     runner: TrialRunner,
     trials: Sequence[Trial],
     earlier: int,
-    *,
     compiler: str,
     baseline: FitConfig,
-    smallest_batch: int | None,
+    space: SearchSpace,
 ) -> NothingFitsError | NoTrialFinishedError:
     """Make the error for a tune in which no trial finished, or every config that finished failed later.
 
-    The first `earlier` trials were run by an earlier tune. `compiler` is empty if the step is not compiled;
-    `smallest_batch`, the smallest batch size of the space, is None if the batch size is not searched.
+    The first `earlier` trials were run by an earlier tune. `compiler` is empty if the step is not compiled.
     """
     if not runner.budget.seconds_left():
         last = f"; the last trial: {trials[-1].measurement.evidence.reason}" if trials else ""
@@ -39,7 +37,7 @@ def no_result_error(
         smallest = min(ooms, key=lambda trial: cost(trial.config))
         tried = smallest.config.batch_size or 0
         spent = runner.budget.stop_reason(trials, baseline, earlier)
-        if spent is not None and smallest_batch is not None and tried > smallest_batch:
+        if spent is not None and space.batch_size and tried > space.batch_size[0]:
             return NoTrialFinishedError(
                 f"{spent} before a trial finished: the smallest batch size tried, {tried}, ran out of memory "
                 f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials to try smaller batch sizes"

@@ -57,7 +57,7 @@ def tune(
         tuning.fail(error)
         raise
     finally:
-        tuning.close()
+        tuning.study.close()
 
 
 class _Tuning:
@@ -67,7 +67,10 @@ class _Tuning:
         self._request, self._emit, self._make_proposer = request, emit, make_proposer
         self._started_at = time.time()
         self._runner = TrialRunner(request, launcher, emit)
-        self._study: TuningStudy | None = None
+        settings = request.settings
+        self.study = TuningStudy(
+            settings.storage, request.fingerprint(), request.limits, settings.max_trial_seconds, fresh=request.fresh
+        )
         self._description: Description | None = None
         self._describing_seconds = 0.0
         self._confirmation: Confirmation | None = None
@@ -75,78 +78,59 @@ class _Tuning:
 
     def run(self) -> TuneRecord:
         request = self._request
-        study = self._study = self._open_study()
+        self.study.set_user_attributes(request.metadata(self._started_at))
         description = self._description = describe(self._runner)
         self._describing_seconds = self._runner.budget.seconds()
-        self._forget_another_model(study, description)
-        prepared, proposer, confirmation = self._prepare(study, description)
-        earlier_trials = study.trials()
-        self._announce(prepared, earlier_trials, study.stale)
-        while isinstance(ended := self._search(study, proposer, prepared, len(earlier_trials)), Description):
+        self._forget_another_model(description)
+        prepared, proposer, confirmation = self._prepare(description)
+        earlier_trials = self.study.trials()
+        self._announce(prepared, earlier_trials)
+        while isinstance(ended := self._search(proposer, prepared, len(earlier_trials)), Description):
             description = self._description = ended  # the workload takes only one batch size
             self._emit(one_size_notice(description))
-            prepared, proposer, confirmation = self._prepare(study, description)
+            prepared, proposer, confirmation = self._prepare(description)
         recommendation = confirmation.run()
         if recommendation is None:
-            trials, earlier = (*study.trials(), *self._too_slow), len(earlier_trials)
-            batch_sizes = prepared.space.batch_size
-            raise no_result_error(
-                self._runner,
-                trials,
-                earlier,
-                compiler=description.compiler,
-                baseline=prepared.baseline,
-                smallest_batch=batch_sizes[0] if batch_sizes else None,
-            )
+            trials = (*self.study.trials(), *self._too_slow)
+            space, baseline = prepared.space, prepared.baseline
+            raise no_result_error(self._runner, trials, len(earlier_trials), description.compiler, baseline, space)
         edge = edge_notice(request, prepared, recommendation.config)
         if edge is not None:
             self._emit(edge)
         record = tune_records.record(request, self._log(), description, recommendation, ended)
-        tune_records.store(study, request, record)
+        tune_records.store(self.study, request, record)
         return record
 
-    def _prepare(self, study: TuningStudy, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
+    def _prepare(self, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""
         prepared = prepare(self._request, description)
         space, baseline = prepared.space, prepared.baseline
-        study.restrict(lambda config: config in space or config == baseline)
-        prepared = replace(prepared, warm_start=warm_start(self._request, study, description))
+        self.study.restrict(lambda config: config in space or config == baseline)
+        prepared = replace(prepared, warm_start=warm_start(self._request, self.study, description))
         proposer = self._make_proposer(self._request, prepared)
-        confirmation = self._confirmation = Confirmation(self._runner, study, proposer, prepared)
+        confirmation = self._confirmation = Confirmation(self._runner, self.study, proposer, prepared)
         return prepared, proposer, confirmation
 
     def fail(self, error: AutofitError) -> None:
         """Add the log of the tune to an error; store it as the result if nothing fits; remove the study if it is empty."""
         if isinstance(error, StorageError):
             return
-        study = self._study
         if isinstance(error, TuneError):
             error.tune = tune_records.failed_tune(self._log(), error)
-        if study is not None and isinstance(error, NothingFitsError) and error.tune is not None:
-            tune_records.store(study, self._request, error.tune)
-        elif study is not None and not study.trials():
-            study.remove()
+        if isinstance(error, NothingFitsError) and error.tune is not None:
+            tune_records.store(self.study, self._request, error.tune)
+        elif not self.study.trials():
+            self.study.remove()
 
-    def close(self) -> None:
-        if self._study is not None:
-            self._study.close()
-
-    def _open_study(self) -> TuningStudy:
-        request = self._request
-        seconds = request.settings.max_trial_seconds
-        study = TuningStudy(request.settings.storage, request.fingerprint(), request.limits, seconds, fresh=request.fresh)
-        study.set_user_attributes(request.metadata(self._started_at))
-        return study
-
-    def _forget_another_model(self, study: TuningStudy, description: Description) -> None:
+    def _forget_another_model(self, description: Description) -> None:
         """Delete the stored trials if the model has changed even though its source code has not."""
-        if study.attribute(attributes.MODEL) not in (None, description.fingerprint):
-            study.reset()
-            study.set_user_attributes(self._request.metadata(self._started_at))
+        if self.study.attribute(attributes.MODEL) not in (None, description.fingerprint):
+            self.study.reset()
+            self.study.set_user_attributes(self._request.metadata(self._started_at))
             self._emit(Notice("the model or the shape of its data has changed; the trials of earlier tunes are deleted"))
-        study.set_attribute(attributes.MODEL, description.fingerprint)
+        self.study.set_attribute(attributes.MODEL, description.fingerprint)
 
-    def _announce(self, prepared: Prepared, earlier_trials: tuple[Trial, ...], stale: int) -> None:
+    def _announce(self, prepared: Prepared, earlier_trials: tuple[Trial, ...]) -> None:
         request, settings = self._request, self._request.settings
         self._emit(
             Described(
@@ -160,17 +144,17 @@ class _Tuning:
                 self._describing_seconds,
             )
         )
-        for notice in notices(request, prepared, stale):
+        for notice in notices(request, prepared, self.study.stale):
             self._emit(notice)
 
-    def _search(self, study: TuningStudy, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
+    def _search(self, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
         """Propose, run and store trials; return the reason for stopping.
 
         If a trial shows that the workload takes only one batch size, return a description that says so instead.
         """
         settings, budget = self._request.settings, self._runner.budget
         while True:
-            trials = (*study.trials(), *self._too_slow)
+            trials = (*self.study.trials(), *self._too_slow)
             decision = proposer.propose(trials)
             reason = decision.stop_reason or budget.stop_reason(trials, prepared.baseline, earlier)
             if reason is not None or decision.proposal is None:
@@ -189,13 +173,13 @@ class _Tuning:
                 seconds = format_seconds(deadline_seconds)
                 self._emit(Notice(f"{config}: ended after {seconds}, because max_seconds left no more time for this trial"))
                 continue
-            if measurement.outcome is Outcome.ERROR and self._runs_with_baseline_batch(config, study, prepared):
+            if measurement.outcome is Outcome.ERROR and self._runs_with_baseline_batch(config, prepared):
                 return of_one_size(prepared, Trial(config, measurement, why))
-            trial = study.add(Trial(config, measurement, why), prepared.space.knobs())
+            trial = self.study.add(Trial(config, measurement, why), prepared.space.knobs())
             self._emit(TrialEnded(trial))
             require_user_code_ran(measurement)
 
-    def _runs_with_baseline_batch(self, failed: FitConfig, study: TuningStudy, prepared: Prepared) -> bool:
+    def _runs_with_baseline_batch(self, failed: FitConfig, prepared: Prepared) -> bool:
         """Return whether the user's code runs with the baseline's batch size, and with no other batch size so far.
 
         If no trial has finished, the baseline is run to find out. If the baseline is not in the user's space, it must not
@@ -204,19 +188,19 @@ class _Tuning:
         baseline = prepared.baseline
         if baseline.batch_size in (None, failed.batch_size) or baseline not in prepared.space:
             return False
-        trials = study.trials()
+        trials = self.study.trials()
         finished_sizes = {t.config.batch_size for t in trials if t.measurement.outcome is Outcome.OK}
         if finished_sizes:
             return finished_sizes == {baseline.batch_size}
         activity = Activity("your code failed; trying the baseline's batch size", baseline)
         measurement = self._runner.search_trial(baseline, trials, activity, self._runner.budget.deadline_seconds())
         if measurement.outcome is Outcome.OK:
-            self._emit(TrialEnded(study.add(Trial(baseline, measurement, activity.doing), prepared.space.knobs())))
+            self._emit(TrialEnded(self.study.add(Trial(baseline, measurement, activity.doing), prepared.space.knobs())))
         return measurement.outcome is Outcome.OK
 
     def _log(self) -> TuneLog:
         """Return the log of everything that has run so far; trials that ran after the search have their stage."""
-        request, stored = self._request, self._study.trials() if self._study is not None else ()
+        request = self._request
         runs = self._confirmation.runs if self._confirmation is not None else ()
         later = {run.number: run for run in runs}
         return TuneLog(
@@ -224,7 +208,7 @@ class _Tuning:
             machine=request.machine,
             device=request.placement.name,
             description=self._description,
-            trials=tuple(later.get(trial.number, trial) for trial in stored),
+            trials=tuple(later.get(trial.number, trial) for trial in self.study.trials()),
             runs=runs,
             seconds=self._runner.budget.seconds(),
             describing_seconds=self._describing_seconds,

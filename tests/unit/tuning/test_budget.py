@@ -14,6 +14,7 @@ from autofit.records.events import Activity, TrialEnded
 from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
+from autofit.search.space import SearchSpace
 from autofit.tuning import budget, tuner
 from autofit.tuning.failure import no_result_error
 from autofit.tuning.pairs import MOST_PAIRS
@@ -196,18 +197,18 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
     runner = TrialRunner(request, FakeLauncher(), lambda event: None)
     evidence = Evidence("died by SIGKILL; the kernel killed 1 process(es) for memory")
 
-    def error(smallest, trial_seconds):
+    def error(batch_sizes, trial_seconds):
         trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, trial_seconds)) for size in (64, 16)]
-        problem = no_result_error(runner, trials, 0, compiler="", baseline=BASELINE, smallest_batch=smallest)
+        problem = no_result_error(runner, trials, 0, "", BASELINE, SearchSpace(batch_sizes))
         return type(problem), str(problem)
 
     too_long = 40.0  # for another trial
-    kind, text = error(8, too_long)
+    kind, text = error((8, 64), too_long)
     assert kind is NoTrialFinishedError
     assert "16" in text
     assert evidence.reason in text
-    assert error(16, too_long)[0] is NothingFitsError
-    assert error(8, 3.0)[0] is NothingFitsError
+    assert error((16, 64), too_long)[0] is NothingFitsError
+    assert error((8, 64), 3.0)[0] is NothingFitsError
     assert error(None, too_long)[0] is NothingFitsError
 
 
