@@ -50,7 +50,10 @@ class Confirmation:
         self._placement = request.placement
         validates_arrays = request.call_source.validation_form is DataForm.ARRAYS
         self._may_shrink = validates_arrays or "batch_size" in prepared.description.validation_knobs
-        stored = _stored_runs(study)
+        try:  # the runs that a tune stored after its search, before it was killed without a result
+            stored = result_files.TRIALS.validate_python(study.attribute(attributes.RUNS) or [])
+        except ValidationError:
+            stored = ()
         self._reusable = [run for run in stored if run.fits(self._limits)]
         failed = {trial.number for trial in study.trials() if trial.measurement.outcome is not Outcome.OK}
         self.runs = tuple(run for run in stored if run not in self._reusable and run.number in failed)
@@ -64,7 +67,10 @@ class Confirmation:
             chosen = self._rerun_finalists(finalists)
             confirmed = None if chosen is None else self._against_baseline(chosen)
             if confirmed is not None:
-                return self._explained(self._against_rival(confirmed))
+                choice = self._against_rival(confirmed)
+                best = choice.config if choice.challenger is None else choice.challenger.config
+                ran = (*self._study.trials(), *self.runs)
+                return replace(choice, passed_over=selection.passed_over(best, ran, self._limits, self._no_time))
         return None
 
     def _finalists(self) -> tuple[Trial, ...]:
@@ -82,12 +88,6 @@ class Confirmation:
             return trials
         self._no_time = frozenset(slow - {baseline})
         return [t for t in trials if t.config not in self._no_time or t.measurement.outcome is not Outcome.OK]
-
-    def _explained(self, choice: Recommendation) -> Recommendation:
-        """Add why the config with the highest reading was not chosen, if it is another one."""
-        best = choice.config if choice.challenger is None else choice.challenger.config
-        ran = (*self._study.trials(), *self.runs)
-        return replace(choice, passed_over=selection.passed_over(best, ran, self._limits, self._no_time))
 
     def _rerun_finalists(self, finalists: Sequence[Trial]) -> Trial | None:
         """Run each finalist again and choose one; return None if a run fails.
@@ -111,9 +111,8 @@ class Confirmation:
 
     def _rerun(self, trial: Trial, doing: str) -> Measurement:
         """Measure the config of a trial again; a failure is stored in the study."""
-        config, activity = trial.config, Activity(doing, trial.config)
-        rerun = functools.partial(self._runner.rerun, config, trial.measurement, activity)
-        return self._run(Stage.FINALIST, config, None, rerun).measurement
+        rerun = functools.partial(self._runner.rerun, trial.config, trial.measurement, Activity(doing, trial.config))
+        return self._run(Stage.FINALIST, trial.config, None, rerun)
 
     def _against_baseline(self, chosen: Trial) -> Recommendation | None:
         """Run a config and the baseline in turn, and recommend one of them; return None if a run of the config fails."""
@@ -146,12 +145,24 @@ class Confirmation:
         return tuple(fitting[:1]) if pair.rounds == 0 else ()
 
     def _run_of_pair(self, pair: Pair, config: FitConfig) -> None:
-        """Run one config of a pair, and record the result in the pair."""
+        """Run one config of a pair, and record the result in the pair.
+
+        While only the validation of the chosen config does not fit, its run is repeated with smaller validation batches.
+        """
         is_chosen = config == pair.chosen.config
-        name = "the chosen config" if is_chosen else "the baseline"
+        stage, name = (Stage.CHOSEN, "the chosen config") if is_chosen else (Stage.BASELINE, "the baseline")
         doing = f"confirming {name}, run {pair.rounds} of at most {pair.most_rounds(self._tolerance)}"
-        confirm = self._confirm_chosen if is_chosen else self._confirm
-        measurement = confirm(pair, config, Activity(doing, config))
+        measured = (t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second)
+        reference, activity = next(measured, pair.chosen.measurement), Activity(doing, config)
+        validates = not pair.runs.get(config)  # only in the first run: the memory of validation counts, its time does not
+        confirm = functools.partial(self._runner.confirm, config, reference, activity, validates=validates)
+        size = pair.validation_batch_size if is_chosen else None
+        measurement = self._run(stage, config, size, functools.partial(confirm, size))
+        while is_chosen and self._only_validation_failed(config, measurement, size):
+            larger = size or config.batch_size or 1
+            size = pair.validation_batch_size = self._placement.shared(max(1, larger // _VALIDATION_SHRINK_FACTOR))
+            self._runner.emit(Notice(f"validation does not fit with batch size {larger}; trying {size}"))
+            measurement = self._run(stage, config, size, functools.partial(confirm, size))
         if measurement.outcome is Outcome.OK:
             pair.runs.setdefault(config, []).append(measurement)
         elif self._was_cut_short(measurement):
@@ -160,27 +171,6 @@ class Confirmation:
             pair.chosen_failed = True
         else:
             pair.baseline_failure = measurement
-
-    def _confirm_chosen(self, pair: Pair, config: FitConfig, activity: Activity) -> Measurement:
-        """Run the chosen config; while only its validation does not fit, repeat with smaller validation batches."""
-        measurement = self._confirm(pair, config, activity)
-        while self._only_validation_failed(config, measurement, pair.validation_batch_size):
-            size = pair.validation_batch_size or config.batch_size or 1
-            pair.validation_batch_size = self._placement.shared(max(1, size // _VALIDATION_SHRINK_FACTOR))
-            self._runner.emit(
-                Notice(f"validation does not fit with batch size {size}; trying {pair.validation_batch_size}")
-            )
-            measurement = self._confirm(pair, config, activity)
-        return measurement
-
-    def _confirm(self, pair: Pair, config: FitConfig, activity: Activity) -> Measurement:
-        measured = (t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second)
-        reference = next(measured, pair.chosen.measurement)
-        size = pair.validation_batch_size if config == pair.chosen.config else None
-        stage = Stage.CHOSEN if config == pair.chosen.config else Stage.BASELINE
-        validates = not pair.runs.get(config)  # only in the first run: the memory of validation counts, its time does not
-        confirm = functools.partial(self._runner.confirm, config, reference, activity, size, validates=validates)
-        return self._run(stage, config, size, confirm).measurement
 
     def _against_rival(self, confirmed: Recommendation) -> Recommendation:
         """Confirm a config whose rate in the search was far above the confirmed rate, if another run repeats that rate.
@@ -222,8 +212,8 @@ class Confirmation:
 
     def _run(
         self, stage: Stage, config: FitConfig, validation_batch_size: int | None, measure: Callable[[], Measurement]
-    ) -> Trial:
-        """Run a trial after the search, or reuse a stored run of a tune that was killed.
+    ) -> Measurement:
+        """Run a config after the search, or reuse a stored run of a tune that was killed.
 
         A failure counts against its config. A run that `max_seconds` cut short is not a failure, and is not stored.
         """
@@ -235,17 +225,16 @@ class Confirmation:
             measurement = require_user_code_ran(measure())
             trial = Trial(config, measurement, stage=stage, validation_batch_size=validation_batch_size)
         if self._was_cut_short(trial.measurement):
-            return trial
+            return trial.measurement
         failed = trial.measurement.outcome is not Outcome.OK
         may_shrink = self._only_validation_failed(config, trial.measurement, validation_batch_size)
         if failed and stage is not Stage.BASELINE and not may_shrink:
             trial = self._study.add(trial, self._knobs)
         self.runs = (*self.runs, trial)
-        self._study.set_attribute(
-            attributes.RUNS, result_files.TRIALS.dump_python((*self.runs, *self._reusable), mode="json")
-        )
+        stored = result_files.TRIALS.dump_python((*self.runs, *self._reusable), mode="json")
+        self._study.set_attribute(attributes.RUNS, stored)
         self._runner.emit(TrialEnded(trial))
-        return trial
+        return trial.measurement
 
     def _only_validation_failed(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
         """Return whether a run ran out of memory in its validation, and a smaller validation batch can be tried."""
@@ -259,11 +248,3 @@ class Confirmation:
 
 def _rate(measurement: Measurement) -> float:
     return measurement.samples_per_second or 0.0
-
-
-def _stored_runs(study: TuningStudy) -> tuple[Trial, ...]:
-    """Read the runs that a tune stored after its search, before it was killed without a result."""
-    try:
-        return result_files.TRIALS.validate_python(study.attribute(attributes.RUNS) or [])
-    except ValidationError:
-        return ()

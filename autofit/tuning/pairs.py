@@ -82,11 +82,6 @@ class Pair:
         low, high = (math.exp(lead - half_width), math.exp(lead + half_width)) if pairs > 1 else (None, None)
         return Speedup(self.baseline, Outcome.OK, math.exp(lead), low, high, pairs)
 
-    def _spread(self, config: FitConfig) -> float:
-        """Return the relative half-width of the interval of a config's rate; it needs two runs or more."""
-        others = [self._log_rates(other) for other in self.runs if other != config]
-        return math.expm1(pooled_half_width(self._log_rates(config), *others))
-
     def _log_rates(self, config: FitConfig) -> list[float]:
         return [math.log(rate) for rate in _rates(self.runs.get(config, ()))]
 
@@ -96,16 +91,15 @@ class Pair:
         The config is also recommended if `baseline_may_win` is false, or if a run of the baseline failed.
         """
         speedup = self.speedup()
+        none = Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, len(self.runs.get(self.baseline, ())))
         if self.baseline == self.chosen.config:
-            pairs = len(self.runs.get(self.baseline, ()))
-            return self._recommend(self.chosen, Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, pairs))
+            return self._recommend(self.chosen, none)
         is_faster = (speedup.low or 0.0) > _least_gain(tolerance)
         kept = self._baseline_kept(limits) if baseline_may_win and not is_faster else None
         if kept is None:
             return self._recommend(self.chosen, speedup)
         runs = self.runs.get(self.chosen.config) or [self.chosen.measurement]
         challenger = Challenger(self.chosen.config, statistics.median(_rates(runs)), speedup)
-        none = Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, len(self.runs.get(self.baseline, ())))
         return self._recommend(kept, none, challenger)
 
     def _baseline_kept(self, limits: Limits) -> Trial | None:
@@ -119,10 +113,14 @@ class Pair:
         confirming = self.runs.get(trial.config, [])
         runs = confirming or [trial.measurement]
         everything = [trial.measurement, *runs]
+        spread = runs[0].spread
+        if len(runs) > 1:
+            others = [self._log_rates(config) for config in self.runs if config != trial.config]
+            spread = math.expm1(pooled_half_width(self._log_rates(trial.config), *others))
         return Recommendation(
             config=trial.config,
             samples_per_second=statistics.median(_rates(runs)),
-            spread=self._spread(trial.config) if len(runs) > 1 else runs[0].spread,
+            spread=spread,
             device_peak_bytes=_peak([m.device_peak_bytes for m in everything]),
             host_peak_bytes=_peak([m.host_peak_bytes for m in everything]),
             speedup=speedup,
