@@ -99,14 +99,14 @@ def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
     config, baseline = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
     queue_sizes = (c.max_queue_size or c.prefetch_factor for c in (config, baseline))
     return (
-        _octaves(config.batch_size, baseline.batch_size),
-        _octaves(config.workers, baseline.workers),
+        octaves(config.batch_size, baseline.batch_size),
+        octaves(config.workers, baseline.workers),
         float(bool(config.use_multiprocessing) != bool(baseline.use_multiprocessing)),
-        _octaves(*queue_sizes),
+        octaves(*queue_sizes),
     )
 
 
-def _octaves(value: int | None, other: int | None) -> float:
+def octaves(value: int | None, other: int | None) -> float:
     """Return how many octaves apart two sizes are; AUTOTUNE and 0 are one octave from every other size."""
     if value == other or value is None or other is None:
         return 0.0
@@ -240,24 +240,21 @@ def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int,
 
 
 def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[int, ...]:
-    lowest = 0 if knob == "workers" else 1  # a max_queue_size of 0 is unbounded: the queue may hold the whole epoch
-    key = f"space.{knob}"
-    is_range = isinstance(asked, Mapping)
+    key, is_range = f"space.{knob}", isinstance(asked, Mapping)
     if isinstance(asked, tuple) or (is_range and set(asked) != {"min", "max"}):  # a tuple is ambiguous: range or choices
         raise UsageError(f"{asked!r} is not allowed; write {RANGE_OR_CHOICES}", key=key)
     values = [asked["min"], asked["max"]] if is_range else asked if isinstance(asked, list) else [asked]
-    if knob == "use_multiprocessing":
-        if not values or not all(isinstance(v, bool) for v in values):
-            raise UsageError(f"{asked!r} is not allowed; give a list of true and false", key=key)
-        return tuple(sorted(set(values)))
-    automatic = not is_range and knob in AUTOTUNED and AUTOTUNE in values
-    if automatic and not autotunes:
+    others = (AUTOTUNE,) if knob in AUTOTUNED and not is_range else ()
+    if not autotunes and any(v in others for v in values):
         raise UsageError(f"{asked!r} is not allowed: {NO_AUTOTUNE}", key=key)
-    if not values or not all(
-        isinstance(v, int) and not isinstance(v, bool) and (v >= lowest or (automatic and v == AUTOTUNE)) for v in values
-    ):
-        or_auto = ", or -1 (tf.data.AUTOTUNE)" if autotunes and knob in AUTOTUNED else ""
-        raise UsageError(f"{asked!r} is not allowed; give integers of at least {lowest}{or_auto}", key=key)
+    kind: type[int]
+    if knob == "use_multiprocessing":
+        kind, lowest, allowed = bool, 0, "a list of true and false"
+    else:
+        kind, lowest = int, 0 if knob == "workers" else 1  # a max_queue_size of 0 is unbounded: it may hold a whole epoch
+        allowed = f"integers of at least {lowest}" + ", or -1 (tf.data.AUTOTUNE)" * (autotunes and knob in AUTOTUNED)
+    if not values or not all(type(v) is kind and (v >= lowest or v in others) for v in values):
+        raise UsageError(f"{asked!r} is not allowed; give {allowed}", key=key)
     if not is_range:
         if knob == "batch_size" and (uneven := [b for b in values if b % replicas]):
             raise UsageError(

@@ -16,6 +16,7 @@ from time import monotonic
 from autofit.records.result import KEPT_PAIRS
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
+from autofit.search.space import octaves
 from autofit.tuning.settings import TuneSettings
 
 SEARCH_SECONDS = 1.5  # a trial of the search is timed for at most this long
@@ -90,19 +91,16 @@ class Budget:
         """
         if self._settings.max_seconds is None or not _finished(trials):
             return 0.0
-        return self._rounds(trials, baseline) * _round_seconds(trials, self._rivals(trials, baseline))
+        rivals, rounds = self._reserved_runs(trials, baseline)
+        return rounds * _round_seconds(trials, rivals)
 
-    def _rivals(self, trials: Sequence[Trial], baseline: FitConfig) -> tuple[FitConfig, ...]:
-        """Return the configs to compare the fastest one with: the baseline, if there is time for a pair of runs."""
-        return (baseline,) if _round_seconds(trials, (baseline,)) <= self.seconds_left() else ()
-
-    def _rounds(self, trials: Sequence[Trial], baseline: FitConfig) -> int:
-        """Return how often to run the fastest config and, if there is time for it, the baseline."""
-        if not self._rivals(trials, baseline):
-            return 1
+    def _reserved_runs(self, trials: Sequence[Trial], baseline: FitConfig) -> tuple[tuple[FitConfig, ...], int]:
+        """Return the configs to compare the fastest one with, and how often to run each; see `reserved_seconds`."""
+        if _round_seconds(trials, (baseline,)) > self.seconds_left():
+            return (), 1
         needed = _RIVAL_MARGIN_RATIO * _trial_seconds(trials)
         scarce = needed >= self._seconds_beside(trials, (baseline,), KEPT_PAIRS)
-        return 1 if scarce and len(_finished(trials)) < _FEWEST_TRIALS else KEPT_PAIRS
+        return (baseline,), (1 if scarce and len(_finished(trials)) < _FEWEST_TRIALS else KEPT_PAIRS)
 
     def _seconds_beside(self, trials: Sequence[Trial], rivals: Sequence[FitConfig], rounds: int) -> float:
         """Return how long the next trial may take, in seconds, so that the confirming runs still fit after it.
@@ -123,7 +121,7 @@ class Budget:
         """Return how long the next trial may take, in seconds, so that its config or the best so far can be confirmed."""
         if not self.reserved_seconds(trials, baseline):
             return self.seconds_left()
-        return self._seconds_beside(trials, self._rivals(trials, baseline), self._rounds(trials, baseline))
+        return self._seconds_beside(trials, *self._reserved_runs(trials, baseline))
 
     def trial_deadline_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
         """Return how long the next trial of the search may take, in seconds."""
@@ -162,19 +160,13 @@ def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
         return max(own)
     if not finished:
         return 0.0
-    nearest = min(finished, key=lambda trial: (trial.config != config, _octaves(trial.config, config))).config
+    ran = [trial.config for trial in finished]
+    nearest = min(ran, key=lambda other: (other != config, octaves(other.batch_size, config.batch_size)))
     times_larger = max(1.0, (config.batch_size or 1) / (nearest.batch_size or 1))
-    return _MARGIN_RATIO * max(_expected_seconds(t.measurement, times_larger) for t in finished if t.config == nearest)
-
-
-def _expected_seconds(measured: Measurement, times_larger: float) -> float:
-    """Return the expected seconds of a confirming run whose batch is `times_larger` than that of a trial."""
     steps = _FURTHER_STEPS * times_larger + _TRIAL_STEPS * (times_larger - 1)
-    return measured.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + steps * (measured.step_seconds or 0.0)
-
-
-def _octaves(config: FitConfig, other: FitConfig) -> float:
-    return abs(math.log2((config.batch_size or 1) / (other.batch_size or 1)))
+    measured = [trial.measurement for trial in finished if trial.config == nearest]
+    longer = (m.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + steps * (m.step_seconds or 0.0) for m in measured)
+    return _MARGIN_RATIO * max(longer)
 
 
 def _trial_seconds(trials: Sequence[Trial]) -> float:
