@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,16 +54,12 @@ class Observations:
     def finished(self) -> list[Trial]:
         return [trial for trial, _ in self.with_noise if trial.measurement.outcome is Outcome.OK]
 
-    @cached_property
-    def largest_batch(self) -> int | None:
-        """The largest batch size that finished, in samples; None if no trial finished."""
-        return max((trial.config.batch_size or 1 for trial in self.finished), default=None)
-
     def bounded(self, model: LinearModel, features: Matrix, batch: Vector, deviations: float) -> tuple[Vector, Vector]:
         """Predict expected values, and upper bounds that lie `deviations` standard deviations above them.
 
         The standard deviations grow for batch sizes beyond the largest one that finished.
         """
         expected, deviation = model.predict(features)
-        octaves = np.maximum(0.0, np.log2(batch / self.largest_batch)) if self.largest_batch else 0.0
+        largest = max((trial.config.batch_size or 1 for trial in self.finished), default=math.inf)
+        octaves = np.log2(np.maximum(1.0, batch / largest))
         return expected, expected + deviations * np.hypot(deviation, _ERROR_PER_OCTAVE * octaves * expected)

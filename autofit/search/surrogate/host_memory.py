@@ -15,13 +15,11 @@ limit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from autofit.records.description import Description
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Measurement, Trial
+from autofit.records.trial import FitConfig, Measurement
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.context import Observations, SearchContext
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
@@ -83,7 +81,10 @@ class HostModel:
         always_held = description.process_bytes + description.mapped_bytes + description.tensor_bytes
         described = always_held if description.process_bytes else 0
         process = float(described or min(peaks, default=_DEFAULT_PROCESS_BYTES))
-        self._sample_bytes = float(description.sample_bytes) or _assumed_sample_bytes(process, observations.finished)
+        self._sample_bytes = float(description.sample_bytes)
+        if not self._sample_bytes:
+            first = ConfigArrays.of([observations.finished[0].config if observations.finished else FitConfig()])
+            self._sample_bytes = _ASSUMED_BATCHES_SHARE * process / float(_held_batches(first)[0] * first.batch[0])
         points = []
         for trial, noise in observations.with_noise:
             measured = trial.measurement
@@ -133,9 +134,3 @@ class HostModel:
         if footprints := description.footprints:
             return estimates(footprints, batch) - (footprints[0].device_bytes - footprints[0].step_bytes)
         return 2 * description.parameter_bytes + 4 * batch * self._sample_bytes
-
-
-def _assumed_sample_bytes(process_bytes: float, finished: Sequence[Trial]) -> float:
-    """Return the bytes per sample if batches take a fixed share of the process; the first trial shows their number."""
-    configs = ConfigArrays.of([finished[0].config if finished else FitConfig()])
-    return _ASSUMED_BATCHES_SHARE * process_bytes / float(_held_batches(configs)[0] * configs.batch[0])

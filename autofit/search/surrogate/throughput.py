@@ -107,20 +107,19 @@ class ThroughputSurrogate:
         self._is_read = np.isfinite(self._observed)
         noise = np.array([m.rate_noise for m in measured])
         self._noise = np.concatenate([np.hypot(error, noise) for error in (_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR)])
-        self._prior, self._scale = warm_start._as_prior() if warm_start else self._priors(context)
+        self._prior, self._scale = self._priors(context)
+        if warm_start is not None:
+            self._prior = warm_start._parameters
+            self._scale = np.sqrt(np.diag(warm_start._covariance) + _DRIFT**2)
         from scipy.optimize import least_squares  # loading takes a third of a second, which a stored result does not need
 
         solution = least_squares(self._misfit, self._prior, jac=self._jacobian, method="lm", xtol=1e-4, ftol=1e-4)
         self._parameters: Vector = solution.x
         slopes = self._jacobian(self._parameters)
-        self._covariance = np.linalg.inv(slopes.T @ slopes)
+        self._covariance: Matrix = np.linalg.inv(slopes.T @ slopes)
         self._step_residual = self._fit_step_residual()
         residuals = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0])[2, 0]
         self._residual = Residual((_amplitude(_AMPLITUDE, residuals),), (_points(self._at),), residuals, noise)
-
-    def _as_prior(self) -> tuple[Vector, Vector]:
-        """Return means and standard deviations of the parameters' logarithms, for use as priors of a later tune."""
-        return self._parameters, np.sqrt(np.diag(self._covariance) + _DRIFT**2)
 
     def predict(self, configs: ConfigArrays) -> RatePrediction:
         """Predict the rate of `fit` for each config."""
