@@ -33,7 +33,7 @@ def estimate(request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: 
         raise NoTrialFinishedError(
             f"memory cannot be estimated without training: {described.estimate_problem}. To measure it, run autofit tune"
         )
-    on_cpu = request.device is None
+    on_cpu = request.placement.device is None
     baseline, cores = request.baseline(described), request.machine.cores
     config = FitConfig.of({knob: value for knob, value in baseline.values().items() if knob in described.knobs})
     surrogate = MemorySurrogate(SearchContext(described, request.limits, cores, on_cpu))

@@ -82,9 +82,8 @@ def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError
         needed_bytes = max(failed.host_peak_bytes or 0, limit_bytes)
         return NothingFitsError("host", smallest.config.batch_size, needed_bytes, limit_bytes, at_least=True)
     limit_bytes = request.limits.device_bytes or 0
-    free_bytes = (
-        min(gpu.free_bytes for gpu in request.placement.gpus) if request.device else request.machine.available_bytes
-    )
+    gpus = request.placement.gpus
+    free_bytes = min(gpu.free_bytes for gpu in gpus) if gpus else request.machine.available_bytes
     lifted = replace(request.limits, device_bytes=free_bytes if request.limits.device_bytes else None)
     activity = Activity("measuring the memory of the smallest batch", smallest.config)
     measurement = runner.measure(smallest.config, activity, lifted)

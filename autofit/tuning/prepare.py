@@ -77,7 +77,8 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
     needed_bytes = least_device_bytes(description, smallest or 1)
     if limit_bytes is not None and needed_bytes > limit_bytes:
         raise NothingFitsError("device", smallest, needed_bytes, limit_bytes, at_least=True, estimated=True)
-    baseline = request.baseline_in(space, description)
+    whole = request.baseline(description)
+    baseline = space.canonical(FitConfig.of({knob: getattr(whole, knob) for knob in space.knobs()}))
     if description.fixed_batch_size is not None:
         baseline = replace(baseline, batch_size=description.fixed_batch_size)
     if request.settings.effective_batch_size is not None and not description.accumulates_by:
@@ -106,7 +107,7 @@ def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
         prepared.description,
         request.limits,
         cores=request.machine.cores,
-        on_cpu=request.device is None,
+        on_cpu=request.placement.device is None,
         tolerance=settings.tolerance,
         headroom=settings.headroom,
         max_oom=settings.max_oom,
@@ -154,7 +155,7 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
         max_batch_size=settings.max_batch_size,
         min_updates=settings.min_updates if min_updates is None else min_updates,
         autotunes=kind.autotunes,
-        on_gpu=request.device is not None,
+        on_gpu=request.placement.device is not None,
         has_processes=kind.has_processes,
         replicas=request.placement.count,
     )

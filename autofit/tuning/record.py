@@ -60,16 +60,8 @@ def record(
 
 def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
     """Make the record of a tune that ended with an error."""
-    if not isinstance(error, NothingFitsError):
-        return FailedTune(**vars(log), problem=str(error))
-    return FailedTune(
-        **vars(log),
-        problem=str(error),
-        memory=error.memory,
-        batch_size=error.batch_size,
-        needed_bytes=error.needed_bytes,
-        at_least=error.at_least,
-    )
+    needed = ("memory", "batch_size", "needed_bytes", "at_least") if isinstance(error, NothingFitsError) else ()
+    return FailedTune(**vars(log), problem=str(error), **{name: getattr(error, name) for name in needed})
 
 
 def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedTune) -> None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autofit.records.description import Description
-from autofit.records.machine import Device, Machine, Placement
+from autofit.records.machine import Machine, Placement
 from autofit.records.result import CallSource, DataForm
 from autofit.records.trial import FitConfig, Limits
-from autofit.search.space import SearchSpace
 from autofit.storage import attributes
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.inputs.knobs import with_defaults
@@ -54,11 +53,6 @@ class TuneRequest:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def device(self) -> Device | None:
-        """The first accelerator; None for the CPU."""
-        return self.placement.device
-
-    @property
     def asked_baseline(self) -> FitConfig:
         """The values of the baseline that the user gave; the other knobs are None."""
         return FitConfig.of(self.settings.baseline.values())
@@ -71,17 +65,12 @@ class TuneRequest:
         baseline = with_defaults(self.asked_baseline, description.defaults)
         return replace(baseline, batch_size=self.placement.shared(baseline.batch_size or 1))
 
-    def baseline_in(self, space: SearchSpace, description: Description) -> FitConfig:
-        """Return the baseline in a search space; knobs that are not searched are None."""
-        baseline = self.baseline(description)
-        return space.canonical(FitConfig.of({knob: getattr(baseline, knob) for knob in space.knobs()}))
-
     def fingerprint(self) -> str:
         """Return the name of the study; it identifies workload, device, limits, space and versions."""
         parts = {
             **self._workload_and_hardware(),
             "settings": dict(self.environment),
-            "driver": self.device.driver if self.device else "",
+            "driver": self.placement.device.driver if self.placement.device else "",
             "limits": self.limits_asked,
             "space": {knob: repr(values) for knob, values in self.settings.space.values().items()},
             "baseline": self.settings.baseline.values(),

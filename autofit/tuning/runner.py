@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autofit.errors import AutofitError, NoTrialFinishedError, UserCodeError
+from autofit.errors import NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit, Notice, TrialEnded
 from autofit.records.states import Outcome, Phase, Role
@@ -199,23 +199,18 @@ def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Seque
     return tuple(trials)
 
 
-def user_error(measurement: Measurement) -> UserCodeError:
-    """Make the error for a trial in which the user's code raised."""
-    evidence = measurement.evidence
-    return UserCodeError(f"while {(evidence.phase or Phase.STARTING).label}", measurement.traceback or evidence.reason)
-
-
 def require_user_code_ran(measurement: Measurement) -> Measurement:
     """Return a measurement; raise `UserCodeError` if the user's code raised in its trial."""
     if measurement.outcome is Outcome.ERROR:
-        raise user_error(measurement)
+        evidence = measurement.evidence
+        doing = (evidence.phase or Phase.STARTING).label
+        raise UserCodeError(f"while {doing}", measurement.traceback or evidence.reason)
     return measurement
 
 
-def not_described(measurement: Measurement) -> AutofitError:
-    """Make the error for a describing trial that failed for a reason other than memory."""
-    if measurement.outcome is Outcome.ERROR:
-        return user_error(measurement)
+def not_described(measurement: Measurement) -> NoTrialFinishedError:
+    """Make the error for a describing trial that failed for a reason other than memory or the user's code."""
+    require_user_code_ran(measurement)
     is_slow = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung
     remedy = ". Raise max_trial_seconds, or max_seconds if that is shorter" if is_slow else ""
     return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")
