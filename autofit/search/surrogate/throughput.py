@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofit.records.trial import Measurement, Trial
+from autofit.records.trial import Trial
 from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.context import SearchContext
 
@@ -100,13 +100,11 @@ class ThroughputSurrogate:
         self._cores, self._takes_turns = context.cores, context.description.takes_turns
         self._at = ConfigArrays.of([t.config for t in trials], context.cores)
         measured = [t.measurement for t in trials]
-        self._fit_rates = _log_readings(measured, "samples_per_second")
-        step_rates = _log_readings(measured, "compute_samples_per_second")
-        input_rates = _log_readings(measured, "input_samples_per_second")
-        self._observed = np.concatenate([step_rates, input_rates, self._fit_rates])
+        names = ("compute_samples_per_second", "input_samples_per_second", "samples_per_second")
+        self._observed = np.log([[getattr(m, name) or math.nan for m in measured] for name in names])  # as in `log_rates`
         self._is_read = np.isfinite(self._observed)
         noise = np.array([m.rate_noise for m in measured])
-        self._noise = np.concatenate([np.hypot(error, noise) for error in (_STEP_ERROR, _INPUT_ERROR, _FIT_ERROR)])
+        self._noise = np.hypot(np.array([[_STEP_ERROR], [_INPUT_ERROR], [_FIT_ERROR]]), noise)
         self._prior, self._scale = self._priors(context)
         if warm_start is not None:
             self._prior = warm_start._parameters
@@ -118,7 +116,7 @@ class ThroughputSurrogate:
         slopes = self._jacobian(self._parameters)
         self._covariance: Matrix = np.linalg.inv(slopes.T @ slopes)
         self._step_residual = self._fit_step_residual()
-        residuals = self._fit_rates - self._log_rates(self._at, self._step_off(self._at)[0])[2, 0]
+        residuals = self._observed[2] - self._log_rates(self._at, self._step_off(self._at)[0])[2, 0]
         self._residual = Residual((_amplitude(_AMPLITUDE, residuals),), (_points(self._at),), residuals, noise)
 
     def predict(self, configs: ConfigArrays) -> RatePrediction:
@@ -136,8 +134,7 @@ class ThroughputSurrogate:
 
     def _fit_step_residual(self) -> Residual | None:
         """Fit the residuals of the step's rate: which batch sizes suit the hardware better; None without readings."""
-        observed = self._observed[: len(self._at)]
-        is_read = np.isfinite(observed)
+        observed, is_read = self._observed[0], self._is_read[0]
         if not is_read.any():
             return None
         residuals = (observed - self._log_rates(self._at)[0, 0] - _roundness(self._at.batch))[is_read]
@@ -156,8 +153,8 @@ class ThroughputSurrogate:
     def _priors(self, context: SearchContext) -> tuple[Vector, Vector]:
         """Return the prior means and standard deviations of the parameters' logarithms, in the order of `log_rates`."""
         cores, sample_bytes = context.cores, context.description.sample_bytes
-        rates = self._observed.reshape(3, -1)
-        step, inputs = (np.where(np.isfinite(row), row, rates[2])[0] for row in rates[:2])
+        step, inputs, fit = self._observed[:, 0]
+        step, inputs = (rate if np.isfinite(rate) else fit for rate in (step, inputs))
         pickle = sample_bytes / _BYTES_PER_SECOND if sample_bytes else 0.1 * math.exp(-inputs)
         priors = [
             (-step - math.log1p(16.0 / self._at.batch[0]), _UNINFORMED),  # t1
@@ -176,14 +173,14 @@ class ThroughputSurrogate:
         return means, deviations
 
     def _misfit(self, parameters: Vector) -> Vector:
-        predicted = self._log_rates(self._at, parameters=parameters[None]).ravel()
+        predicted = self._log_rates(self._at, parameters=parameters[None])[:, 0]
         errors = ((predicted - self._observed) / self._noise)[self._is_read]
         return np.concatenate([errors, (parameters - self._prior) / self._scale])
 
     def _jacobian(self, parameters: Vector) -> Matrix:
         _, slopes = self._with_slopes(parameters, self._at)
-        rows = np.concatenate(slopes, axis=1) / self._noise
-        return np.concatenate([rows[:, self._is_read].T, np.diag(1 / self._scale)])
+        rows = np.swapaxes(slopes / self._noise[:, None], 1, 2)[self._is_read]
+        return np.concatenate([rows, np.diag(1 / self._scale)])
 
     def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0, parameters: Matrix | None = None) -> Matrix:
         """Return the log rates with the fitted parameters, or with one or more other sets of parameters."""
@@ -198,10 +195,6 @@ class ThroughputSurrogate:
         shifted = np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters))])
         rates = self._log_rates(configs, step_off, shifted)
         return rates[:, 0], (rates[:, 1:] - rates[:, :1]) / _DIFFERENCE
-
-
-def _log_readings(measured: Sequence[Measurement], name: str) -> Vector:
-    return np.log([getattr(measurement, name) or math.nan for measurement in measured])
 
 
 def _amplitude(usual: float, residuals: Vector) -> float:
