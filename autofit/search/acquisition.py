@@ -19,6 +19,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -82,33 +83,16 @@ class FrontierSearch:
             return Decision(stop_reason=EXHAUSTED)
         return self._promise(ran, feasibility)
 
-    def _proposed(
-        self,
-        index: int,
-        reason: Reason,
-        feasibility: Feasibility,
-        ran: Sequence[Trial] = (),
-        lead: float | None = None,
-        deviation: float = 0.0,
-    ) -> Decision:
-        """Propose the config with this index.
-
-        `ran` are the trials that have a rate. `lead` is the expected log rate of the config minus that of the best config,
-        and `deviation` is its standard deviation.
-        """
-        config = self.feasible.configs[index]
-        fitted = [t for t in ran if t.fits(self._context.limits)]
-        best = max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0, default=None)
+    def _proposed(self, index: int, reason: Reason, feasibility: Feasibility, **prediction: Any) -> Decision:
+        """Propose the config with this index; `prediction` holds what is known about its rate, as fields of `Proposal`."""
         return Decision(
             Proposal(
-                config,
+                self.feasible.configs[index],
                 reason,
-                None if lead is None else math.expm1(lead),
-                most_gain=None if lead is None else math.expm1(lead + INTERVAL_DEVIATIONS * deviation),
                 device_share=float(feasibility.device[index]),
                 host_share=float(feasibility.host[index]),
                 likely_share=float(feasibility.likely[index]),
-                change="" if best is None else difference(config, best.config),
+                **prediction,
             )
         )
 
@@ -144,20 +128,27 @@ class FrontierSearch:
         """Propose the second probe, the config with the highest expected improvement, or a step towards a better one."""
         candidates, arrays, index = feasibility.candidates, self.feasible.arrays, self.feasible.index
         predicted = self._predict(ran, arrays)
-        fitted = [index[t.config] for t in ran if t.config in index and t.fits(self._context.limits)]
-        best = float(predicted.mean[fitted].max()) if fitted else float(predicted.mean.min())
+        fitted = [t for t in ran if t.fits(self._context.limits)]
+        fastest = max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0, default=None)
+        ran_in_space = [index[t.config] for t in fitted if t.config in index]
+        best = float(predicted.mean[ran_in_space].max() if ran_in_space else predicted.mean.min())
         improvement = expected_improvement(predicted.mean - best, predicted.deviation)
 
         def propose(chosen: int, reason: Reason) -> Decision:
-            lead = float(predicted.mean[chosen]) - best
-            return self._proposed(chosen, reason, feasibility, ran, lead, float(predicted.deviation[chosen]))
+            lead, deviation = float(predicted.mean[chosen]) - best, float(predicted.deviation[chosen])
+            gain, most_gain = math.expm1(lead), math.expm1(lead + INTERVAL_DEVIATIONS * deviation)
+            change = "" if fastest is None else difference(self.feasible.configs[chosen], fastest.config)
+            return self._proposed(chosen, reason, feasibility, gain=gain, most_gain=most_gain, change=change)
 
         second = self._second_batch(ran, candidates) if self._warm_start is None else None
         if second is not None:
             probes = candidates & (arrays.batch == second)
             return propose(_cheapest(improvement, probes, feasibility.share), Reason.PROBE)
         chosen = _cheapest(improvement, candidates, feasibility.share)
-        cost, worthwhile = self._cost(ran), _WORTHWHILE_SHARE * self._context.tolerance
+        cost, worthwhile = 0.0, _WORTHWHILE_SHARE * self._context.tolerance
+        training_seconds = self._context.expected_training_seconds
+        if training_seconds is not None:  # this gain in log rate saves as much training time as a trial takes
+            cost = statistics.fmean(trial.measurement.seconds for trial in ran) / training_seconds
         is_costly, worthwhile = cost > worthwhile, max(cost, worthwhile)
         expected = np.where(feasibility.expected, improvement, -np.inf)
         goal = int(np.argmax(expected))
@@ -171,12 +162,6 @@ class FrontierSearch:
             return propose(chosen, Reason.PROBE)
         gain = "save more training time than a trial takes" if is_costly else f"gain {self._context.tolerance:.0%}"
         return replace(propose(chosen, Reason.PROMISE), stop_reason=f"no other configuration is expected to {gain}")
-
-    def _cost(self, ran: Sequence[Trial]) -> float:
-        """Return the improvement in log rate that saves as much training time as a trial takes; 0 if that is unknown."""
-        if self._context.expected_training_seconds is None:
-            return 0.0
-        return statistics.fmean(trial.measurement.seconds for trial in ran) / self._context.expected_training_seconds
 
     def _predict(self, ran: Sequence[Trial], arrays: ConfigArrays) -> RatePrediction:
         return ThroughputSurrogate(ran, self._context, self._warm_start).predict(arrays)
