@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -38,21 +37,16 @@ class SearchContext:
     warm_start: tuple[Trial, ...] = ()
 
 
-@dataclass(frozen=True)
 class Observations:
-    """The trials of this tune, and those of an earlier tune of the same workload under other limits or versions."""
+    """The trials of this tune, and those of an earlier tune of the same workload under other limits or versions.
 
-    trials: Sequence[Trial]
-    warm_start: Sequence[Trial]
+    `with_noise` has each trial with its noise relative to that of a trial of this tune; `finished` are the trials that
+    finished.
+    """
 
-    @property
-    def with_noise(self) -> list[tuple[Trial, float]]:
-        """Each trial, and its noise relative to that of a trial of this tune."""
-        return [(trial, 1.0) for trial in self.trials] + [(trial, _WARM_START_NOISE) for trial in self.warm_start]
-
-    @cached_property
-    def finished(self) -> list[Trial]:
-        return [trial for trial, _ in self.with_noise if trial.measurement.outcome is Outcome.OK]
+    def __init__(self, trials: Sequence[Trial], warm_start: Sequence[Trial]) -> None:
+        self.with_noise = [*((trial, 1.0) for trial in trials), *((trial, _WARM_START_NOISE) for trial in warm_start)]
+        self.finished = [trial for trial, _ in self.with_noise if trial.measurement.outcome is Outcome.OK]
 
     def bounded(self, model: LinearModel, features: Matrix, batch: Vector, deviations: float) -> tuple[Vector, Vector]:
         """Predict expected values, and upper bounds that lie `deviations` standard deviations above them.

@@ -38,8 +38,8 @@ def choose(
     if not candidates:
         return None
     readings = {config: trial.measurement.samples_per_second or 0.0 for config, trial in candidates.items()}
-    estimated = {config: rate for config, rate in (rates or {}).items() if config in candidates}
-    return candidates[nearest({**readings, **estimated}, tolerance, baseline)]
+    estimated = {config: (rates or {}).get(config, reading) for config, reading in readings.items()}
+    return candidates[nearest(estimated, tolerance, baseline)]
 
 
 def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig) -> FitConfig:

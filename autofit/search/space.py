@@ -46,9 +46,8 @@ class SearchSpace:
         """Return one config for all that are equivalent: without a queue (see `FitConfig`), only the batch size matters."""
         if config.workers is None or self.workers is None or config.has_queue:
             return config
-        processes, queue = config.use_multiprocessing, config.max_queue_size
-        if self.use_multiprocessing is not None:
-            processes = self.use_multiprocessing[0]
+        queue = config.max_queue_size
+        processes = self.use_multiprocessing[0] if self.use_multiprocessing else config.use_multiprocessing
         if self.max_queue_size is not None:
             default, numbers = KERAS_DEFAULTS.max_queue_size, [q for q in self.max_queue_size if q != AUTOTUNE]
             queue = default if default in numbers or not numbers else numbers[0]

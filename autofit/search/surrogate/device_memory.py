@@ -87,7 +87,6 @@ class DeviceModel:
         return _OVERLAPPING_NOISE if self._context.on_cpu or self._footprints else _SEQUENTIAL_NOISE
 
     def _fitted(self, points: Sequence[Point]) -> LinearModel:
-        """Fit c, V and k."""
         if self._footprints:
             first, last = self._footprints[0], self._footprints[-1]
             error = first.relative_error / 2  # 95% lie within two standard deviations
