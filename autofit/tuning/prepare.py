@@ -43,8 +43,8 @@ class Prepared:
     description: Description
     space: SearchSpace
     baseline: FitConfig
-    few_updates: str | None = None
-    warm_start: tuple[Trial, ...] = ()
+    few_updates: str | None
+    warm_start: tuple[Trial, ...]
 
 
 MakeProposer = Callable[[TuneRequest, Prepared], Proposer]
@@ -70,7 +70,7 @@ def describe(runner: TrialRunner) -> Description:
     raise nothing_fits_error(runner, Trial(smallest, described))
 
 
-def prepare(request: TuneRequest, description: Description) -> Prepared:
+def prepare(request: TuneRequest, description: Description, study: TuningStudy) -> Prepared:
     """Return the search space and the baseline; raise `NothingFitsError` if even the smallest batch cannot fit."""
     space, limit_bytes = _space(request, description), request.limits.device_bytes
     smallest = space.batch_size[0] if space.batch_size else None
@@ -87,7 +87,8 @@ def prepare(request: TuneRequest, description: Description) -> Prepared:
             f"parameter {accumulation.NAME} to build_model and pass its value to the optimizers that the step uses",
             key="effective_batch_size",
         )
-    return Prepared(description, space, baseline, _few_updates(request, description, space))
+    few_updates = _few_updates(request, description, space)
+    return Prepared(description, space, baseline, few_updates, warm_start(request, study, description))
 
 
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:

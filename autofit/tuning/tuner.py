@@ -14,7 +14,6 @@ This module prints nothing: the caller receives events.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
@@ -40,7 +39,6 @@ from autofit.tuning.prepare import (
     of_one_size,
     one_size_notice,
     prepare,
-    warm_start,
 )
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
@@ -61,8 +59,6 @@ def tune(
 
 
 class _Tuning:
-    """Holds the state of one tune."""
-
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit, make_proposer: MakeProposer) -> None:
         self._request, self._emit, self._make_proposer = request, emit, make_proposer
         self._started_at = time.time()
@@ -103,10 +99,9 @@ class _Tuning:
 
     def _prepare(self, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""
-        prepared = prepare(self._request, description)
+        prepared = prepare(self._request, description, self.study)
         space, baseline = prepared.space, prepared.baseline
         self.study.restrict(lambda config: config in space or config == baseline)
-        prepared = replace(prepared, warm_start=warm_start(self._request, self.study, description))
         proposer = self._make_proposer(self._request, prepared)
         confirmation = self._confirmation = Confirmation(self._runner, self.study, proposer, prepared)
         return prepared, proposer, confirmation
