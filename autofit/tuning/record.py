@@ -27,8 +27,8 @@ def record(
 ) -> TuneRecord:
     """Make the record of a tune with a result."""
     settings, config = request.settings, choice.config
-    endless = description.sample_count is None
-    data_kwargs, tuned_kwargs = render_kwargs(description, config, settings.sample_count if endless else None)
+    sample_count = settings.sample_count if description.sample_count is None else None
+    data_kwargs, tuned_kwargs = render_kwargs(description, config, sample_count)
     users = fit_options.rendered(
         request.call_source.fit_kwargs,
         config.batch_size,
@@ -38,7 +38,6 @@ def record(
     fit_kwargs = {**tuned_kwargs, **users}
     if choice.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
         fit_kwargs["validation_batch_size"] = choice.validation_batch_size
-    is_fixed = description.fixed_batch_size is not None
     measured = [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config]
     bottleneck, compute, inputs, run_rate = ceilings_of(choice, measured)
     return TuneRecord(
@@ -54,7 +53,7 @@ def record(
         stop_reason=stop_reason,
         frontier=frontier(log.trials, request.limits),
         effective_batch_size=settings.effective_batch_size,
-        untuned={"batch_size": description.fixed_batch_size_reason} if is_fixed else {},
+        untuned={"batch_size": description.fixed_batch_size_reason} if description.fixed_batch_size is not None else {},
     )
 
 

@@ -109,19 +109,16 @@ class TrialRunner:
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
         """Measure a config, and repeat that once if the limit left libraries no memory or other work disturbed it."""
         result = self._run_once(spec, activity)
-        is_disturbed = result.conditions is not None and result.conditions.is_disturbed
-        if not result.evidence.outside_pool and not is_disturbed:
-            return result
         left_seconds = spec.deadline_seconds - result.seconds
         again = replace(spec, deadline_seconds=left_seconds) if left_seconds > _REPEAT_RATIO * result.seconds else None
         if result.evidence.outside_pool:
             return result if again is None else self._with_lower_limit(again, activity) or result
-        return self._undisturbed(again, activity, result)
+        if result.conditions is None or not result.conditions.is_disturbed:
+            return result
+        return self._undisturbed(again, activity, result, f"{result.conditions.other_work} while {spec.config} was timed")
 
-    def _undisturbed(self, again: TrialSpec | None, activity: Activity, disturbed: Measurement) -> Measurement:
+    def _undisturbed(self, again: TrialSpec | None, activity: Activity, disturbed: Measurement, work: str) -> Measurement:
         """Repeat a disturbed measurement if there is time and a repeat may help; otherwise warn the user, once per tune."""
-        assert disturbed.conditions is not None, "a disturbed measurement has its conditions"
-        work = f"{disturbed.conditions.other_work} while {activity.config} was timed"
         if again is None or not self._repeats_left:
             self._warn_once(work)
             return disturbed
