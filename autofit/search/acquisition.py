@@ -30,7 +30,7 @@ from autofit.search.context import SearchContext
 from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet
 from autofit.search.space import SearchSpace, distance
-from autofit.search.surrogate.throughput import RatePrediction, ThroughputSurrogate
+from autofit.search.surrogate.throughput import ThroughputSurrogate
 
 EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
 _RETREAT_FACTOR = 4  # a first batch size that does not fit is divided by this: an OOM costs as much as ten good trials
@@ -70,7 +70,8 @@ class FrontierSearch:
         ran = _ran(trials)
         if not ran:
             return {}
-        predicted = self._predict(ran, ConfigArrays.of([t.config for t in ran], self._context.cores))
+        at = ConfigArrays.of([t.config for t in ran], self._context.cores)
+        predicted = ThroughputSurrogate(ran, self._context, self._warm_start).predict(at)
         return {t.config: (float(m), float(s)) for t, m, s in zip(ran, predicted.mean, predicted.deviation, strict=True)}
 
     def _decide(self, trials: Sequence[Trial]) -> Decision:
@@ -127,7 +128,7 @@ class FrontierSearch:
     def _promise(self, ran: Sequence[Trial], feasibility: Feasibility) -> Decision:
         """Propose the second probe, the config with the highest expected improvement, or a step towards a better one."""
         candidates, arrays, index = feasibility.candidates, self.feasible.arrays, self.feasible.index
-        predicted = self._predict(ran, arrays)
+        predicted = ThroughputSurrogate(ran, self._context, self._warm_start).predict(arrays)
         fitted = [t for t in ran if t.fits(self._context.limits)]
         fastest = max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0, default=None)
         ran_in_space = [index[t.config] for t in fitted if t.config in index]
@@ -162,9 +163,6 @@ class FrontierSearch:
             return propose(chosen, Reason.PROBE)
         gain = "save more training time than a trial takes" if is_costly else f"gain {self._context.tolerance:.0%}"
         return replace(propose(chosen, Reason.PROMISE), stop_reason=f"no other configuration is expected to {gain}")
-
-    def _predict(self, ran: Sequence[Trial], arrays: ConfigArrays) -> RatePrediction:
-        return ThroughputSurrogate(ran, self._context, self._warm_start).predict(arrays)
 
     def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
         """Return the batch size of the second probe; None if two sizes have run or no other size is a candidate.
