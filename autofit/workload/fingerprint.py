@@ -7,9 +7,8 @@ import dis
 import functools
 import hashlib
 import importlib.metadata
-import linecache
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, SimpleNamespace
@@ -19,11 +18,12 @@ import cloudpickle
 
 from autofit.workload.environment import plain
 from autofit.workload.fit_options import CALLBACKS
-from autofit.workload.own_modules import OwnModules, read
+from autofit.workload.own_modules import OwnModules
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload, explained_pickling_errors, is_plain_array
 
 _PLAIN = (str, bytes, int, float, bool, tuple, Path)  # globals of these types count even if their module is hashed
+_distributions = functools.cache(importlib.metadata.packages_distributions)  # reads the records of all: 0.2 s
 _ARRAY_END_BYTES = 1 << 20  # hashed at each end of an array: enough to tell arrays apart, and fast for large arrays
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 # attributes of a class that do not count: documentation, positions in the file, and an ABC's cache of other classes
@@ -59,7 +59,7 @@ def identify(workload: Workload) -> Identity:
         objects.dump([part for part in inputs if not callable(part)])
         functions.dump([workload.build_model, *(part if callable(part) else None for part in inputs), *settings])
         arguments.dump([sorted(plain(dict(given)).items()) for given in kwargs])
-    modules.follow_texts(arguments.texts)
+    modules.follow_texts(functions.texts | arguments.texts)
     digests = [hasher.digest.hexdigest() for hasher in (objects, functions, arguments)]
     packages = sorted(modules.packages - {"", "cloudpickle", *sys.stdlib_module_names})  # closures import cloudpickle
     versions = {name: version for name in packages if (version := version_of(name))}
@@ -75,19 +75,13 @@ def version_of(package: str) -> str | None:
     return importlib.metadata.version(distributions[0]) if distributions else None
 
 
-@functools.cache
-def _distributions() -> Mapping[str, list[str]]:
-    """Map import names to distributions, such as `PIL` to `pillow`. This reads the records of all distributions: slow."""
-    return importlib.metadata.packages_distributions()
-
-
 class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
     """A pickler that hashes its output, which is the same in every process.
 
     Functions and classes are hashed by name. Some cannot be imported by name in a trial: those of `__main__` or a notebook,
-    and those made by another function. For these, the byte code or the members, the globals that they use, and the imports
-    of their script or cell are hashed as well. An object without a stable pickle, such as a set of objects, has another
-    hash in each process.
+    and those made by another function. For these, the byte code or the members, the globals that they use, and the modules
+    that they import are hashed as well. An object without a stable pickle, such as a set of objects, has another hash in
+    each process.
 
     The modules that define functions and classes are added to `modules`. `arrays_by_form` hashes only the shape and type of
     arrays, without their first and last values. `texts` are all strings that were hashed.
@@ -116,8 +110,17 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             parts = self._definition(obj)
         elif isinstance(obj, CodeType):
             parts = _code_parts(obj)
-        elif isinstance(obj, ModuleType | Reference):
-            parts = self._module(obj) if isinstance(obj, ModuleType) else self._reference(obj)
+        elif isinstance(obj, ModuleType):
+            parts = [obj.__name__]
+            if self._modules.contain(obj.__name__):  # code can reach loaded submodules as attributes
+                for name in [name for name in sys.modules if name.startswith(f"{obj.__name__}.")]:
+                    self._modules.contain(name)
+        elif isinstance(obj, Reference):
+            parts = [obj.name if obj.path else obj.text]
+            if obj.path:
+                self._modules.add(obj.path)
+            else:
+                self._modules.follow([obj.module], Path())
         else:
             reduce = self.dispatch_table.get(type(obj))
             reduced = reduce(obj) if reduce else obj.__reduce_ex__(self.proto)
@@ -127,21 +130,6 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             parts = [reduced, type(obj), *(self._definition(obj) if hasattr(obj, "__qualname__") else ())]
         # the parts are given as the object's state: pickle knows the object by then, so the parts may contain it
         return _Hasher, (type(obj).__name__,), parts
-
-    def _module(self, module: ModuleType) -> list[str]:
-        """Return a module's name, and add its loaded submodules, which code can reach as its attributes."""
-        if self._modules.contain(module.__name__):
-            for name in [name for name in sys.modules if name.startswith(f"{module.__name__}.")]:
-                self._modules.contain(name)
-        return [module.__name__]
-
-    def _reference(self, reference: Reference) -> list[str]:
-        """Return the name of a function that a YAML file names, with its module unless the file names a path."""
-        if reference.path is not None:
-            self._modules.add(reference.path)
-            return [reference.name]
-        self._modules.follow([reference.module], Path())
-        return [reference.text]
 
     def _definition(self, value: Any) -> list[Any]:
         """Return the parts of a function or class: its name, its closure and, if it is the user's own, its contents."""
@@ -161,9 +149,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         used = {name: value.__globals__[name] for name in _names_of(code, _GLOBALS) if name in value.__globals__}
         if is_imported:
             return [*parts, {name: held for name, held in used.items() if isinstance(held, _PLAIN)}]
-        lines = linecache.getlines(code.co_filename)
-        imports = read("".join(lines).encode())[1] if lines else {f"{name}.*" for name in _names_of(code, {"IMPORT_NAME"})}
-        self._modules.follow(imports, Path(code.co_filename))
+        self._modules.follow([f"{name}.*" for name in _names_of(code, {"IMPORT_NAME"})], Path(code.co_filename))
         return [*parts, used, code]
 
     def _array(self, array: Any) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
 """The user's own modules, found by following imports from file to file. Nothing is imported or run.
 
-Everything in a module counts except comments, layout and docstrings. If a module imports by a computed name, then all
-modules in its folder and on the search path count as well, and so do those in packages that its strings or the workload's
-arguments name.
+Everything in a module counts except comments, layout and docstrings. If a module uses `import_module` or `__import__`, then
+all modules in its folder and on the search path count as well, and so do those in packages that its strings or the
+workload's arguments name.
 
 This module writes an import as a dotted name. Leading dots make it relative; `*` as the last part means every module there.
 """
@@ -34,11 +34,11 @@ class OwnModules:
     imported modules that are not the user's own.
     """
 
-    def __init__(self, folders: Iterable[str] = ()) -> None:
+    def __init__(self, folders: Iterable[str]) -> None:
         self.packages: set[str] = set()
-        self._folders = list(dict.fromkeys(folders))
+        self._folders = list(folders)
         self._digests: dict[Path, str] = {}
-        self._computing: list[Path] = []  # files that import by a computed name
+        self._importing_by_name: list[Path] = []
 
     def add(self, *files: Path) -> None:
         """Add files, the `__init__.py` of their packages, and every own module that they import."""
@@ -48,22 +48,19 @@ class OwnModules:
             if file in self._digests or not file.is_file():  # the trial reports a missing file
                 continue
             self._digests[file], imports = read(file.read_bytes())
-            self._computing += [file] if _ANY in imports else []
             pending.append(file.parents[file.name == "__init__.py"] / "__init__.py")
-            for name in imports:
-                pending += self._files_of(name, file)
+            pending += self._files_of(imports, file)
 
     def follow(self, imports: Collection[str], file: Path) -> None:
         """Add the own modules that these imports load in a file; a file that does not exist stands for a notebook."""
-        importing = file if file.is_file() else Path("notebook").absolute()
-        self._computing += [importing] if _ANY in imports else []
-        self.add(*(imported for name in imports for imported in self._files_of(name, importing)))
+        self.add(*self._files_of(imports, file if file.is_file() else Path("notebook").absolute()))
 
-    def follow_texts(self, texts: Iterable[str]) -> None:
-        """Add the own modules that texts may name, if one of the files imports by a computed name."""
-        names = list(_named_by(texts))
-        for file in self._computing:  # the loop reaches files that it adds
-            self.follow(names, file)
+    def follow_texts(self, texts: set[str]) -> None:
+        """Add the own modules that strings in functions and arguments may name, if anything imports by name."""
+        if _IMPORTERS & texts:
+            self.follow([_ANY], Path())
+        for file in self._importing_by_name:  # the loop reaches files that it adds
+            self.follow(list(_named_by(texts)), file)
 
     def contain(self, module: str) -> bool:
         """Return whether an imported module is the user's own. Add it to the own modules, or else to `packages`."""
@@ -82,27 +79,28 @@ class OwnModules:
         digests = {file.resolve(): digest for file, digest in self._digests.items()}  # a file counts once despite links
         return "\n".join(f"{file.name} {digests[file]}" for file in sorted(digests, key=lambda file: (file.name, file)))
 
-    def _files_of(self, name: str, file: Path) -> Iterator[Path]:
-        """Return the own files that an import in a file loads: the module, and the `__init__.py` of its packages."""
-        absolute = name.lstrip(".")
-        level = len(name) - len(absolute)
-        # folders above the file are searched last, because programs add them to the search path when they run
-        folders = [*self._folders, *sys.path, *map(str, file.parents)]
-        if level:
-            folders = [str(file.parents[min(level, len(file.parents)) - 1])]
-        elif absolute == _ANY:
-            folders = [str(file.parent), *(folder for folder in [*self._folders, *sys.path] if _is_own(Path(folder)))]
-        for position, part in enumerate(filter(None, absolute.split("."))):
-            if part == _ANY:
-                files = [file.name for folder in map(Path, folders) if folder.is_dir() for file in folder.iterdir()]
-                for module in {inspect.getmodulename(file) or file for file in files}:
-                    yield from _locate(module, folders)[0] if module.isidentifier() else ()
-                return
-            located, folders = _locate(part, folders)
-            yield from located
-            if not located and not folders:
-                self.packages |= set() if level or position else {part}
-                return
+    def _files_of(self, imports: Collection[str], file: Path) -> Iterator[Path]:
+        """Return the own files that imports in a file load: the modules, and the `__init__.py` of their packages."""
+        if _ANY in imports:
+            self._importing_by_name.append(file)
+        for name in imports:
+            absolute = name.lstrip(".")
+            folders = [*self._folders, *sys.path]
+            if level := len(name) - len(absolute):
+                folders = [str(file.parents[min(level, len(file.parents)) - 1])]
+            elif name != _ANY:  # folders above the file come last: programs add them to the search path when they run
+                folders += map(str, file.parents)
+            for position, part in enumerate(filter(None, absolute.split("."))):
+                if part == _ANY:
+                    own = [Path(folder) for folder in folders if _is_own(Path(folder))]
+                    found = (path for folder in own for form in ("*", "*/__init__.py") for path in folder.glob(form))
+                    yield from (path for path in found if inspect.getmodulename(path.name))
+                    break
+                located, folders = _locate(part, folders)
+                yield from located
+                if not located and not folders:
+                    self.packages |= set() if level or position else {part}
+                    break
 
 
 @functools.cache
@@ -140,26 +138,20 @@ def read(content: bytes) -> tuple[str, frozenset[str]]:
 
 
 def _imports_of(tree: ast.Module) -> Iterator[str]:
-    """Return all imports in a file, including those by `import_module` and `__import__`."""
-    # `computed` counts the uses of an importing function that are not a call with a constant name
-    texts, computed = set(), 0
+    """Return all imports in a file."""
+    names, texts = set[str](), set[str]()
     for node in ast.walk(tree):
         match node:
-            case ast.Import(names):
-                yield from (alias.name for alias in names)
-            case ast.ImportFrom(module, names, level):
-                yield from ("." * (level or 0) + (f"{module}." if module else "") + alias.name for alias in names)
-                computed += sum(alias.name in _IMPORTERS and alias.asname is not None for alias in names)
-            case ast.Call(ast.Name(name) | ast.Attribute(attr=name), [ast.Constant(str(text))], []) if name in _IMPORTERS:
-                computed -= 1
-                yield text
-            case ast.Name(name) | ast.Attribute(attr=name) if name in _IMPORTERS:
-                computed += 1
+            case ast.Import(aliases):
+                yield from (alias.name for alias in aliases)
+            case ast.ImportFrom(module, aliases, level):
+                yield from ("." * (level or 0) + (f"{module}." if module else "") + alias.name for alias in aliases)
+            case ast.Name(name) | ast.Attribute(attr=name) | ast.alias(name):
+                names.add(name)
             case ast.Constant(str(text)):
                 texts.add(text)
-    if computed:
-        yield _ANY
-        yield from _named_by(texts)
+    if names & _IMPORTERS:
+        yield from (_ANY, f".{_ANY}", *_named_by(texts))
 
 
 def _named_by(texts: Iterable[str]) -> Iterator[str]:
