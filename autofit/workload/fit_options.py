@@ -59,8 +59,15 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
             f"{split!r} is not allowed; give a share of the samples: at least 0 and less than 1",
             key=f"fit_kwargs.{VALIDATION_SPLIT}",
         )
-    if options.get(CLASS_WEIGHT) is not None and not is_made(options[CLASS_WEIGHT]):
-        options[CLASS_WEIGHT] = _class_weight(options[CLASS_WEIGHT])
+    weights = options.get(CLASS_WEIGHT)
+    if weights is not None and not is_made(weights):
+        try:  # plain numbers, because NumPy's cannot be saved as JSON
+            options[CLASS_WEIGHT] = {int(label): float(weight) for label, weight in dict(weights).items()}
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"{weights!r} is not allowed; give a weight for each class number, such as {{0: 1.0, 1: 5.0}}",
+                key=f"fit_kwargs.{CLASS_WEIGHT}",
+            ) from None
     callbacks = options.get(CALLBACKS)
     if not (callbacks is None or isinstance(callbacks, list | tuple) or is_made(callbacks) or _is_callback(callbacks)):
         raise UsageError(
@@ -69,17 +76,6 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
             key=f"fit_kwargs.{CALLBACKS}",
         )
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _class_weight(weights: Any) -> dict[int, float]:
-    """Convert class weights to Python numbers, because NumPy's numbers cannot be saved as JSON."""
-    try:
-        return {int(label): float(weight) for label, weight in dict(weights).items()}
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"{weights!r} is not allowed; give a weight for each class number, such as {{0: 1.0, 1: 5.0}}",
-            key=f"fit_kwargs.{CLASS_WEIGHT}",
-        ) from None
 
 
 def is_made(value: Any) -> bool:
