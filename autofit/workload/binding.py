@@ -12,10 +12,8 @@ from autofit.workload.inputs.knobs import knobs_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
-Resolve = Callable[[str, Any], Any]
 
-
-def bind_all(workload: Workload, resolve: Resolve) -> dict[str, dict[str, str]]:
+def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str, dict[str, str]]:
     """Check the arguments of every function of a workload; `resolve` returns the function for an argument of `tune`.
 
     Returns:

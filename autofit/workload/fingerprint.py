@@ -110,6 +110,8 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             parts = self._definition(obj)
         elif isinstance(obj, CodeType):
             parts = _code_parts(obj)
+            names = [f"{one.argval}.*" for one in dis.get_instructions(obj) if one.opname == "IMPORT_NAME"]
+            self._modules.follow(names, Path(obj.co_filename))
         elif isinstance(obj, ModuleType):
             parts = [obj.__name__]
             if self._modules.contain(obj.__name__):  # code can reach loaded submodules as attributes
@@ -146,10 +148,9 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         if code is None or not is_own:
             return parts
         parts += [value.__defaults__, value.__kwdefaults__, vars(value)]
-        used = {name: value.__globals__[name] for name in _names_of(code, _GLOBALS) if name in value.__globals__}
+        used = {name: value.__globals__[name] for name in _globals_of(code) if name in value.__globals__}
         if is_imported:
             return [*parts, {name: held for name, held in used.items() if isinstance(held, _PLAIN)}]
-        self._modules.follow([f"{name}.*" for name in _names_of(code, {"IMPORT_NAME"})], Path(code.co_filename))
         return [*parts, used, code]
 
     def _array(self, array: Any) -> tuple[Any, ...]:
@@ -171,9 +172,9 @@ def _code_parts(code: CodeType) -> list[Any]:
     return [arguments, code.co_freevars, getattr(code, "co_exceptiontable", None), instructions]  # None in Python 3.10
 
 
-def _names_of(code: CodeType, operations: set[str]) -> Iterator[str]:
-    """Return the names that the given operations use in a function's code and in the functions inside it."""
-    yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname in operations)
+def _globals_of(code: CodeType) -> Iterator[str]:
+    """Return the names of the globals that a function's code and the functions inside it use."""
+    yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname in _GLOBALS)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names_of(constant, operations)
+            yield from _globals_of(constant)

@@ -48,11 +48,15 @@ class Reference:
         if not self.path.is_file():
             raise UsageError(f"{self.text!r}: there is no file {self.path}")
         try:
-            body = ast.parse(self.path.read_bytes()).body
+            module_tree = ast.parse(self.path.read_bytes())
         except SyntaxError as error:
             raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
-        defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        if name not in defined and not _may_define_otherwise(body, name):
+        defined = {node.name for node in module_tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        # of a name that is assigned or imported, only importing the file shows whether it is a function
+        nodes = list(ast.walk(module_tree))
+        bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        bound |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+        if not {name, "*"} & (defined | bound):
             near = f"; it defines {', '.join(sorted(defined))}" if defined else ""
             raise UsageError(f"{self.text!r}: {self.path} does not define {name}{near}")
 
@@ -79,11 +83,3 @@ class Reference:
                 "function or class that creates the object, because each trial creates its own"
             )
         return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
-
-
-def _may_define_otherwise(body: list[ast.stmt], name: str) -> bool:
-    """Return whether a file assigns or imports the name; only importing the file then shows whether it is a function."""
-    nodes = [node for statement in body for node in ast.walk(statement)]
-    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
-    return bool({name, "*"} & (assigned | imported))

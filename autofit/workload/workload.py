@@ -8,6 +8,7 @@ those of `__main__` and of notebooks. Large NumPy arrays, including those inside
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import sys
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ def load(folder: Path) -> Workload:
     with open(folder / _PICKLE_FILE, "rb") as file:
         path = pickle.load(file)
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
-        workload = _ArrayUnpickler(file, folder).load()
+        workload = pickle.load(file)
     assert isinstance(workload, Workload)
     return workload
 
@@ -115,8 +116,6 @@ def explained_pickling_errors() -> Iterator[None]:
     """Turn any error of pickling into a `UsageError` with a remedy."""
     try:
         yield
-    except UsageError:
-        raise
     except OSError as error:
         raise UsageError(
             f"the arrays for the trials cannot be written to a temporary file: {error}. "
@@ -134,26 +133,19 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
 
     def __init__(self, file: IO[bytes], folder: Path) -> None:
         super().__init__(file)
-        self._folder = folder
-        self._names: dict[int, str] = {}
+        self._files = (folder / f"array-{number}.npy" for number in itertools.count())
 
-    def persistent_id(self, obj: Any) -> str | None:
+    def reducer_override(self, obj: Any) -> Any:
         if not is_plain_array(obj) or obj.nbytes < _SMALL_ARRAY_BYTES:
-            return None
-        if id(obj) not in self._names:
-            self._names[id(obj)] = f"array-{len(self._names)}.npy"
-            np.save(self._folder / self._names[id(obj)], obj)
-        return self._names[id(obj)]
+            return super().reducer_override(obj)
+        file = next(self._files)
+        np.save(file, obj)
+        return _mapped, (file,)
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    def __init__(self, file: IO[bytes], folder: Path) -> None:
-        super().__init__(file)
-        self._folder = folder
-
-    def persistent_load(self, pid: Any) -> np.ndarray[Any, Any]:
-        mapped: np.ndarray[Any, Any] = np.load(self._folder / str(pid), mmap_mode="r")
-        return mapped.view(np.ndarray)
+def _mapped(file: Path) -> Any:
+    """Return the array in a file, mapped into memory."""
+    return np.load(file, mmap_mode="r").view(np.ndarray)
 
 
 def is_plain_array(obj: Any) -> bool:
