@@ -12,8 +12,6 @@ from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator,
 from autofit.errors import UsageError
 from autofit.workload.inputs.knobs import NAMES
 
-REFERENCE = "write path/to/file.py:function or package.module:function"
-
 
 def written_as(form: str) -> WrapValidator:
     """Return a validator that replaces pydantic's errors by `form`, such as "write a percentage (2%) or a share (0.02)"."""
@@ -69,6 +67,6 @@ def _problem(error: Any, keys: list[str], fields: Mapping[str, Any]) -> str:
             fields = inner.model_fields if inspect.isclass(inner) and issubclass(inner, BaseModel) else {}
         return no_such(keys[-1], fields)
     if error["type"] == "missing":
-        return f"is missing; {REFERENCE}"
+        return "is missing; write path/to/file.py:function or package.module:function"
     reason = error["msg"].removeprefix("Value error, ")
     return f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}"

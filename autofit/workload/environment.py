@@ -7,7 +7,7 @@ The user's functions receive the values. Everything that autofit shows, stores o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,7 +66,7 @@ def shown(value: Any) -> Any:
 
 def is_from_environment(value: Any) -> bool:
     """Return whether a value, or an item of its mappings and lists, comes from the environment."""
-    return any(True for _ in _within(value))
+    return bool(_within(value))
 
 
 def hiding(*values: Any) -> Callable[[str], str]:
@@ -87,9 +87,7 @@ def _replaced(value: Any, replacement: Callable[[Any], Any]) -> Any:
     return replacement(value) if isinstance(value, FromEnvironment) else value
 
 
-def _within(value: Any) -> Iterator[FromEnvironment]:
-    if isinstance(value, FromEnvironment):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _within(inner)
+def _within(value: Any) -> list[FromEnvironment]:
+    found: list[FromEnvironment] = []
+    _replaced(value, found.append)
+    return found

@@ -87,7 +87,7 @@ class OwnModules:
             absolute = name.lstrip(".")
             folders = [*self._folders, *sys.path]
             if level := len(name) - len(absolute):
-                folders = [str(file.parents[min(level, len(file.parents)) - 1])]
+                folders = [str(folder) for folder in file.parents[level - 1 : level]]
             elif name != _ANY:  # folders above the file come last: programs add them to the search path when they run
                 folders += map(str, file.parents)
             for position, part in enumerate(filter(None, absolute.split("."))):
