@@ -43,39 +43,30 @@ _WITH_TARGETS = 2  # parts in (x, y)
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Check the user's arguments of `fit`; return them with plain numbers in `class_weight`."""
     options = dict(fit_kwargs)
-    for name, value in options.items():
-        key = f"fit_kwargs.{name}"
-        if name in _REFUSED:
-            raise UsageError(f"autofit sets {name} of fit itself: {_REFUSED[name]}", key=key)
-        if name not in _TAKEN:
-            hint = did_you_mean(name, _TAKEN)
-            raise UsageError(f"this argument of fit is not allowed here{hint} Allowed are {', '.join(_TAKEN)}", key=key)
+    for name, value in fit_kwargs.items():
+        problem = form = ""
         is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        if name in _COUNTS and value is not None and not is_count:
-            raise UsageError(f"{value!r} is not allowed; give a whole number of at least 1", key=key)
-    split = options.get(VALIDATION_SPLIT)
-    if split is not None and not (isinstance(split, int | float) and 0 <= split < 1):
-        raise UsageError(
-            f"{split!r} is not allowed; give a share of the samples: at least 0 and less than 1",
-            key=f"fit_kwargs.{VALIDATION_SPLIT}",
-        )
-    weights = options.get(CLASS_WEIGHT)
-    if weights is not None and not is_made(weights):
-        try:  # plain numbers, because NumPy's cannot be saved as JSON
-            options[CLASS_WEIGHT] = {int(label): float(weight) for label, weight in dict(weights).items()}
-        except (TypeError, ValueError):
-            raise UsageError(
-                f"{weights!r} is not allowed; give a weight for each class number, such as {{0: 1.0, 1: 5.0}}",
-                key=f"fit_kwargs.{CLASS_WEIGHT}",
-            ) from None
-    callbacks = options.get(CALLBACKS)
-    if not (callbacks is None or isinstance(callbacks, list | tuple) or is_made(callbacks) or _is_callback(callbacks)):
-        raise UsageError(
-            f"{callbacks!r} is not allowed; give a list of callbacks, or a function that returns such a list "
-            "(in a YAML file: path/to/file.py:function)",
-            key=f"fit_kwargs.{CALLBACKS}",
-        )
-    return {name: value for name, value in options.items() if value is not None}
+        if name in _REFUSED:
+            problem = f"autofit sets {name} of fit itself: {_REFUSED[name]}"
+        elif name not in _TAKEN:
+            hint = did_you_mean(name, _TAKEN)
+            problem = f"this argument of fit is not allowed here{hint} Allowed are {', '.join(_TAKEN)}"
+        elif value is None:
+            del options[name]
+        elif name in _COUNTS and not is_count:
+            form = "a whole number of at least 1"
+        elif name == VALIDATION_SPLIT and not (isinstance(value, int | float) and 0 <= value < 1):
+            form = "a share of the samples: at least 0 and less than 1"
+        elif name == CALLBACKS and not (isinstance(value, list | tuple) or is_made(value) or _is_callback(value)):
+            form = "a list of callbacks, or a function that returns such a list (in a YAML file: path/to/file.py:function)"
+        elif name == CLASS_WEIGHT and not is_made(value):
+            try:  # plain numbers, because NumPy's cannot be saved as JSON
+                options[name] = {int(label): float(weight) for label, weight in dict(value).items()}
+            except (TypeError, ValueError):
+                form = "a weight for each class number, such as {0: 1.0, 1: 5.0}"
+        if problem or form:
+            raise UsageError(problem or f"{value!r} is not allowed; give {form}", key=f"fit_kwargs.{name}")
+    return options
 
 
 def is_made(value: Any) -> bool:

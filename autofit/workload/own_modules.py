@@ -92,7 +92,7 @@ class OwnModules:
                 folders += map(str, file.parents)
             for position, part in enumerate(filter(None, absolute.split("."))):
                 if part == _ANY:
-                    own = [Path(folder) for folder in folders if _is_own(Path(folder))]
+                    own = [Path(folder).absolute() for folder in folders if _is_own(Path(folder))]
                     found = (path for folder in own for form in ("*", "*/__init__.py") for path in folder.glob(form))
                     yield from (path for path in found if inspect.getmodulename(path.name))
                     break

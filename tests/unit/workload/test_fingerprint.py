@@ -573,6 +573,17 @@ def test_modules_that_a_cell_imports_count(blocks):
     assert all(fingerprint(function, None) != was for function, was in zip(functions, before, strict=True))
 
 
+def test_a_notebook_may_be_in_a_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    build = run_cell("def build(kind):\n    return import_module(kind)")["build"]
+    fingerprints = set()
+    for size in (1, 2):
+        (tmp_path / "__init__.py").write_text(f"SIZE = {size}\n")
+        fingerprints.add(fingerprint(build, None))
+    assert len(fingerprints) == 2
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
