@@ -10,6 +10,7 @@ This module writes an import as a dotted name. Leading dots make it relative; `*
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -123,17 +124,14 @@ def _locate(name: str, folders: list[str]) -> tuple[list[Path], list[str]]:
 def read(content: bytes) -> tuple[str, frozenset[str]]:
     """Return a digest of Python code, and its imports. If the code cannot be parsed, the digest is that of its bytes."""
     text, imports = content, frozenset[str]()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(content)
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = ast.parse(content)
         imports = frozenset(_imports_of(tree))
         for node in ast.walk(tree):
             if isinstance(body := getattr(node, "body", None), list):  # removes docstrings
                 body[:] = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
         text = ast.dump(tree).encode(errors="surrogatepass")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        pass
     return hashlib.sha256(text).hexdigest(), imports
 
 
