@@ -110,8 +110,8 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             parts = self._definition(obj)
         elif isinstance(obj, CodeType):
             parts = _code_parts(obj)
-            names = [f"{one.argval}.*" for one in dis.get_instructions(obj) if one.opname == "IMPORT_NAME"]
-            self._modules.follow(names, Path(obj.co_filename))
+            names = [one.argval for one in dis.get_instructions(obj) if one.opname == "IMPORT_NAME"]  # absolute or relative
+            self._modules.follow([f"{dots}{name}.*" for name in names for dots in ("", ".", "..")], Path(obj.co_filename))
         elif isinstance(obj, ModuleType):
             parts = [obj.__name__]
             if self._modules.contain(obj.__name__):  # code can reach loaded submodules as attributes
