@@ -157,7 +157,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         form = "array", array.shape, str(array.dtype)
         if self._arrays_by_form:
             return form
-        flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel()
+        flat = array.ravel()
         count = max(1, _ARRAY_END_BYTES // max(1, array.itemsize))
         return *form, hashlib.sha256(flat[:count].tobytes() + flat[-count:].tobytes()).hexdigest()
 
