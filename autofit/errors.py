@@ -1,20 +1,4 @@
-"""The errors that autofit raises on purpose.
-
-AutofitError                     exit code 1 unless noted otherwise
-├── UsageError                   2: an argument or a file is wrong
-│   ├── ConfigError              a YAML file is wrong; names file, line, column and key
-│   └── UnsupportedInputError    the data is of an unsupported kind
-├── StorageError                 2: the storage cannot be opened, read or written
-├── TuneError                    a tune ended without a result; carries the trials that ran
-│   ├── UserCodeError            the user's code raised an exception; carries its traceback
-│   ├── NothingFitsError         the smallest batch needs more than the limit
-│   └── NoTrialFinishedError     trials ran, but none finished
-├── DeviceBusyError              the calling process itself holds memory of the GPU
-├── DeviceLockedError            another autofit is measuring on the device, and `wait` is false
-├── TrialProcessError            a trial process could not be started or ended unexpectedly
-├── ExecutorError                no host of the cluster can tune, or the cluster does not respond
-└── CancelledError               the program that called the tune cancelled it
-"""
+"""The errors that autofit raises on purpose; each class says when, and sets the exit code of the commands."""
 
 from __future__ import annotations
 

@@ -67,7 +67,9 @@ def run(
         request = build_request(workload, settings, backend, machine, placement, fresh=fresh)
         return request, None if known is None else known(request, shown.show)
 
-    with DeviceLock(placement, _purpose(workload)) as lock:
+    call_source = call_source_of(workload)
+    purpose = f"{call_source.model.partition('(')[0]} with {call_source.data}"  # no arguments, which may be secret
+    with DeviceLock(placement, purpose) as lock:
         if not lock.acquire():
             # a limit may be wrong only while another autofit holds the GPU's memory
             expected = [UsageError] if placement.gpus else []
@@ -142,9 +144,3 @@ def _wait_for(lock: DeviceLock, device: str, emit: Emit, cancelled: threading.Ev
         if cancelled.wait(_LOCK_POLL_SECONDS):
             raise CancelledError("the tune was cancelled")
     emit(Notice(f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds starts now"))
-
-
-def _purpose(workload: Workload) -> str:
-    """Describe the measurement for an autofit that waits for it, with names only, because arguments may be secret."""
-    call_source = call_source_of(workload)
-    return f"{call_source.model.partition('(')[0]} with {call_source.data}"

@@ -93,8 +93,8 @@ def sweep(
         cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
     except matrices.MatrixError as error:
         raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
-    make = partial(_make_executor, executor, ship=ship, jobs=jobs, wait=wait)
-    return _sweep("sweep", cells, make, fresh=fresh, progress=progress, save=save)
+    requests = [_request(*cell, fresh=fresh) for cell in cells]
+    return _sweep("sweep", requests, executor, ship, jobs, wait=wait, progress=progress, save=save)
 
 
 def sweep_file(
@@ -124,8 +124,8 @@ def sweep_file(
         ConfigError: the file is invalid; the message names file, line, column and key.
     """
     cells = [(values, {**cell, **overrides}) for values, cell in load.load_sweep(path)]
-    make = partial(_make_executor, executor, ship=ship, jobs=jobs, wait=wait)
-    return _sweep(os.fspath(path), cells, make, fresh=fresh, progress=progress, save=save)
+    requests = [_request(*cell, fresh=fresh) for cell in cells]
+    return _sweep(os.fspath(path), requests, executor, ship, jobs, wait=wait, progress=progress, save=save)
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
@@ -161,18 +161,17 @@ class _Saver:
 
 def _sweep(
     title: str,
-    cells: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
-    make: Callable[..., tuple[Executor, bool]],
+    requests: Sequence[CellRequest],
+    where: str | Callable[[Tune], Executor],
+    ship: str | os.PathLike[str] | None,
+    jobs: int | None,
     *,
-    fresh: bool,
+    wait: bool,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    """Tune the cells; each is a pair of its values by axis and its arguments of `tune`."""
-    requests = [_request(values, arguments, fresh=fresh) for values, arguments in cells]
-    shown, saver = progress_of(progress), _Saver(save)
-    executor, is_parallel = make(shown=shown)
-    result: SweepResult | None = None
+    shown, saver, result = progress_of(progress), _Saver(save), None
+    executor, is_parallel = _make_executor(where, shown, ship, jobs, wait=wait)
     try:
         with CellsProgress(shown, len(requests)) as side_by_side:
             for event in tune_cells(title, requests, executor):
@@ -198,11 +197,11 @@ def _sweep(
 
 def _make_executor(
     executor: str | Callable[[Tune], Executor],
-    *,
+    shown: Progress,
     ship: str | os.PathLike[str] | None,
     jobs: int | None,
+    *,
     wait: bool,
-    shown: Progress,
 ) -> tuple[Executor, bool]:
     """Return the executor that the arguments of a sweep select, and whether it tunes several cells at the same time.
 

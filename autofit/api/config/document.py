@@ -19,9 +19,8 @@ import yaml
 from autofit.errors import ConfigError
 from autofit.workload.environment import Source, marked
 
-_VARIABLE = re.compile(r"\$(\$?)\{(?:(\w+)(?::-([^}]*))?)?([^}]*)(\}?)")
-_YAML_DOCUMENTS = "but found another document"
-_YAML_TABS = "found character '\\t' that cannot start any token"
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_VARIABLE_OR_ESCAPE = re.compile(r"(\$?\$\{[^}]*\}?)")
 
 
 @dataclass(frozen=True)
@@ -89,32 +88,23 @@ class _Loader(yaml.SafeLoader):
         self._sources: dict[int, Source] = {}  # for each node with variables, by the node's id
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Note whether the next scalar is a key; variables in keys are not replaced."""
-        self._is_key = isinstance(parent, yaml.MappingNode) and index is None
-        return super().compose_node(parent, index)
-
-    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        """Replace environment variables in a value; this runs once even if several aliases share the value."""
-        node = super().compose_scalar_node(anchor)
-        if "${" in node.value and not self._is_key:
+        """Replace environment variables in values, though not in keys, and refuse duplicate keys."""
+        is_alias = self.check_event(yaml.AliasEvent)  # its node was composed before
+        node = super().compose_node(parent, index)
+        is_key = isinstance(parent, yaml.MappingNode) and index is None
+        if isinstance(node, yaml.ScalarNode) and "${" in node.value and not is_key and not is_alias:
             try:
                 node.value, self._sources[id(node)] = expand(node.value, os.environ)
             except ValueError as error:
                 raise _error(self.name, node, str(error)) from None
             if node.style is None:
                 node.tag = self.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]  # untyped stub
-        return node
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Refuse duplicate keys."""
-        node = super().compose_mapping_node(anchor)
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in lines:
-                    raise _error(
-                        self.name, key, f"duplicate key, first in line {lines[key.value]}; remove one of them", key.value
-                    )
+        if isinstance(node, yaml.MappingNode) and not is_alias:
+            lines: dict[str, int] = {}
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                if key.value in lines and key.tag != "tag:yaml.org,2002:merge":
+                    problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
+                    raise _error(self.name, key, problem, key.value)
                 lines[key.value] = key.start_mark.line + 1
         return node
 
@@ -135,9 +125,9 @@ def _error(name: str, node: yaml.Node, problem: str, key: str | None = None) -> 
 def _problem(error: yaml.MarkedYAMLError) -> str:
     """Return the parser's message, with a remedy for common mistakes."""
     problem = str(error.problem)
-    if problem == _YAML_TABS:
+    if problem == "found character '\\t' that cannot start any token":
         return "there is a tab; indent with spaces"
-    if problem == _YAML_DOCUMENTS:
+    if problem == "but found another document":
         return "a second document starts here; write each tune in its own file"
     if problem.startswith("could not determine a constructor for the tag"):
         return f"{problem}; tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)"
@@ -150,28 +140,23 @@ def expand(written: str, environment: Mapping[str, str]) -> tuple[str, Source]:
     Raises:
         ValueError: a variable is not set and has no default, or `${` is not closed or names no variable.
     """
-    texts, codes, variables, end = list[str](), list[str](), list[tuple[str, str]](), 0
-
-    def add(literal: str) -> None:
-        texts.append(literal)
-        codes.extend([repr(literal)] if literal else [])
-
-    for match in _VARIABLE.finditer(written):
-        add(written[end : match.start()])
-        end = match.end()
-        escaped, name, default, rest, closed = match.groups()
-        if escaped:
-            add(match.group()[1:])
+    texts, codes, variables = list[str](), list[str](), list[tuple[str, str]]()
+    for part in _VARIABLE_OR_ESCAPE.split(written):
+        if not part.startswith("${"):
+            texts.append(part[1:] if part.startswith("$${") else part)
+            codes.extend([repr(texts[-1])] if part else [])
             continue
-        if name is None or rest or not closed:
+        match = _VARIABLE.fullmatch(part)
+        if match is None:
             raise ValueError(
-                f"{match.group()!r} is not a variable; write ${{NAME}} or ${{NAME:-default}}, or $${{ for a literal ${{"
+                f"{part!r} is not a variable; write ${{NAME}} or ${{NAME:-default}}, or $${{ for a literal ${{"
             )
-        if name not in environment and default is None:
+        name, default = match.groups()
+        value = environment.get(name)
+        if value is None and default is None:
             raise ValueError(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
-        texts.append(environment.get(name) or default or "")
+        texts.append(value or default or "")
         codes.append(f"os.environ[{name!r}]" if default is None else f"(os.environ.get({name!r}) or {default!r})")
-        if environment.get(name):
-            variables.append((name, environment[name]))
-    add(written[end:])
+        if value:
+            variables.append((name, value))
     return "".join(texts), Source(written, " + ".join(codes), tuple(variables))

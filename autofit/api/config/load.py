@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,39 +102,32 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
         return document.error(keys, problem, dotted)
 
     raw = {key: value if key in _PASSED_ON else environment.plain(value) for key, value in raw.items()}
+    folder = str(Path(document.name).resolve().parent)
     try:
         file = TuneFile.model_validate(raw)
+        arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
+        for key in ("build_model", "data", "validation"):
+            if arguments[key] is not None:
+                arguments[key] = _reference(key, arguments[key], folder)
+        fit_kwargs = dict(arguments["fit_kwargs"])
+        for name in fit_options.MADE:
+            if isinstance(fit_kwargs.get(name), str):
+                fit_kwargs[name] = _reference(f"fit_kwargs.{name}", fit_kwargs[name], folder)
+        arguments["fit_kwargs"] = fit_options.validated(fit_kwargs)
     except UsageError as caught:
         raise error(tuple((caught.key or "").split(".")), caught.problem) from None
-    folder = str(Path(document.name).resolve().parent)
-    arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
     if not arguments[HOST_LABELS]:
         del arguments[HOST_LABELS]
-    for key in ("build_model", "data", "validation"):
-        if arguments[key] is not None:
-            arguments[key] = Reference(arguments[key], folder)
-            try:
-                arguments[key].validate()
-            except UsageError as caught:
-                raise error((key,), str(caught)) from None
-    arguments["fit_kwargs"] = _fit_kwargs(arguments["fit_kwargs"], folder, error)
     return {**arguments, "space": file.space.values(), "baseline": file.baseline.values()}
 
 
-def _fit_kwargs(
-    fit_kwargs: Mapping[str, Any], folder: str, error: Callable[[tuple[int | str, ...], str], ConfigError]
-) -> dict[str, Any]:
-    """Validate the arguments of `fit`, and replace function names among them by references."""
-    options, key = dict(fit_kwargs), ""
+def _reference(key: str, text: str, folder: str) -> Reference:
+    reference = Reference(text, folder)
     try:
-        for name in fit_options.MADE:
-            if isinstance(options.get(name), str):
-                key = f"fit_kwargs.{name}"
-                options[name] = Reference(options[name], folder)
-                options[name].validate()
-        return fit_options.validated(options)
-    except UsageError as caught:
-        raise error(tuple((caught.key or key).split(".")), caught.problem) from None
+        reference.validate()
+    except UsageError as error:
+        raise UsageError(error.problem, key=key) from None
+    return reference
 
 
 def schema() -> dict[str, Any]:

@@ -68,7 +68,12 @@ class RayExecutor:
     """
 
     def __init__(self, tune: Tune, address: str, ship: str | os.PathLike[str] | None, notify: Tell) -> None:
-        self._ray = _import_ray()
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # else Ray prints the end of the log of each lost host
+        try:
+            import ray  # reads the variable
+        except ImportError:
+            raise UsageError(f"Ray is not installed: {install_command('ray')}", key="executor") from None
+        self._ray = ray
         self._tune, self._notify, self._notified = tune, notify, set[str]()
         self._ship = None if ship is None else Path(ship).resolve()
         self._is_own_connection = _connect(self._ray, address, self._ship)
@@ -136,15 +141,14 @@ class RayExecutor:
         """Submit the task of a cell; it may run on hosts that have the cell's labels and are not excluded."""
         gpus = self._gpu_count(job.request)
         excluded = {_NODE_LABEL: f"!in({','.join(self._faults)})"} if self._faults else {}
-        task = self._task.options(
+        job.task = self._task.options(
             name=f"cell {job.index + 1}",
             num_cpus=0,  # the tune uses all cores of its slot, so Ray need not count them
             num_gpus=gpus,
             resources={MEASURING: _GPU_SHARE if gpus else 1},
             label_selector={**job.request.host_labels, **excluded},
             max_retries=1,  # if the host is lost
-        )
-        job.task = task.remote(self._progress, self._tune, job.index, job.pickled)
+        ).remote(self._progress, self._tune, job.index, job.pickled)
 
     def _gpu_count(self, request: CellRequest) -> int:
         on_gpu = request.settings.device == "gpu" or (request.settings.device == "auto" and self._has_gpus)
@@ -173,16 +177,12 @@ class RayExecutor:
         return [job for job in self._jobs if not job.future.done()]
 
     def _report_progress(self, report: Report) -> None:
-        latest: dict[int, str] = {}
         for line in self._ray.get(self._progress.lines.remote()):
             if line.index is None:
                 self._notify_once(line.text)
-            else:
-                latest[line.index] = line.text
+            elif not self._jobs[line.index].future.done():
                 self._jobs[line.index].host = line.host
-        for index, text in latest.items():
-            if not self._jobs[index].future.done():
-                report(index, self._jobs[index].host, text)
+                report(line.index, line.host, line.text)
 
     def _notify_once(self, text: str) -> None:
         if text not in self._notified:
@@ -215,7 +215,7 @@ class RayExecutor:
         if isinstance(cause, AutofitError):
             return str(cause)
         problem = f"the task failed on {host or 'a host'}: {_first_line(cause)}"
-        if isinstance(cause, ModuleNotFoundError) or "No module named" in str(error):
+        if "No module named" in str(error):
             problem += (
                 ". Install the same packages on each host; ship your own code with --ship FOLDER, or keep it in a folder "
                 "that all hosts share"
@@ -237,16 +237,6 @@ class RayExecutor:
             self._notify_once(
                 f"no host has {counted(needed, 'GPU')}: cells that need them wait until such a host joins the cluster"
             )
-
-
-def _import_ray() -> Any:
-    # Ray reads this variable at import. Without it, Ray prints the end of the log of each lost host.
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-    try:
-        import ray
-    except ImportError:
-        raise UsageError(f"Ray is not installed: {install_command('ray')}", key="executor") from None
-    return ray
 
 
 def _connect(ray: Any, address: str, ship: Path | None) -> bool:

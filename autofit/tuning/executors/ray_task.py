@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,10 +67,7 @@ class PickledCell:
         return replace(cell, workload=workload)
 
     def _local(self, value: Any) -> Any:
-        """Make a reference into the shipped folder point to its copy on this host.
-
-        The file of a reference must exist on this host. Any other value is returned unchanged.
-        """
+        """Make a reference into the shipped folder point to its copy on this host; its file must exist there."""
         if not isinstance(value, Reference) or value.path is None:
             return value
         if self.ship is not None and value.path.is_relative_to(self.ship):
@@ -105,16 +103,15 @@ class ProgressActor:
 
     def __init__(self) -> None:
         self._lines: list[ProgressLine] = []
-        self._began: dict[int, list[str]] = {}
-        self._problems: dict[str, str] = {}  # of the excluded hosts, by node
+        self._began: defaultdict[int, list[str]] = defaultdict(list)  # the hosts that started a cell, by its index
+        self._faults: dict[str, HostFault] = {}  # of the excluded hosts, by node
 
     def begin(self, index: int, node: str, host: str) -> tuple[str, ...] | HostFault:
         """Record that a host starts a cell; return the hosts lost with this cell, or why this host is excluded."""
-        if node in self._problems:
-            return HostFault(node, host, self._problems[node])
-        hosts = self._began.setdefault(index, [])
-        lost = tuple(hosts)
-        hosts.append(host)
+        if node in self._faults:
+            return self._faults[node]
+        lost = tuple(self._began[index])
+        self._began[index].append(host)
         if lost:
             self.tell(ProgressLine(None, host, f"{lost[-1]} was lost; cell {index + 1} starts again on {host}"))
         self.tell(ProgressLine(index, host, ""))
@@ -125,7 +122,7 @@ class ProgressActor:
 
     def exclude(self, index: int, fault: HostFault) -> None:
         """Exclude a host that could not tune this cell: it starts no more cells."""
-        self._problems[fault.node] = fault.problem
+        self._faults[fault.node] = fault
         self._began[index].pop()
 
     def lines(self) -> list[ProgressLine]:
@@ -146,7 +143,9 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
     bundled = str(Path(ray.__file__).parent)  # Ray's own versions of packages such as psutil
     sys.path[:] = [entry for entry in sys.path if not entry.startswith(bundled)]
     context = ray.get_runtime_context()
-    node, host = context.get_node_id(), _host_name(ray.nodes(), context.get_node_id())
+    node = context.get_node_id()
+    entry = next(entry for entry in ray.nodes() if entry["NodeID"] == node)
+    host = platform.node() if entry["NodeName"] == entry["NodeManagerAddress"] else entry["NodeName"]  # Ray's own default
     lost: tuple[str, ...] | HostFault = ray.get(progress.begin.remote(index, node, host))
     if isinstance(lost, HostFault):
         return lost
@@ -205,10 +204,10 @@ def restore_process(env_vars: Mapping[str, str], host: str) -> list[str]:
                 os.environ[name] = environment[name]
     with contextlib.suppress(OSError):  # if lowering is not permitted, trials are as likely to be killed as this process
         Path("/proc/self/oom_score_adj").write_text(Path(f"/proc/{os.getppid()}/oom_score_adj").read_text())
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, niceness)
     problems = []
-    if os.getpriority(os.PRIO_PROCESS, 0) > niceness:
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    except OSError:
         problems.append(
             f"{host} runs trials at a low priority, so other processes slow them down. Start Ray on {host} with "
             "RAY_worker_niceness=0"
@@ -235,10 +234,3 @@ def _on_own_gpus(request: CellRequest) -> CellRequest:
     os.sched_setaffinity(0, cores)
     device = own[0].device if request.settings.device_count == 1 else request.settings.device
     return replace(request, settings=in_slot(request.settings, Slot(device, cores), len(slots) / len(own)))
-
-
-def _host_name(nodes: list[dict[str, Any]], node: str) -> str:
-    """Return the name of a host in Ray, or the host's own name if it has none in Ray."""
-    entry = next((entry for entry in nodes if entry["NodeID"] == node), {})
-    name = str(entry.get("NodeName", ""))
-    return platform.node() if name in ("", entry.get("NodeManagerAddress")) else name

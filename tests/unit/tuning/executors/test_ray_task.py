@@ -138,7 +138,6 @@ def test_changes_by_ray_are_undone_or_reported(monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(ray_task.os, "setpriority", refused)
-    monkeypatch.setattr(ray_task.os, "getpriority", lambda *_: 15)
     assert any("RAY_worker_niceness=0" in text for text in ray_task.restore_process({}, "host1"))
 
 
@@ -162,18 +161,6 @@ def test_a_cell_that_begins_again_has_lost_its_host():
     assert len(notices) == 1
     assert all(part in notices[0] for part in ("host1", "host2", "cell 4"))
     assert progress.begin(3, "c", "host3") == ("host1", "host2")
-
-
-@pytest.mark.parametrize(
-    ("nodes", "name"),
-    [
-        ([{"NodeID": "a", "NodeName": "host7", "NodeManagerAddress": "10.0.0.7"}], "host7"),
-        ([{"NodeID": "a", "NodeName": "10.0.0.7", "NodeManagerAddress": "10.0.0.7"}], os.uname().nodename),
-        ([], os.uname().nodename),
-    ],
-)
-def test_a_host_is_called_by_its_node_name_or_else_its_hostname(nodes, name):
-    assert ray_task._host_name(nodes, "a") == name
 
 
 def test_a_cell_on_several_gpus_has_the_cores_and_the_memory_of_all_of_them(monkeypatch):
