@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -173,21 +174,22 @@ def _sweep(
     shown, saver, result = progress_of(progress), _Saver(save), None
     executor, is_parallel = _make_executor(where, shown, ship, jobs, wait=wait)
     try:
-        with CellsProgress(shown, len(requests)) as side_by_side:
+        # tunes that follow one after the other show their own progress
+        with CellsProgress(shown, len(requests)) if is_parallel else contextlib.nullcontext() as side_by_side:
             for event in tune_cells(title, requests, executor):
                 values = requests[event.index].values
                 label = f"cell {event.index + 1} of {len(requests)}: {wording.cell_label(values)}"
                 if isinstance(event, CellProgress):
-                    if is_parallel:
-                        side_by_side.doing(event.index, label, event.where, event.doing)
-                    else:
+                    if side_by_side is None:
                         shown.title(label)
+                    else:
+                        side_by_side.doing(event.index, label, event.where, event.doing)
                     continue
                 result, outcome = SweepResult(**vars(event.record)), wording.cell_outcome(event.cell)
-                if is_parallel:
-                    side_by_side.ended(event.index, label, outcome)
-                else:
+                if side_by_side is None:
                     shown.show(Notice(outcome))
+                else:
+                    side_by_side.ended(event.index, label, outcome)
                 saver.offer(result)
     finally:
         saver.flush()

@@ -1,16 +1,19 @@
 """Where the cells of a sweep are tuned, by name; and when the sweep is saved."""
 
+import io
 import sys
 from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import autofit
 from autofit.api.sweep import _Saver
 from autofit.cli import app
 from autofit.errors import UsageError
+from autofit.report.console.progress import Progress
 from autofit.tuning.cells import tuned
 from autofit.tuning.tuner import tune
 from tests.fakes import FakeLauncher, collect, make_request
@@ -65,6 +68,16 @@ def test_a_sweep_takes_an_executor_of_the_users_own(tmp_path, monkeypatch):
     assert asked == [(8, True, True), (16, True, True)]
     assert [cell.tune for cell in result.cells] == [record, record]
     assert saved[-1] == result
+
+
+def test_cells_that_follow_each_other_show_no_count_of_cells_side_by_side(tmp_path, monkeypatch):
+    record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
+    monkeypatch.setattr(sys.modules[_Saver.__module__], "run_tune", lambda *_, **__: record)
+    monkeypatch.setattr(sys.modules[_Saver.__module__], "slots_of", lambda *_: ())
+    shown = Console(file=io.StringIO(), force_terminal=True, color_system=None)
+    autofit.sweep(build_model, make_data, {"model_kwargs.width": [8]}, progress=Progress(shown))
+    assert "cell 1 of 1: width 8" in shown.file.getvalue()
+    assert "waiting" not in shown.file.getvalue()
 
 
 @pytest.mark.parametrize(
