@@ -302,8 +302,11 @@ class TuneRecord(TuneLog):
     @property
     def headroom(self) -> dict[str, float | None]:
         """The share of each limit that the chosen config leaves free, at most 1; None without a limit or a reading."""
-        device = _share_left(self.device_peak_bytes, self.limits.device_bytes)
-        return {"device": device, "host": _share_left(self.host_peak_bytes, self.limits.host_bytes)}
+        limits, device, host = self.limits, self.device_peak_bytes, self.host_peak_bytes
+        return {
+            "device": None if device is None or limits.device_bytes is None else 1 - device / limits.device_bytes,
+            "host": None if host is None else 1 - host / limits.host_bytes,
+        }
 
 
 @dataclass(frozen=True)
@@ -323,7 +326,3 @@ class PastTune:
     trials: Count = 0
     config: str = ""
     samples_per_second: Rate | None = None
-
-
-def _share_left(peak_bytes: int | None, limit_bytes: int | None) -> float | None:
-    return None if peak_bytes is None or limit_bytes is None else 1 - peak_bytes / limit_bytes

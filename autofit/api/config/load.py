@@ -91,16 +91,6 @@ def _mapping(document: Document) -> dict[str, Any]:
 
 def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Validate a file, or one cell of its matrix, and return the arguments of `tune`."""
-
-    def error(keys: tuple[int | str, ...], problem: str) -> ConfigError:
-        dotted = ".".join(map(str, keys))
-        for axis in cell or ():
-            if any(f"{dotted}.".startswith(f"{path}.") or path.startswith(f"{dotted}.") for path in paths(axis)):
-                included = document.value[MATRIX].get(INCLUDE) or []
-                parents = (INCLUDE, included.index(cell)) if cell in included else ()
-                return document.error((MATRIX, *parents, axis), problem, ".".join((MATRIX, *parents[:1], axis)))
-        return document.error(keys, problem, dotted)
-
     raw = {key: value if key in _PASSED_ON else environment.plain(value) for key, value in raw.items()}
     folder = str(Path(document.name).resolve().parent)
     try:
@@ -115,7 +105,14 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
                 fit_kwargs[name] = _reference(f"fit_kwargs.{name}", fit_kwargs[name], folder)
         arguments["fit_kwargs"] = fit_options.validated(fit_kwargs)
     except UsageError as caught:
-        raise error(tuple((caught.key or "").split(".")), caught.problem) from None
+        key = caught.key or ""
+        for axis in cell or ():  # if the value comes from an axis, the error is there
+            if any(f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in paths(axis)):
+                included = document.value[MATRIX].get(INCLUDE) or []
+                parents = (INCLUDE, included.index(cell)) if cell in included else ()
+                name = ".".join((MATRIX, *parents[:1], axis))
+                raise document.error((MATRIX, *parents, axis), caught.problem, name) from None
+        raise document.error(tuple(key.split(".")), caught.problem, key) from None
     if not arguments[HOST_LABELS]:
         del arguments[HOST_LABELS]
     return {**arguments, "space": file.space.values(), "baseline": file.baseline.values()}
