@@ -138,28 +138,6 @@ def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: 
     return CellRequest(values, *parse(arguments), fresh=fresh, host_labels=labels)
 
 
-class _Saver:
-    """Saves a sweep when a cell has ended, but less often if saving would take more than a small share of the time."""
-
-    def __init__(self, save: Callable[[SweepResult], None] | None) -> None:
-        self._save, self._next = save, 0.0
-        self._unsaved: SweepResult | None = None
-
-    def offer(self, result: SweepResult) -> None:
-        """Save a sweep now, or keep it until enough time has passed since the last save."""
-        self._unsaved = result
-        if time.monotonic() >= self._next:
-            self.flush()
-
-    def flush(self) -> None:
-        """Save the last sweep that was offered, unless it is already saved."""
-        if self._save is not None and self._unsaved is not None:
-            began = time.monotonic()
-            self._save(self._unsaved)
-            now = time.monotonic()
-            self._unsaved, self._next = None, now + (now - began) / _SAVING_SHARE
-
-
 def _sweep(
     title: str,
     requests: Sequence[CellRequest],
@@ -171,7 +149,10 @@ def _sweep(
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    shown, saver, result = progress_of(progress), _Saver(save), None
+    result: SweepResult | None = None
+    unsaved: SweepResult | None = None
+    next_save = 0.0
+    shown = progress_of(progress)
     executor, is_parallel = _make_executor(where, shown, ship, jobs, wait=wait)
     try:
         # tunes that follow one after the other show their own progress
@@ -190,9 +171,14 @@ def _sweep(
                     shown.show(Notice(outcome))
                 else:
                     side_by_side.ended(event.index, label, outcome)
-                saver.offer(result)
+                unsaved, began = result, time.monotonic()
+                if save is not None and began >= next_save:
+                    save(result)
+                    unsaved, now = None, time.monotonic()
+                    next_save = now + (now - began) / _SAVING_SHARE
     finally:
-        saver.flush()
+        if save is not None and unsaved is not None:
+            save(unsaved)
     assert result is not None, "a matrix has at least one cell"
     return result
 

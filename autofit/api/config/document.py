@@ -32,21 +32,20 @@ class Document:
     root: yaml.Node
 
     def error(self, keys: tuple[int | str, ...], problem: str, key: str | None = None) -> ConfigError:
-        """Make an error at the deepest of these keys that the file has; `key` is the dotted path to show, if another."""
-        return _error(self.name, self._node(keys), problem, key or ".".join(map(str, keys)) or None)
+        """Make an error at the deepest of these keys that the file has, where a number is the index of an item of a list.
 
-    def _node(self, keys: tuple[int | str, ...]) -> yaml.Node:
-        """Return the node of the deepest of these keys that the file has: a key of a mapping, or an item of a list."""
+        `key` is the dotted path to show, if another.
+        """
         value, place = self.root, self.root
-        for key in keys:
+        for part in keys:
             if isinstance(value, yaml.MappingNode):
-                pair = next(((k, v) for k, v in value.value if k.value == str(key)), None)
+                pair = next(((k, v) for k, v in value.value if k.value == str(part)), None)
                 if pair is None:
                     break
                 place, value = pair
-            elif isinstance(value, yaml.SequenceNode) and isinstance(key, int) and key < len(value.value):
-                place = value = value.value[key]
-        return place
+            elif isinstance(value, yaml.SequenceNode) and isinstance(part, int) and part < len(value.value):
+                place = value = value.value[part]
+        return _error(self.name, place, problem, key or ".".join(map(str, keys)) or None)
 
 
 def read(path: str | os.PathLike[str]) -> Document:

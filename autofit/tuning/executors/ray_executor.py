@@ -177,12 +177,12 @@ class RayExecutor:
         return [job for job in self._jobs if not job.future.done()]
 
     def _report_progress(self, report: Report) -> None:
-        for line in self._ray.get(self._progress.lines.remote()):
-            if line.index is None:
-                self._notify_once(line.text)
-            elif not self._jobs[line.index].future.done():
-                self._jobs[line.index].host = line.host
-                report(line.index, line.host, line.text)
+        for index, host, text in self._ray.get(self._progress.lines.remote()):
+            if index is None:
+                self._notify_once(text)
+            elif not self._jobs[index].future.done():
+                self._jobs[index].host = host
+                report(index, host, text)
 
     def _notify_once(self, text: str) -> None:
         if text not in self._notified:

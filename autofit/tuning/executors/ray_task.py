@@ -89,20 +89,11 @@ class HostFault:
     problem: str
 
 
-@dataclass(frozen=True)
-class ProgressLine:
-    """A line that says what the tune of a cell is doing on a host; if `index` is None, it is a notice to the user."""
-
-    index: int | None
-    host: str
-    text: str
-
-
 class ProgressActor:
     """Collects the progress of all tasks, and records which hosts started each cell and which hosts are excluded."""
 
     def __init__(self) -> None:
-        self._lines: list[ProgressLine] = []
+        self._lines: list[tuple[int | None, str, str]] = []
         self._began: defaultdict[int, list[str]] = defaultdict(list)  # the hosts that started a cell, by its index
         self._faults: dict[str, HostFault] = {}  # of the excluded hosts, by node
 
@@ -113,19 +104,20 @@ class ProgressActor:
         lost = tuple(self._began[index])
         self._began[index].append(host)
         if lost:
-            self.tell(ProgressLine(None, host, f"{lost[-1]} was lost; cell {index + 1} starts again on {host}"))
-        self.tell(ProgressLine(index, host, ""))
+            self.tell(None, host, f"{lost[-1]} was lost; cell {index + 1} starts again on {host}")
+        self.tell(index, host, "")
         return lost
 
-    def tell(self, line: ProgressLine) -> None:
-        self._lines.append(line)
+    def tell(self, index: int | None, host: str, text: str) -> None:
+        """Add a line that says what the tune of a cell is doing on a host; without an `index`, a notice to the user."""
+        self._lines.append((index, host, text))
 
     def exclude(self, index: int, fault: HostFault) -> None:
         """Exclude a host that could not tune this cell: it starts no more cells."""
         self._faults[fault.node] = fault
         self._began[index].pop()
 
-    def lines(self) -> list[ProgressLine]:
+    def lines(self) -> list[tuple[int | None, str, str]]:
         """Return the lines since the last call."""
         lines, self._lines = self._lines, []
         return lines
@@ -152,12 +144,12 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
     if len(lost) >= _MOST_LOSSES:  # needed because Ray retries without limit after a kill by its memory monitor
         raise ExecutorError(f"{LOST_TWICE} ({', '.join(lost)})")
     for problem in restore_process(context.runtime_env.get("env_vars") or {}, host):
-        progress.tell.remote(ProgressLine(None, host, problem))
+        progress.tell.remote(None, host, problem)
     request = _on_own_gpus(pickled.opened(ray.get))
     request = replace(request, fresh=request.fresh and not lost)
     began = time.time()
     try:
-        cell = _tune_patiently(tune, request, lambda text: progress.tell.remote(ProgressLine(index, host, text)))
+        cell = _tune_patiently(tune, request, lambda text: progress.tell.remote(index, host, text))
     except HOST_ERRORS as error:
         fault = HostFault(node, host, str(error))
         ray.get(progress.exclude.remote(index, fault))

@@ -1,7 +1,7 @@
 """Where the cells of a sweep are tuned, by name; and when the sweep is saved."""
 
+import importlib
 import io
-import sys
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -10,13 +10,15 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import autofit
-from autofit.api.sweep import _Saver
 from autofit.cli import app
 from autofit.errors import UsageError
+from autofit.records.sweep import Cell, SweepRecord
 from autofit.report.console.progress import Progress
-from autofit.tuning.cells import tuned
+from autofit.tuning.cells import CellEnded, tuned
 from autofit.tuning.tuner import tune
 from tests.fakes import FakeLauncher, collect, make_request
+
+MODULE = importlib.import_module("autofit.api.sweep")  # the name `autofit.api.sweep` is the function
 
 
 class Mine:
@@ -54,7 +56,7 @@ def test_a_sweep_takes_an_executor_of_the_users_own(tmp_path, monkeypatch):
         asked.append((workload.model_kwargs["width"], fresh, wait))
         return record
 
-    monkeypatch.setattr(sys.modules[_Saver.__module__], "run_tune", run_tune)
+    monkeypatch.setattr(MODULE, "run_tune", run_tune)
     saved = []
     result = autofit.sweep(
         build_model,
@@ -72,8 +74,8 @@ def test_a_sweep_takes_an_executor_of_the_users_own(tmp_path, monkeypatch):
 
 def test_cells_that_follow_each_other_show_no_count_of_cells_side_by_side(tmp_path, monkeypatch):
     record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
-    monkeypatch.setattr(sys.modules[_Saver.__module__], "run_tune", lambda *_, **__: record)
-    monkeypatch.setattr(sys.modules[_Saver.__module__], "slots_of", lambda *_: ())
+    monkeypatch.setattr(MODULE, "run_tune", lambda *_, **__: record)
+    monkeypatch.setattr(MODULE, "slots_of", lambda *_: ())
     shown = Console(file=io.StringIO(), force_terminal=True, color_system=None)
     autofit.sweep(build_model, make_data, {"model_kwargs.width": [8]}, progress=Progress(shown))
     assert "cell 1 of 1: width 8" in shown.file.getvalue()
@@ -120,19 +122,29 @@ def test_the_command_names_its_own_options(tmp_path):
     assert done.exit_code == 2
 
 
-def test_a_file_that_is_slow_to_write_is_written_less_often(monkeypatch):
+def test_a_file_that_is_slow_to_write_is_written_less_often(tmp_path, monkeypatch):
+    record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
     now, saved = [100.0], []
-    monkeypatch.setattr(sys.modules["autofit.api.sweep"], "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def cells_that_take_a_second(title, requests, executor):
+        for index, request in enumerate(requests):
+            now[0] += 1.0
+            cell = Cell(request.values, record)
+            yield CellEnded(
+                index,
+                cell,
+                SweepRecord(
+                    title=title, cells=(cell,) * (index + 1), machine=record.machine, seconds=now[0], started_at=0.0
+                ),
+            )
 
     def save(result):
-        saved.append(result)
+        saved.append(len(result.cells))
         now[0] += 2.0
 
-    saver = _Saver(save)
-    for n in range(100):
-        saver.offer(n)
-        now[0] += 1.0
-    assert saved == [0, 40, 80]  # 2 s of 40
-    saver.flush()
-    saver.flush()
-    assert saved == [0, 40, 80, 99]
+    monkeypatch.setattr(MODULE, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(MODULE, "tune_cells", cells_that_take_a_second)
+    widths = {"model_kwargs.width": list(range(100))}
+    for _ in range(2):
+        autofit.sweep(build_model, make_data, widths, executor=Mine, progress=False, save=save)
+    assert saved == [1, 41, 81, 100] * 2  # 2 s of 40

@@ -13,7 +13,7 @@ from autofit.records.machine import Device
 from autofit.records.sweep import Cell
 from autofit.tuning.cells import CellRequest
 from autofit.tuning.executors import ray_executor, ray_task
-from autofit.tuning.executors.ray_task import HostFault, PickledCell, ProgressActor, ProgressLine
+from autofit.tuning.executors.ray_task import HostFault, PickledCell, ProgressActor
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -144,20 +144,20 @@ def test_changes_by_ray_are_undone_or_reported(monkeypatch):
 def test_progress_is_read_once_and_an_excluded_host_begins_no_cell():
     progress = ProgressActor()
     assert progress.begin(3, "node", "host1") == ()
-    progress.tell(ProgressLine(3, "host1", "searching"))
-    assert progress.lines() == [ProgressLine(3, "host1", ""), ProgressLine(3, "host1", "searching")]
+    progress.tell(3, "host1", "searching")
+    assert progress.lines() == [(3, "host1", ""), (3, "host1", "searching")]
     fault = HostFault("node", "host1", "no room in /dev/shm")
     progress.exclude(3, fault)
     assert progress.begin(4, "node", "host1") == fault
     assert progress.begin(3, "other", "host2") == ()  # the host at fault did not lose it
-    assert progress.lines() == [ProgressLine(3, "host2", "")]
+    assert progress.lines() == [(3, "host2", "")]
 
 
 def test_a_cell_that_begins_again_has_lost_its_host():
     progress = ProgressActor()
     progress.begin(3, "a", "host1")
     assert progress.begin(3, "b", "host2") == ("host1",)
-    notices = [line.text for line in progress.lines() if line.index is None]
+    notices = [text for index, _, text in progress.lines() if index is None]
     assert len(notices) == 1
     assert all(part in notices[0] for part in ("host1", "host2", "cell 4"))
     assert progress.begin(3, "c", "host3") == ("host1", "host2")
