@@ -13,22 +13,15 @@ _LOOK_QUANTILE = 0.985  # of a two-sided 97% interval: with up to four looks, at
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of independent readings and the half-width of its 95% confidence interval (Student's t).
-
-    The half-width of a single reading is infinite.
-    """
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return mean, math.inf
-    t = float(stdtrit(len(values) - 1, _UPPER_QUANTILE))
-    return mean, t * statistics.stdev(values) / math.sqrt(len(values))
+    """Return the mean of independent readings and the half-width of its 95% confidence interval."""
+    return statistics.fmean(values), pooled_half_width(values)
 
 
 def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> float:
     """Return the half-width of the 95% confidence interval of the mean of readings, with the scatter of all series pooled.
 
-    The series are pooled because two readings alone tell little about their scatter; `others` are assumed to scatter as
-    much as `values`. The half-width is infinite if no series has two readings.
+    It is Student's interval. The series are pooled because two readings alone tell little about their scatter; `others` are
+    assumed to scatter as much as `values`. The half-width is infinite if no series has two readings.
     """
     series = (values, *others)
     freedom = sum(len(one) - 1 for one in series if one)

@@ -12,8 +12,6 @@ from autofit.records.machine import Machine
 from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
 from autofit.records.states import Text
 
-_DEVICES = "devices"  # the argument of `tune`
-
 
 class CellOutcome(Text):
     """How a cell of a sweep ended."""
@@ -112,5 +110,5 @@ class SweepRecord:
 
 def _beside_devices(cell: Cell) -> str:
     """Return a cell's values on all axes except `devices`, as text because a value may not be hashable."""
-    others = [(axis, value) for axis, value in cell.values.items() if _DEVICES not in map(str.strip, axis.split(","))]
+    others = [(axis, value) for axis, value in cell.values.items() if "devices" not in map(str.strip, axis.split(","))]
     return repr(sorted(others, key=lambda item: item[0]))
