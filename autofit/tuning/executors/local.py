@@ -61,11 +61,11 @@ def slots_of(
     return tuple(slots)
 
 
-def in_slot(settings: TuneSettings, slot: Slot, count: float) -> TuneSettings:
-    """Return the settings of a cell in one of `count` slots: they name the slot's device and its share of host memory."""
+def in_slot(settings: TuneSettings, device: str, count: float) -> TuneSettings:
+    """Return the settings of a cell in one of `count` slots: they name its device and its share of host memory."""
     limit = str(settings.host_memory).strip()
     share = {"host_memory": f"{float(limit[:-1]) / count:g}%"} if limit.endswith("%") else {}
-    return settings.model_copy(update={**share, "device": slot.device})
+    return settings.model_copy(update={**share, "device": device})
 
 
 class LocalExecutor:
@@ -109,7 +109,7 @@ class LocalExecutor:
         slot = self._free.get()
         try:
             os.sched_setaffinity(0, slot.cores)  # applies to this thread and to the processes that it starts
-            shared = replace(request, settings=in_slot(request.settings, slot, len(self._slots)))
+            shared = replace(request, settings=in_slot(request.settings, slot.device, len(self._slots)))
             return self._tuned(index, shared, report, slot.device)
         finally:
             self._free.put(slot)

@@ -17,7 +17,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,8 +76,8 @@ class RayExecutor:
         self._ray = ray
         self._tune, self._notify, self._notified = tune, notify, set[str]()
         self._ship = None if ship is None else Path(ship).resolve()
-        self._is_own_connection = _connect(self._ray, address, self._ship)
-        resources = self._ray.cluster_resources()
+        self._disconnect = _connect(ray, address, self._ship)
+        resources = ray.cluster_resources()
         if MEASURING not in resources:
             self._disconnect()
             raise UsageError(
@@ -91,9 +91,9 @@ class RayExecutor:
         self._jobs: list[_Job] = []
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._task = self._ray.remote(ray_task.tune_on_host)
-        own_node = {_NODE_LABEL: self._ray.get_runtime_context().get_node_id()}  # so that no lost host ends the actor
-        self._progress = self._ray.remote(ray_task.ProgressActor).options(num_cpus=0, label_selector=own_node).remote()
+        self._task = ray.remote(ray_task.tune_on_host)
+        own_node = {_NODE_LABEL: ray.get_runtime_context().get_node_id()}  # so that no lost host ends the actor
+        self._progress = ray.remote(ray_task.ProgressActor).options(num_cpus=0, label_selector=own_node).remote()
 
     def start(self, requests: Sequence[CellRequest], report: Report) -> Sequence[Future[Cell]]:
         self._jobs = [_Job(index, request, self._pickled(request)) for index, request in enumerate(requests)]
@@ -116,10 +116,6 @@ class RayExecutor:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=_ENDING_SECONDS, fetch_local=False)
         self._ray.kill(self._progress)
         self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._is_own_connection:
-            self._ray.shutdown()
 
     def _pickled(self, request: CellRequest) -> PickledCell:
         """Pickle a cell for a host; data that several cells share is stored once."""
@@ -239,13 +235,13 @@ class RayExecutor:
             )
 
 
-def _connect(ray: Any, address: str, ship: Path | None) -> bool:
-    """Connect to a cluster without side effects on this program; return False if Ray is already connected."""
+def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
+    """Connect to a cluster without side effects on this program, unless Ray is connected; return what disconnects."""
     if ray.is_initialized():
         if ship is not None:
             problem = 'Ray is already connected; pass the folder to your ray.init(runtime_env={"working_dir": …}) instead'
             raise UsageError(problem, key="ship")
-        return False
+        return lambda: None
     if ship is not None and not ship.is_dir():
         raise UsageError(f"there is no folder {ship}", key="ship")
     runtime_env = {} if ship is None else {"working_dir": str(ship)}
@@ -262,7 +258,7 @@ def _connect(ray: Any, address: str, ship: Path | None) -> bool:
         # Ray installs its own handler for SIGTERM, which would end this program at once; restore the previous one.
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
-    return True
+    return ray.shutdown  # type: ignore[no-any-return]  # Ray has no types
 
 
 def _require_answer(address: str) -> None:

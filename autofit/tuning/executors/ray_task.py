@@ -25,7 +25,7 @@ from autofit.records.sweep import Cell
 from autofit.records.units import counted
 from autofit.storage import urls
 from autofit.tuning.cells import HOST_ERRORS, CellRequest, Tell, Tune, tuned
-from autofit.tuning.executors.local import Slot, in_slot, slots_of
+from autofit.tuning.executors.local import in_slot, slots_of
 from autofit.workload.reference import Reference
 
 LOST_TWICE = "its host was lost twice; it is not tried a third time"
@@ -222,7 +222,6 @@ def _on_own_gpus(request: CellRequest) -> CellRequest:
     own = [slot for slot in slots if slot.device in assigned]
     if not own:
         return request
-    cores = tuple(sorted(core for slot in own for core in slot.cores))
-    os.sched_setaffinity(0, cores)
+    os.sched_setaffinity(0, [core for slot in own for core in slot.cores])
     device = own[0].device if request.settings.device_count == 1 else request.settings.device
-    return replace(request, settings=in_slot(request.settings, Slot(device, cores), len(slots) / len(own)))
+    return replace(request, settings=in_slot(request.settings, device, len(slots) / len(own)))

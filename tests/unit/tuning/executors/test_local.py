@@ -45,10 +45,9 @@ def test_there_is_a_slot_for_each_gpu_with_cores_of_its_own():
 
 
 def test_slots_share_the_memory_of_the_host_and_have_their_own_device():
-    slot = Slot("gpu:1", (1,))
     for host_memory, share in (("80%", "40%"), ("6GiB", "6GiB")):
         settings = TuneSettings(host_memory=host_memory)
-        assert in_slot(settings, slot, 2) == TuneSettings(host_memory=share, device="gpu:1")
+        assert in_slot(settings, "gpu:1", 2) == TuneSettings(host_memory=share, device="gpu:1")
 
 
 def test_cells_run_in_parallel_on_their_own_cores_and_those_on_the_cpu_alone(record):

@@ -87,7 +87,7 @@ def test_a_cell_has_its_gpu_and_its_share_of_a_host_with_several(monkeypatch):
     monkeypatch.setattr(ray_task.os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
     shared = ray_task._on_own_gpus(cell(host_memory="80%"))
     assert (shared.settings.device, shared.settings.host_memory) == ("gpu:1", "40%")
-    assert pinned == [(2, 3)]
+    assert pinned == [[2, 3]]
     alone = cell(device="cpu")
     assert ray_task._on_own_gpus(alone) is alone
 
@@ -172,7 +172,7 @@ def test_a_cell_on_several_gpus_has_the_cores_and_the_memory_of_all_of_them(monk
     monkeypatch.setattr(ray_task, "usable_core_numbers", lambda: range(8))
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
     shared = ray_task._on_own_gpus(cell(host_memory="80%", devices=2))
-    assert pinned == [(2, 3, 4, 5)]
+    assert pinned == [[2, 3, 4, 5]]
     assert (shared.settings.device, shared.settings.devices, shared.settings.host_memory) == ("auto", 2, "40%")
 
 
