@@ -54,7 +54,25 @@ def build_request(
     """
     for gpu in placement.gpus:
         gpus.require_free(gpu)
-    _check_placement(settings, placement, backend)
+    if placement.count > 1 and not backend.distribution:
+        raise UsageError(
+            f"autofit does not support training on several devices with Keras on {backend.name}, which needs a process for "
+            "each device. Use tensorflow or jax, where one `fit` trains on all devices, or choose one device",
+            key="devices",
+        )
+    if placement.count > 1 and settings.effective_batch_size is not None and backend.name == TENSORFLOW:
+        raise UsageError(
+            f"Keras's optimizer cannot accumulate gradients under a {backend.distribution}; remove effective_batch_size, "
+            "or use jax",
+            key="effective_batch_size",
+        )
+    present = settings.baseline.batch_size
+    if present is not None and placement.shared(present) != present:
+        raise UsageError(
+            f"{placement.count} devices cannot share a batch of {present} evenly. batch_size is the total of all devices; "
+            f"give a multiple of {placement.count}",
+            key="baseline.batch_size",
+        )
     on_each = [
         limits.resolve_limits(machine, gpu, settings.device_memory, settings.host_memory, backend.pool_bytes(gpu))
         for gpu in placement.gpus or (None,)
@@ -78,29 +96,6 @@ def build_request(
         fresh=fresh,
         call_source=call_source_of(workload),
     )
-
-
-def _check_placement(settings: TuneSettings, placement: Placement, backend: Backend) -> None:
-    """Check that the backend can train one model on several devices with these settings."""
-    if placement.count > 1 and not backend.distribution:
-        raise UsageError(
-            f"autofit does not support training on several devices with Keras on {backend.name}, which needs a process for "
-            "each device. Use tensorflow or jax, where one `fit` trains on all devices, or choose one device",
-            key="devices",
-        )
-    if placement.count > 1 and settings.effective_batch_size is not None and backend.name == TENSORFLOW:
-        raise UsageError(
-            f"Keras's optimizer cannot accumulate gradients under a {backend.distribution}; remove effective_batch_size, "
-            "or use jax",
-            key="effective_batch_size",
-        )
-    present = settings.baseline.batch_size
-    if present is not None and placement.shared(present) != present:
-        raise UsageError(
-            f"{placement.count} devices cannot share a batch of {present} evenly. batch_size is the total of all devices; "
-            f"give a multiple of {placement.count}",
-            key="baseline.batch_size",
-        )
 
 
 def refuse_unsupported(workload: Workload) -> None:

@@ -51,7 +51,6 @@ class Phase(Text):
     label: str
 
     def __new__(cls, value: str, label: str) -> Phase:
-        """Make a member from its value and its label."""
         phase = str.__new__(cls, value)
         phase._value_, phase.label = value, label
         return phase
