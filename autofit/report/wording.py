@@ -14,20 +14,7 @@ from autofit.records.sweep import Cell
 from autofit.records.trial import FitConfig, Limits
 from autofit.records.units import format_bytes, format_rate
 
-PART_NAMES = {
-    "weights": "weights",
-    "optimizer": "optimizer state",
-    "gradients": "gradients",
-    "activations": "activations",
-    "temporaries": "temporaries",
-    "input_batch": "input batch",
-    "process": "process, model, data",
-    "step": "train step",
-    "queue": "queue",
-    "worker_processes": "worker processes",
-}
-"""Labels of the parts of an estimate."""
-
+_PART_NAMES = {"optimizer": "optimizer state", "process": "process, model, data", "step": "train step"}
 _PEAK_NOTE = "The parts show what the process holds at its peak; memory freed before the peak is not included."
 _XLA_NOTE = "XLA keeps gradients and activations in one buffer; it counts as temporaries."
 
@@ -35,6 +22,11 @@ _XLA_NOTE = "XLA keeps gradients and activations in one buffer; it counts as tem
 def outcome_label(outcome: Outcome) -> str:
     """Return the label of an outcome: ok, device OOM, host OOM, timeout, crashed or error."""
     return outcome.value.replace("_oom", " OOM")
+
+
+def part_name(part: str) -> str:
+    """Return the label of a part of an estimate."""
+    return _PART_NAMES.get(part, part.replace("_", " "))
 
 
 def limits_in_words(limits: Limits) -> str:

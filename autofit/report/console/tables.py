@@ -19,7 +19,7 @@ from autofit.records.units import counted, format_bytes, format_seconds
 from autofit.report.choice import NONE, figures, sentences
 from autofit.report.columns import CellRow, Column, Field, Output, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.snippet import render
-from autofit.report.wording import PART_NAMES, cell_label, estimate_facts, limits_in_words
+from autofit.report.wording import cell_label, estimate_facts, limits_in_words, part_name
 
 _BAR_CHARACTERS = 6
 _MOST_ROWS = 500  # rich takes a minute for ten thousand rows, and nobody reads them
@@ -161,7 +161,7 @@ def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None
     table.add_row(Text(title, style="bold"))
     for name in parts[0]:
         if any(part[name] for part in parts):
-            table.add_row(f"  {PART_NAMES[name]}", *(format_bytes(part[name]) for part in parts))
+            table.add_row(f"  {part_name(name)}", *(format_bytes(part[name]) for part in parts))
     table.add_row("  total", *(format_bytes(sum(part.values())) for part in parts), style="bold", end_section=True)
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 from autofit.records.description import Estimate
-from autofit.records.result import FailedTune, TuneLog, TuneRecord
+from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.html import style
 from autofit.report.html.style import BAR_LOOKS, BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, MemoryScale, Plot
-from autofit.report.wording import PART_NAMES, cell_label
+from autofit.report.wording import cell_label, part_name
 
 _EDGE = 1.4  # factor of space below the smallest and above the largest batch size, so that markers are not cut off
 _OTHERS = "trials with other workers or queue"
@@ -49,7 +49,7 @@ def throughput(log: TuneLog) -> Plot | None:
         style.trial_marks("out of memory", ooms, lambda trial: 0.0, "x", VERMILION),
         style.trial_marks("timeout, crash or error", failed, lambda trial: 0.0, "cross", PURPLE),
     ]
-    y_axis = style.axis("samples/s", range=[-0.04 * top, top], tickformat=",~r")
+    y_axis = {"title": "samples/s", "range": [-0.04 * top, top], "tickformat": ",~r"}
     drawn = style.figure(traces, xaxis=style.batch_axis(*_edges(log)), yaxis=y_axis)
     return Plot("throughput", "Throughput against batch size", _rate_caption(rated, top), drawn)
 
@@ -77,7 +77,6 @@ def _lines(name: str, trials: Sequence[Trial], field: str, color: str, dash: str
 
 
 def _rate_marks(name: str, trials: Sequence[Trial], symbol: str, color: str, **more: Any) -> dict[str, Any]:
-    trials = sorted(trials, key=lambda trial: trial.config.batch_size or 0)
     spreads = [_rate(trial) * (trial.measurement.spread or 0.0) for trial in trials]
     error_bars = {"type": "data", "array": spreads, "color": color, "thickness": 1.2, "width": 3}
     line = {"line": {"color": color, "width": 2}}
@@ -123,7 +122,6 @@ def memory(log: TuneLog, which: str) -> Plot | None:
     def height(trial: Trial) -> float:
         return _reading_bytes(trial, which, limit) / scale.unit_bytes
 
-    same.sort(key=lambda trial: trial.config.batch_size or 0)
     line = {"mode": "lines+markers", "line": {"color": BLUE, "width": 2}}
     traces = [
         style.trial_marks(_OTHERS, others, height, "circle-open", SKY),
@@ -153,13 +151,14 @@ def _setting(log: TuneLog) -> FitConfig | None:
 
 
 def _by_setting(trials: Sequence[Trial], setting: FitConfig) -> tuple[list[Trial], list[Trial]]:
-    """Split trials into those that differ from a setting at most in the batch size, and the others."""
+    """Split trials, by batch size, into those that differ from a setting at most in the batch size, and the others."""
 
     def is_same(config: FitConfig) -> bool:
         if not config.has_queue and not setting.has_queue:
             return True
         return replace(config, batch_size=None) == replace(setting, batch_size=None)
 
+    trials = sorted(trials, key=lambda trial: trial.config.batch_size or 0)
     same = [trial for trial in trials if is_same(trial.config)]
     return same, [trial for trial in trials if trial not in same]
 
@@ -173,67 +172,41 @@ def _edges(log: TuneLog) -> tuple[float, float]:
     return min(sizes) / _EDGE, max(sizes) * _EDGE
 
 
-@dataclass(frozen=True)
-class Stack:
-    """The estimated device or host memory of one batch size, in bytes; `bound` is its upper bound."""
-
-    batch_size: int
-    parts: Mapping[str, int]
-    bound: int
-    limit: int | None
-
-    @property
-    def total(self) -> int:
-        """The expected memory, in bytes."""
-        return sum(self.parts.values())
-
-    @property
-    def verdict(self) -> str:
-        """The label of the memory: "fits", "may fit" if only its upper bound exceeds the limit, or "too large"."""
-        if self.limit is None or self.bound <= self.limit:
-            return "fits"
-        return "may fit" if self.total <= self.limit else "too large"
-
-
 def estimate_plots(estimate: Estimate) -> list[Plot]:
     """Plot device and host memory, to answer "which batch sizes fit, and what takes the memory?"."""
-    rows, limits = estimate.rows, estimate.limits
-    device = [Stack(r.batch_size, r.device_bytes_by_part, r.device_upper_bytes, limits.device_bytes) for r in rows]
-    host = [Stack(r.batch_size, r.host_bytes_by_part, r.host_upper_bytes, limits.host_bytes) for r in rows]
-    return [_plot("device", device), _plot("host", host)]
+    return [_estimated_memory(estimate, which) for which in ("device", "host")]
 
 
-def _plot(which: str, stacks: Sequence[Stack]) -> Plot:
-    scale = MemoryScale.of(max(max(stack.total, stack.bound) for stack in stacks), stacks[0].limit)
+def _estimated_memory(estimate: Estimate, which: str) -> Plot:
+    """Draw a stack of the parts of the memory of each batch size, with its upper bound and the limit."""
+    limit: int | None = getattr(estimate.limits, f"{which}_bytes")
+    stacks: list[Mapping[str, int]] = [getattr(row, f"{which}_bytes_by_part") for row in estimate.rows]
+    totals = [sum(stack.values()) for stack in stacks]
+    bounds: list[int] = [getattr(row, f"{which}_upper_bytes") for row in estimate.rows]
+    verdicts = [
+        "fits" if limit is None or bound <= limit else "may fit" if total <= limit else "too large"
+        for total, bound in zip(totals, bounds, strict=True)
+    ]
+    scale, positions = MemoryScale.of(max(*totals, *bounds), limit), range(len(stacks))
+    traces = []
+    parts = [part for part in stacks[0] if any(stack[part] for stack in stacks)]
+    for part, look in zip(parts, BAR_LOOKS, strict=False):
+        name, sizes = part_name(part), [stack[part] for stack in stacks]
+        hover = [style.hover(f"{name}: {format_bytes(size)}", []) for size in sizes]
+        traces.append(style.bars(name, positions, [size / scale.unit_bytes for size in sizes], hover, look))
+    for name, is_within, color in (("upper bound", True, BLACK), ("upper bound, above the limit", False, VERMILION)):
+        members = [i for i in positions if (verdicts[i] == "fits") is is_within]
+        hover = [style.hover(f"at most {format_bytes(bounds[i])}", []) for i in members]
+        traces.append(style.marks(name, members, [bounds[i] / scale.unit_bytes for i in members], hover, "line-ew", color))
     ends = [-0.6, len(stacks) - 0.4]
-    traces = [*_part_bars(stacks, scale), *_bound_marks(stacks, scale), scale.limit_line(ends)]
-    ticks = [f"{stack.batch_size:,}<br>{format_bytes(stack.total)}<br>{stack.verdict}" for stack in stacks]
-    labels = {"tickvals": list(range(len(stacks))), "ticktext": ticks, "tickangle": 0}
-    x_axis = style.axis("batch size, expected total", range=ends, showgrid=False, **labels)
+    traces.append(scale.limit_line(ends))
+    sizes_and_totals = zip(estimate.rows, totals, verdicts, strict=True)
+    ticks = [f"{row.batch_size:,}<br>{format_bytes(total)}<br>{verdict}" for row, total, verdict in sizes_and_totals]
+    labels = {"tickvals": list(positions), "ticktext": ticks, "tickangle": 0}
+    x_axis = {"title": "batch size, expected total", "range": ends, "showgrid": False, **labels}
     drawn = style.figure(traces, barmode="stack", bargap=0.35, xaxis=x_axis, yaxis=scale.axis(f"{which} memory"))
     caption = f"{scale.sentence()} Memory stays below the upper bound with 99% probability."
     return Plot(f"memory-{which}", f"{which.capitalize()} memory", caption, drawn)
-
-
-def _part_bars(stacks: Sequence[Stack], scale: MemoryScale) -> list[dict[str, Any]]:
-    parts = [part for part in stacks[0].parts if any(stack.parts[part] for stack in stacks)]
-    positions = range(len(stacks))
-    traces = []
-    for part, look in zip(parts, BAR_LOOKS, strict=False):
-        name, sizes = PART_NAMES[part], [stack.parts[part] for stack in stacks]
-        hover = [style.hover(f"{name}: {format_bytes(size)}", []) for size in sizes]
-        traces.append(style.bars(name, positions, [size / scale.unit_bytes for size in sizes], hover, look))
-    return traces
-
-
-def _bound_marks(stacks: Sequence[Stack], scale: MemoryScale) -> list[dict[str, Any]]:
-    traces = []
-    for name, is_within, color in (("upper bound", True, BLACK), ("upper bound, above the limit", False, VERMILION)):
-        members = {i: stack for i, stack in enumerate(stacks) if (stack.verdict == "fits") is is_within}
-        hover = [style.hover(f"at most {format_bytes(stack.bound)}", []) for stack in members.values()]
-        heights = [stack.bound / scale.unit_bytes for stack in members.values()]
-        traces.append(style.marks(name, list(members), heights, hover, "line-ew", color))
-    return traces
 
 
 def cell_rates(record: SweepRecord) -> Plot | None:
@@ -250,13 +223,13 @@ def cell_rates(record: SweepRecord) -> Plot | None:
     spreads = [result.samples_per_second * (result.spread or 0.0) for _, _, result in rated]
     error_bars = {"type": "data", "array": spreads, "color": BLACK, "thickness": 1.2}
     labels, hover = [label for label, _, _ in rated], [_cell_hover(cell, result) for _, cell, result in rated]
-    crosses = [style.hover(cell_label(cell.values), [cell.outcome, _problem(cell)]) for _, cell in failed]
+    crosses = [style.hover(cell_label(cell.values), [cell.outcome, cell.problem]) for _, cell in failed]
     traces = [
         style.bars("rate", heights, labels, hover, BAR_LOOKS[0], orientation="h", error_x=error_bars, showlegend=False),
         style.marks("no result", [0.0] * len(failed), [label for label, _ in failed], crosses, "x", VERMILION),
     ]
     highest = max(rate + spread for rate, spread in zip(heights, spreads, strict=True))
-    x_axis = style.axis("samples/s", range=[-_CROSS_ROOM * highest, 1.05 * highest], tickformat=",~r")
+    x_axis = {"title": "samples/s", "range": [-_CROSS_ROOM * highest, 1.05 * highest], "tickformat": ",~r"}
     y_axis = style.row_axis([label for label, _ in labelled])
     caption = "Each bar is the confirmed rate of a cell's fastest configuration."
     caption += " A cross marks a cell without a result." if failed else ""
@@ -269,11 +242,6 @@ def _cell_hover(cell: Cell, result: TuneRecord) -> str:
     interval = "" if result.spread is None else f" ±{result.spread:.0%}"
     rate = f"{format_rate(result.samples_per_second)} samples/s{interval}"
     return style.hover(cell_label(cell.values), [str(result.config), rate, f"bottleneck: {result.bottleneck}"])
-
-
-def _problem(cell: Cell) -> str:
-    """Return why a cell has no result."""
-    return (cell.tune.problem if isinstance(cell.tune, FailedTune) else cell.problem) or cell.note
 
 
 def _row_label(cell: Cell, number: int) -> str:

@@ -72,7 +72,7 @@ class MemoryScale:
 
     def axis(self, title: str) -> dict[str, Any]:
         """Return the axis, with its unit in the title."""
-        return axis(f"{title} ({self.unit})", range=[0, self.top])
+        return {"title": f"{title} ({self.unit})", "range": [0, self.top]}
 
     def limit_line(self, x: Sequence[Any]) -> dict[str, Any]:
         """Return a line at the limit between two positions `x`; it has no points if the limit is not drawn."""
@@ -102,29 +102,19 @@ def figure(traces: Iterable[Mapping[str, Any]], height: int = _HEIGHT_PIXELS, **
     return go.Figure([dict(trace) for trace in traces if trace["x"]], {"template": look, "height": height, **layout})
 
 
-def axis(title: str, **more: Any) -> dict[str, Any]:
-    """Return an axis; it starts at 0 unless a range is given."""
-    return {"title": {"text": title}, **more}
-
-
 def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
     """Return a logarithmic axis of batch sizes with ticks at powers of two."""
     powers = [2**k for k in range(floor(log2(lowest)), ceil(log2(highest)) + 1)]
     shown = powers[:: max(1, len(powers) // 8)]
-    return axis(
-        "batch size (samples)",
-        type="log",
-        tickvals=shown,
-        ticktext=[f"{value:,}" for value in shown],
-        range=[log10(lowest), log10(highest)],
-        rangemode="normal",
-    )
+    scale = {"type": "log", "range": [log10(lowest), log10(highest)], "rangemode": "normal"}
+    ticks = {"tickvals": shown, "ticktext": [f"{value:,}" for value in shown]}
+    return {"title": "batch size (samples)", **scale, **ticks}
 
 
 def row_axis(labels: Sequence[str]) -> dict[str, Any]:
     """Return an axis with a row for each label, the first on top."""
     rows = {"type": "category", "categoryorder": "array", "categoryarray": list(labels), "rangemode": "normal", "ticks": ""}
-    return axis("", **rows, range=[len(labels) - 0.4, -0.6], tickfont={"size": 12})
+    return {**rows, "range": [len(labels) - 0.4, -0.6], "tickfont": {"size": 12}}
 
 
 def marks(
