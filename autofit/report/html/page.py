@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.description import Description, Estimate
-from autofit.records.machine import Machine
+from autofit.records.description import Estimate
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
-from autofit.records.trial import Trial
+from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, printable
 from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
-from autofit.report.columns import Column, Field, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
+from autofit.report.columns import Column, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.html import plots
-from autofit.report.html.style import Plot
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MIN_SECONDS = 0.1  # shorter phases are left out
@@ -43,8 +40,8 @@ def render(record: Record) -> str:
     return _fill(
         template,
         **shown,
-        script=_text("report.js"),
-        style=_text("report.css"),
+        script=(_TEMPLATES / "report.js").read_text(encoding="utf-8"),
+        style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
         plotly=get_plotlyjs() if figures else "",
         figures=to_json_plotly(figures, engine="json"),  # without <, > and /: no text in it ends the script element
     )
@@ -67,14 +64,14 @@ def compact(record: TuneRecord | SweepRecord) -> str:
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    memory = [plots.memory(record, which) for which in ("device", "host")]
+    drawn = [plots.throughput(record), plots.memory(record, "device"), plots.memory(record, "host")]
     result = _result(record, Output.PAGE)
     return {
         **result,
-        **_plots([plots.throughput(record), *memory]),
+        "plots": [plot for plot in drawn if plot is not None],
         "title": f"autofit: {result['headline']}",
         "alternatives": alternatives(record) if isinstance(record, TuneRecord) else [],
-        "machine": machine(record.machine, record),
+        "machine": machine(record),
         "cells": [],
     }
 
@@ -103,16 +100,16 @@ def _cells(record: SweepRecord, output: Output) -> dict[str, Any]:
 
 
 def _sweep(record: SweepRecord) -> dict[str, Any]:
-    table = _cells(record, Output.PAGE)
+    table, rates = _cells(record, Output.PAGE), plots.cell_rates(record)
     return {
-        **_plots([plots.cell_rates(record)]),
+        "plots": [] if rates is None else [rates],
         "title": f"autofit: {record.title}",
         "headline": record.title,
         "origin": origin(record),
         "problem": None,
         "trials": [],
         "alternatives": [],
-        "machine": machine(record.machine) | versions(record),
+        "machine": machine(record),
         "columns": table["columns"],
         "cells": [
             {"fields": fields, "cell": cell, "answer": {} if cell.tune is None else _result(cell.tune, Output.PAGE)}
@@ -131,15 +128,8 @@ def _estimate(record: Estimate) -> dict[str, Any]:
         "origin": f"For {record.machine.host or 'this machine'} ({record.device})",
         "facts": wording.estimate_facts(record),
         "plots": plots.estimate_plots(record),
-        "machine": machine(record.machine, record),
+        "machine": machine(record),
     }
-
-
-def _plots(plots: Iterable[Plot | None]) -> dict[str, Any]:
-    """Return the plots other than None; two plots of memory share a row."""
-    drawn = [plot for plot in plots if plot is not None]
-    memory = {plot.name for plot in drawn if plot.name.startswith("memory-")}
-    return {"plots": drawn, "halves": memory if len(memory) > 1 else set()}
 
 
 def _fill(template: str, **shown: Any) -> str:
@@ -154,10 +144,6 @@ def _fill(template: str, **shown: Any) -> str:
         finalize=lambda value: printable(value) if type(value) is str else value,  # keeps markup that is marked as safe
     )
     return str(environment.get_template(template).render(shown))
-
-
-def _text(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def origin(record: TuneLog | SweepRecord) -> str:
@@ -176,41 +162,33 @@ def origin(record: TuneLog | SweepRecord) -> str:
     return f"{' '.join(parts)}. {text}, {format_seconds(record.seconds)} in all."
 
 
-def machine(record: Machine, measured: TuneLog | Estimate | None = None) -> dict[str, str]:
-    """Describe the machine and, if `measured` is given, its limits, workload and versions."""
+def machine(record: Record) -> dict[str, str]:
+    """Describe the machine of a record, its workload and its limits; of a sweep, only the machine and the versions."""
+    m = record.machine
     facts = {
-        "host": record.host,
-        "system": record.system,
-        "processor": f"{record.processor}, {counted(record.cores, 'core')}",
-        "memory": f"{format_bytes(record.memory_bytes)}, {format_bytes(record.available_bytes)} of it available",
-        "shared memory": format_bytes(record.shared_memory_bytes) if record.shared_memory_bytes else "",
+        "host": m.host,
+        "system": m.system,
+        "processor": f"{m.processor}, {counted(m.cores, 'core')}",
+        "memory": f"{format_bytes(m.memory_bytes)}, {format_bytes(m.available_bytes)} of it available",
+        "shared memory": format_bytes(m.shared_memory_bytes) if m.shared_memory_bytes else "",
         **{
             f"device {d.index}": f"{d.name}, {format_bytes(d.total_bytes)}" + (f", driver {d.driver}" if d.driver else "")
-            for d in record.devices
+            for d in m.devices
         },
-        "Python": record.python,
+        "Python": m.python,
     }
-    if measured is not None:
-        facts |= {"limits": wording.limits_in_words(measured.limits), "device": measured.device}
-    if measured is not None and measured.description is not None:
-        facts |= _workload(measured.description)
-    return {name: text for name, text in facts.items() if text}
-
-
-def _workload(description: Description) -> dict[str, str]:
-    d = description
+    if isinstance(record, SweepRecord):
+        described = (cell.tune.description for cell in record.cells if cell.tune is not None)
+        return facts | next((dict(description.versions) for description in described if description is not None), {})
+    facts |= {"limits": wording.limits_in_words(record.limits), "device": record.device}
+    if (d := record.description) is None:
+        return facts
     model = f"{d.parameter_count:,} parameters ({format_bytes(d.parameter_bytes)})"
     model += f", optimizer {format_bytes(d.optimizer_bytes)}" + (f", compiled by {d.compiler}" if d.compiler else "")
     data = f"{d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
     data += f", {counted(d.sample_count, 'sample')}" if d.sample_count else ""
     texts = {"knobs tuned": ", ".join(d.knobs), "shapes": d.shapes, "notices": " ".join(d.notices)}
-    return {**d.versions, "model": model, "input": data, **texts}
-
-
-def versions(record: SweepRecord) -> dict[str, str]:
-    """Return the versions of the first cell that has any; empty if none has."""
-    descriptions = (cell.tune.description for cell in record.cells if cell.tune is not None)
-    return next((dict(description.versions) for description in descriptions if description is not None), {})
+    return {**facts, **d.versions, "model": model, "input": data, **texts}
 
 
 def needed(record: FailedTune) -> Figure | None:
@@ -223,41 +201,36 @@ def needed(record: FailedTune) -> Figure | None:
     return Figure(f"{record.memory.capitalize()} memory", value, f"the limit is {format_bytes(limit)}", share)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the table of trials and the details below it; `mark` is the kind of its outcome: ok, oom or other."""
+def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], list[dict[str, Any]]]:
+    """Return the columns and rows of the trials of the search and of the runs after it.
 
-    trial: Trial
-    mark: str
-    is_chosen: bool
-    fields: list[Field]
-    facts: dict[str, str]
-
-
-def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], list[Row]]:
-    """Return the columns and rows of the trials of the search and of the runs after it."""
+    The `mark` of a row is the kind of its outcome: ok, oom or other. Its `facts` are shown below it.
+    """
     rows = trial_rows((*log.searched, *log.runs), log.limits)
     columns = trial_columns(output, rows)
     chosen = log.config if isinstance(log, TuneRecord) else None
     table = []
     for row in rows:
         trial, outcome = row.trial, row.trial.measurement.outcome
-        mark = "ok" if outcome is Outcome.OK else "oom" if outcome.is_oom else "other"
-        is_chosen = trial.config == chosen and trial.stage is Stage.SEARCH
-        table.append(Row(trial, mark, is_chosen, [column.field(row) for column in columns], _details(trial)))
+        table.append(
+            {
+                "trial": trial,
+                "mark": "ok" if outcome is Outcome.OK else "oom" if outcome.is_oom else "other",
+                "is_chosen": trial.config == chosen and trial.stage is Stage.SEARCH,
+                "fields": [column.field(row) for column in columns],
+                "facts": _details(trial),
+            }
+        )
     return columns, table
 
 
 def _details(trial: Trial) -> dict[str, str]:
-    """Return the details below a row, by subject."""
     m, e = trial.measurement, trial.measurement.evidence
     failed = m.outcome is not Outcome.OK
-    exit_parts = [f"code {e.exit_code}"] if e.exit_code else []
-    exit_parts += [f"signal {e.signal}"] if e.signal else []
-    facts = {
+    return {
         "why it was tried": trial.why,
         "how it ended": e.reason + (f", while {e.phase.label}" if e.phase and failed else ""),
-        "exit": ", ".join(exit_parts),
+        "exit": ", ".join(f"{name} {value}" for name, value in (("code", e.exit_code), ("signal", e.signal)) if value),
         "last reading": f"{format_bytes(e.last_host_bytes)} of host memory" if e.last_host_bytes and failed else "",
         "steps": f"{m.steps:,}, {m.step_seconds * 1000:,.1f} ms each" if m.steps and m.step_seconds else "",
         "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
@@ -267,53 +240,40 @@ def _details(trial: Trial) -> dict[str, str]:
         "batches queued": f"{m.queued_batches:,}" if m.queued_batches is not None else "",
         "time": ", ".join(f"{p.label} {format_seconds(s)}" for p, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
     }
-    return {name: text for name, text in facts.items() if text}
 
 
 def _sizes(by_phase: Mapping[Phase, int]) -> str:
     return ", ".join(f"{phase.label} {format_bytes(size)}" for phase, size in by_phase.items())
 
 
-@dataclass(frozen=True)
-class Alternative:
-    """A config to choose instead; `change` compares it with the chosen one."""
-
-    config: str
-    rate: str
-    memory: str
-    change: str
-    is_chosen: bool
-
-
-def alternatives(record: TuneRecord) -> list[Alternative]:
+def alternatives(record: TuneRecord) -> list[dict[str, Any]]:
     """Return the trials that no other trial beats in both rate and memory; empty if there are fewer than two.
 
-    They answer "what do I lose with less memory?".
+    They answer "what do I lose with less memory?". Each has the `change` from the chosen config.
     """
-    has_device = record.limits.device_bytes is not None or any(t.measurement.device_peak_bytes for t in record.trials)
-    name = "device_peak_bytes" if has_device else "host_peak_bytes"
+    name = "host_peak_bytes" if record.device_peak_bytes is None else "device_peak_bytes"
     read = [
-        (size, trial.measurement.samples_per_second, trial)
+        (size, trial.measurement.samples_per_second, trial.config)
         for trial in record.trials
         if trial.fits(record.limits) and trial.measurement.samples_per_second
         if (size := getattr(trial.measurement, name))
     ]
-    best: list[tuple[int, float, Trial]] = []
-    for size, rate, trial in sorted(read, key=lambda item: (item[0], -item[1], item[2].config != record.config)):
+    best: list[tuple[int, float, FitConfig]] = []
+    for size, rate, config in sorted(read, key=lambda item: (item[0], -item[1], item[2] != record.config)):
         if not best or rate > best[-1][1]:
-            best.append((size, rate, trial))
-    chosen = next(((size, rate) for size, rate, trial in read if trial.config == record.config), None)
+            best.append((size, rate, config))
+    chosen = next(((size, rate) for size, rate, config in read if config == record.config), None)
     if len(best) < 2:
         return []
     return [
-        Alternative(
-            str(trial.config),
-            format_rate(rate),
-            format_bytes(size),
-            "" if chosen is None else f"{_change(size / chosen[0], 'memory')}, {_change(rate / chosen[1], 'throughput')}",
-            trial.config == record.config,
-        )
-        for size, rate, trial in best
+        {
+            "config": str(config),
+            "rate": format_rate(rate),
+            "memory": format_bytes(size),
+            "change": f"{_change(size / chosen[0], 'memory')}, {_change(rate / chosen[1], 'throughput')}" if chosen else "",
+            "is_chosen": config == record.config,
+        }
+        for size, rate, config in best
     ]
 
 

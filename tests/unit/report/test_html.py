@@ -220,9 +220,9 @@ def test_a_scale_of_memory_reaches_to_the_limit_unless_that_is_far():
 
 def test_no_other_trial_beats_one_of_the_other_choices(record):
     found = html.alternatives(record)
-    assert [other.config for other in found if other.is_chosen] == [str(record.config)]
+    assert [other["config"] for other in found if other["is_chosen"]] == [str(record.config)]
     fits = [t for t in record.trials if t.fits(record.limits)]
-    shown = [t for t in fits if str(t.config) in {other.config for other in found}]
+    shown = [t for t in fits if str(t.config) in {other["config"] for other in found}]
     for m in (trial.measurement for trial in shown):
         assert not [
             t for t in fits
@@ -230,7 +230,7 @@ def test_no_other_trial_beats_one_of_the_other_choices(record):
             and t.measurement.device_peak_bytes <= m.device_peak_bytes
         ]  # fmt: skip  # one item a line would be longer, not clearer
     sizes = sorted(trial.measurement.device_peak_bytes for trial in shown)
-    assert [other.memory for other in found] == [format_bytes(size) for size in sizes]
+    assert [other["memory"] for other in found] == [format_bytes(size) for size in sizes]
 
 
 def test_nothing_fits_shows_why_what_was_needed_and_the_trials(failed_tune):
@@ -266,7 +266,7 @@ def test_a_cpu_without_device_memory_is_drawn_by_its_host_memory(record):
     page = Page(html.render(record))
     assert "memory-device" not in page.figures
     peaks = {format_bytes(trial.measurement.host_peak_bytes) for trial in record.trials}
-    assert {other.memory for other in html.alternatives(record)} <= peaks
+    assert {other["memory"] for other in html.alternatives(record)} <= peaks
 
 
 def test_one_trial_is_a_page_without_other_choices(record):
@@ -402,5 +402,9 @@ def test_an_axis_that_is_called_as_a_column_keeps_its_whole_name():
 
 
 def test_two_plots_of_memory_share_a_row_and_one_has_its_own(record):
-    assert html._tune(record)["halves"] == {"memory-device", "memory-host"}
-    assert html._tune(on_cpu(record))["halves"] == set()
+    def wide(record):
+        cards = [has for tag, has in Page(html.render(record)).tags if tag == "article"]
+        return [card["id"] for card in cards if "wide" in card["class"].split()]
+
+    assert wide(record) == ["throughput"]
+    assert wide(on_cpu(record)) == ["throughput", "memory-host"]

@@ -57,7 +57,7 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
     assert failed not in record.searched
     assert len(record.searched) == len(record.trials) - 1 == 6
     assert failed.stage == "chosen"
-    assert sum(row.mark == "oom" for row in page.trial_table(record, Output.PAGE)[1]) == 1
+    assert sum(row["mark"] == "oom" for row in page.trial_table(record, Output.PAGE)[1]) == 1
     assert page.origin(record).count("6 trials of the search") == 1
     console = Console(width=80, file=io.StringIO())
     print_trials(record, console)

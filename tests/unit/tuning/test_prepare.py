@@ -88,7 +88,7 @@ def test_a_tune_with_autotune_is_drawn_and_resumed(tmp_path):
     assert next(e for e in events if isinstance(e, Described)).kept == record.trials
     assert result_files.decode(result_files.encode(resumed)) == resumed
     assert page.render(resumed)
-    assert "auto thr" in {field.text for row in page.trial_table(resumed, Output.PAGE)[1] for field in row.fields}
+    assert "auto thr" in {field.text for row in page.trial_table(resumed, Output.PAGE)[1] for field in row["fields"]}
 
 
 def test_autotune_is_an_error_where_the_data_is_no_tf_data(tmp_path):
