@@ -49,7 +49,7 @@ def figures(record: TuneRecord) -> list[Figure]:
         else "read once in the search: no time was left to confirm it"
     )
     spread = "" if record.spread is None else f"±{record.spread:.0%}, "
-    bottleneck, _, reason = advice(record)["bottleneck"].partition(": ")
+    bottleneck, _, reason = bottleneck_sentence(record).partition(": ")
     return [
         Figure("rate", f"{format_rate(record.samples_per_second)} samples/s", f"{spread}{source}"),
         gain(record),
@@ -155,16 +155,11 @@ def bottleneck_sentence(record: TuneRecord) -> str:
             f"compute-bound: fit reached {rate} samples/s and the model alone {model_rate}; the input alone reached "
             f"{input_rate} and would limit a faster model"
         )
+    alone = f"the model alone reached {model_rate} samples/s and the input alone {input_rate}"
     if record.bottleneck == "compute":
-        return (
-            f"compute-bound: the model alone reached {model_rate} samples/s and the input alone {input_rate}; "
-            "more workers would not help"
-        )
+        return f"compute-bound: {alone}; more workers would not help"
     if record.bottleneck == "contention":
-        return (
-            f"contention: the model alone reached {model_rate} samples/s and the input alone {input_rate}, but "
-            f"together they reached {rate}; they compete for cores or memory bandwidth"
-        )
+        return f"contention: {alone}, but together they reached {rate}; they compete for cores or memory bandwidth"
     return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
 
 
@@ -235,7 +230,6 @@ def _learning_rate(record: TuneRecord) -> str:
 
 
 def _few_updates(record: TuneRecord) -> str:
-    """Warn of few updates per epoch; return an empty text if there are enough or the number of samples is unknown."""
     updates = _updates(record, record.config)
     if updates is None or updates >= FEW_UPDATES:
         return ""
@@ -259,15 +253,15 @@ def _updates(record: TuneRecord, config: FitConfig) -> int | None:
 
 
 def _other_work(record: TuneRecord) -> str:
-    """Describe other work on the machine while rates were measured, and why the GPU lowered its clock."""
-    timed = [trial.measurement.conditions for trial in (*record.searched, *record.runs)]
-    disturbed = [conditions for conditions in timed if conditions is not None and conditions.is_disturbed]
-    throttles = sorted({reason for conditions in timed if conditions is not None for reason in conditions.throttles})
+    runs = (*record.searched, *record.runs)
+    timed = [conditions for trial in runs if (conditions := trial.measurement.conditions)]
+    disturbed = [conditions for conditions in timed if conditions.is_disturbed]
+    throttles = sorted({reason for conditions in timed for reason in conditions.throttles})
     sentences = []
     if disturbed:
         worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)
         sentences.append(
-            f"other programs used the machine in {len(disturbed)} of {counted(len(timed), 'run')} (in the worst run, "
+            f"other programs used the machine in {len(disturbed)} of {counted(len(runs), 'run')} (in the worst run, "
             f"{worst.other_work}): rates are lower than on an idle machine, and gains are less certain"
         )
     if throttles:

@@ -7,7 +7,6 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
-from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -74,10 +73,11 @@ class Column(Generic[Row]):
     def field(self, row: Row) -> Field:
         """Return the field of a row, formatted for people."""
         value = self.value(row)
+        if value is None or value == "":
+            return Field(NONE)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         order = self.order(row) if self.order else value if is_number else None
-        share = self.share(row) if self.share else None
-        return Field(NONE if value is None or value == "" else self.form(value), order, share)
+        return Field(self.form(value), order, self.share(row) if self.share else None)
 
 
 @dataclass(frozen=True)
@@ -106,30 +106,25 @@ def _workers(row: TrialRow) -> str | None:
     return f"{value_in_words(config.workers)} {'proc' if config.use_multiprocessing else 'thr'}"
 
 
-def _peak_share(row: TrialRow, memory: str) -> float | None:
-    peak = getattr(row.trial.measurement, f"{memory}_peak_bytes")
-    limit = row.limits and getattr(row.limits, f"{memory}_bytes")
-    return peak / limit if peak is not None and limit else None
-
-
-def _queue_batches(row: TrialRow) -> int | None:
-    return row.trial.config.queue_batches if row.trial.config.queue_in_words else None
-
-
 def _reading(name: str, label: str, form: Callable[[Any], str], shown: Output = _PEOPLE) -> Column[TrialRow]:
     return Column(name, label, lambda row: getattr(row.trial.measurement, name), form, shown)
 
 
 def _peak(memory: str) -> Column[TrialRow]:
     reading = _reading(f"{memory}_peak_bytes", memory, format_bytes)
-    return replace(reading, share=partial(_peak_share, memory=memory))
+
+    def share(row: TrialRow) -> float | None:
+        peak, limit = reading.value(row), row.limits and getattr(row.limits, f"{memory}_bytes")
+        return peak / limit if peak is not None and limit else None
+
+    return replace(reading, share=share)
 
 
 _TRIAL_COLUMNS: tuple[Column[TrialRow], ...] = (
     Column("trial", "trial", lambda row: row.number or row.trial.stage),
     Column("batch_size", "batch", lambda row: row.trial.config.batch_size, "{:,}".format),
     Column("workers", "workers", _workers, order=lambda row: row.trial.config.workers),
-    Column("queue", "queue", lambda row: row.trial.config.queue_in_words, order=_queue_batches),
+    Column("queue", "queue", lambda row: row.trial.config.queue_in_words, order=lambda row: row.trial.config.queue_batches),
     _reading("outcome", "outcome", outcome_label),
     _reading("samples_per_second", "samples/s", format_rate),
     _reading("spread", "±", "{:.0%}".format, Output.PAGE),

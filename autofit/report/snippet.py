@@ -15,8 +15,7 @@ from autofit.report.wording import share_on_each
 from autofit.workload.inputs.kinds import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
-# functions in the mixed_precision module of each
-_SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}
+_SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # in the mixed_precision module of each
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
 _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 
@@ -26,17 +25,17 @@ def render(record: TuneRecord) -> str:
     source, description = record.call_source, record.description
     imports = [f"import {description.keras}", *source.imports] if source.dtype_policy else [*source.imports]
     validation_knobs = _validation_knobs(record)
-    needed = _device_imports(record)
+    environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)
     imports += [line for line in dict.fromkeys(needed) if line not in imports]
     backend = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
-    choice = list(dict.fromkeys([*backend, *_environment_lines(record)]))  # precede the import of Keras, which reads them
+    choice = list(dict.fromkeys([*backend, *environment]))  # precede the import of Keras, which reads them
     lines = [*choice, *(line for line in imports if line not in choice)]
     lines += [""] if lines else []
     if source.dtype_policy:
         lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({source.dtype_policy!r})")
-    lines += _model_lines(record, f"model = {_model(record)}")
+    lines += model_lines
     if source.jit_compile is not None:
         lines.append(f"model.jit_compile = {source.jit_compile}")
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
@@ -112,7 +111,6 @@ def _model(record: TuneRecord) -> str:
 
 
 def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
-    """Return assignments to attributes, one per line."""
     return [f"{name}.{key} = {value!r}" for key, value in values.items()]
 
 
@@ -132,55 +130,34 @@ def _lines(name: str, arguments: list[str]) -> str:
     return f"{name}(\n{textwrap.indent(inner, '    ')})"
 
 
-def _environment_lines(record: TuneRecord) -> list[str]:
-    """Return the lines that must precede all imports, because JAX splits a CPU into devices when it is loaded."""
-    placement = record.placement
-    if not _is_jax(record) or placement.gpus or placement.count == 1:
-        return []
-    variables = variables_for_cpu_devices(placement.count)
-    return ["import os", *(f'os.environ["{name}"] = "{value}"' for name, value in variables.items())]
+def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the lines that build the model by `assignment` on its devices, after their environment and their imports.
 
-
-def _device_imports(record: TuneRecord) -> list[str]:
-    """Return the imports that the lines of `_model_lines` need."""
-    if record.placement.count == 1:
-        return []
-    if _is_jax(record):
-        return ["import keras"] if record.call_source.distribution else []
-    return [_IMPORT_TENSORFLOW] if record.call_source.distribution or not record.placement.gpus else []
-
-
-def _model_lines(record: TuneRecord, assignment: str) -> list[str]:
-    """Return the lines that build the model by `assignment`, within a distribution if autofit distributes the model."""
-    placement = record.placement
+    The environment precedes all imports, because JAX splits a CPU into devices when it is loaded. The model is built within
+    a distribution if autofit distributes it.
+    """
+    placement, distribution = record.placement, record.call_source.distribution
     if placement.count == 1:
-        return [assignment]
-    lines = []
-    if not _is_jax(record) and not placement.gpus:
-        lines += [
-            'cpu = tf.config.list_physical_devices("CPU")[0]',
-            f"parts = [tf.config.LogicalDeviceConfiguration()] * {placement.count}",
-            "tf.config.set_logical_device_configuration(cpu, parts)",
-        ]
-    if not record.call_source.distribution:
-        return [*lines, assignment]
-    names = _gpu_names(record)
-    if _is_jax(record):
-        arguments = f"devices={names}" if names else ""
-        lines.append(f"distribution = keras.distribution.DataParallel({arguments})")
-        return [*lines, "keras.distribution.set_distribution(distribution)", assignment]
-    lines.append(f"strategy = tf.distribute.MirroredStrategy({names})")
-    return [*lines, "with strategy.scope():", textwrap.indent(assignment, "    ")]
-
-
-def _is_jax(record: TuneRecord) -> bool:
-    return record.description.versions.get("backend") == "jax"
-
-
-def _gpu_names(record: TuneRecord) -> str:
-    """Return the framework's names of the GPUs as code for a list; empty if no GPU is used, or all are by default."""
-    gpus, uuids = record.placement.gpus, [device.uuid for device in record.machine.devices]
-    if len(uuids) <= len(gpus) or not gpus:
-        return ""
-    kind = "gpu" if _is_jax(record) else "GPU"
-    return json.dumps([f"{kind}:{uuids.index(gpu.uuid)}" for gpu in gpus])
+        return [], [], [assignment]
+    uuids = [device.uuid for device in record.machine.devices]
+    is_part = bool(placement.gpus) and len(placement.gpus) < len(uuids)  # otherwise, the framework uses the same devices
+    numbers = [uuids.index(gpu.uuid) for gpu in placement.gpus] if is_part else []
+    environment, lines = [], []
+    if record.description.versions.get("backend") == "jax":
+        if not placement.gpus:
+            variables = variables_for_cpu_devices(placement.count)
+            environment = ["import os", *(f'os.environ["{name}"] = "{value}"' for name, value in variables.items())]
+        if distribution:
+            devices = "devices=" + json.dumps([f"gpu:{number}" for number in numbers]) if numbers else ""
+            lines.append(f"distribution = keras.distribution.DataParallel({devices})")
+            lines.append("keras.distribution.set_distribution(distribution)")
+        return environment, ["import keras"] if lines else [], [*lines, assignment]
+    if not placement.gpus:
+        lines.append('cpu = tf.config.list_physical_devices("CPU")[0]')
+        lines.append(f"parts = [tf.config.LogicalDeviceConfiguration()] * {placement.count}")
+        lines.append("tf.config.set_logical_device_configuration(cpu, parts)")
+    if distribution:
+        devices = json.dumps([f"GPU:{number}" for number in numbers]) if numbers else ""
+        lines += [f"strategy = tf.distribute.MirroredStrategy({devices})", "with strategy.scope():"]
+        assignment = textwrap.indent(assignment, "    ")
+    return [], [_IMPORT_TENSORFLOW] if lines else [], [*lines, assignment]
