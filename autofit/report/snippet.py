@@ -40,7 +40,7 @@ def render(record: TuneRecord) -> str:
         lines.append(f"model.jit_compile = {source.jit_compile}")
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
-    if shares := share_on_each(record.config, record.placement):
+    if shares := share_on_each(record):
         lines.append(f"# {shares}")
     training = source.data
     if source.data_form == "factory":
@@ -81,7 +81,6 @@ def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _validation_knobs(record: TuneRecord) -> dict[str, Any]:
-    """Return the arguments of the validation data for the chosen config."""
     if record.call_source.validation is None:
         return {}
     smaller = record.validation_batch_size or record.config.batch_size

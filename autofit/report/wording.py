@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from autofit.records.description import Estimate
-from autofit.records.machine import Placement
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell
-from autofit.records.trial import FitConfig, Limits
+from autofit.records.trial import Limits
 from autofit.records.units import format_bytes, format_rate
 
 _PART_NAMES = {"optimizer": "optimizer state", "process": "process, model, data", "step": "train step"}
@@ -35,12 +34,10 @@ def limits_in_words(limits: Limits) -> str:
     return f"device {device}, host {format_bytes(limits.host_bytes)}"
 
 
-def share_on_each(config: FitConfig, placement: Placement) -> str:
+def share_on_each(record: TuneRecord) -> str:
     """Return the share of a batch on each of several devices; empty for one device."""
-    if placement.count == 1 or config.batch_size is None:
-        return ""
-    share = config.batch_size // placement.count
-    return f"batch {config.batch_size} is global: {share} on each of {placement.count} devices"
+    batch, devices = record.config.batch_size, record.placement.count
+    return "" if devices == 1 or not batch else f"batch {batch} is global: {batch // devices} on each of {devices} devices"
 
 
 def shares(record: TuneRecord) -> str:
@@ -48,7 +45,7 @@ def shares(record: TuneRecord) -> str:
     if record.placement.count == 1:
         return ""
     rate = f"{format_rate(record.rate_on_each)} samples/s on each"
-    return "; ".join(part for part in (share_on_each(record.config, record.placement), rate) if part)
+    return "; ".join(part for part in (share_on_each(record), rate) if part)
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:

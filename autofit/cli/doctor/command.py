@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import psutil
 import typer
@@ -85,8 +84,8 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     if sys.platform == "linux":
         yield resources.shared_memory(*host.shared_memory())
     yield resources.cores(host.visible_cores(), host.cpu_quota())
-    yield resources.temporary_files(resources.read_temporary_folder())
-    yield resources.storage(resources.read_folder(Path(urls.default_storage().removeprefix(urls.SQLITE)).parent))
+    yield resources.temporary_files()
+    yield resources.storage_at(urls.default_storage())
     if storage is not None:
         yield Activity("checking the storage")
         yield resources.storage_at(storage)
@@ -127,7 +126,6 @@ def print_findings(events: Iterable[Finding | Activity], console: Console | None
 
 
 def _row(finding: Finding) -> Table:
-    """Return a row for a finding, with the remedy below the detail."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=_STATUS_CELLS)
     grid.add_column(width=_SUBJECT_CELLS)

@@ -131,19 +131,13 @@ def read_folder(path: Path) -> Folder:
     return Folder(path, writable, shutil.disk_usage(existing).free, _file_system(existing.resolve()))
 
 
-def read_temporary_folder() -> Folder | None:
-    """Read the folder for temporary files; return None if no such folder is writable."""
-    try:
-        return read_folder(Path(tempfile.gettempdir()))
-    except FileNotFoundError:
-        return None
-
-
-def temporary_files(folder: Folder | None) -> Finding:
+def temporary_files() -> Finding:
     """Check that arrays can be written to temporary files, which trials map into memory."""
     remedy = "Run export TMPDIR=FOLDER with a folder on a larger disk, for example /var/tmp."
-    if folder is None or not folder.writable:
-        return problem("temporary files", f"{folder.path} is not writable" if folder else "no folder is writable", remedy)
+    try:
+        folder = read_folder(Path(tempfile.gettempdir()))  # tempfile has written a file there
+    except FileNotFoundError:
+        return problem("temporary files", "no folder is writable", remedy)
     detail = f"{format_bytes(folder.free_bytes)} free in {folder.path}"
     if folder.free_bytes < _LEAST_TEMPORARY_BYTES:
         return warning("temporary files", f"{detail}: autofit writes arrays for the trials there", remedy)
@@ -188,7 +182,6 @@ def _server(url: str) -> Finding:
 
 
 def _journal(folder: Folder) -> Finding:
-    """Check that writers take turns when they lock a journal in the folder."""
     from autofit.storage.journal_lock import WRITERS, turns_of  # imported late, because it loads Optuna
 
     place = f"{folder.path} ({folder.file_system})" if folder.file_system else str(folder.path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -53,7 +52,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._activity = Activity("")
         if self._view is not None:
             self._view.draw(self._draw(), at_once=True)
@@ -100,17 +99,13 @@ class Progress:
             self._deadline = time.monotonic() + event.max_seconds - event.seconds
         self._trials = list(event.kept)
         d, cores = event.description, counted(event.machine.cores, "core")
-        lines = [
-            f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}; "
-            f"tuning {', '.join(d.knobs)}",
-            f"{event.device}, {cores}; limits: {limits_in_words(event.limits)}",
-        ]
+        model = f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}"
+        self._print(f"{model}; tuning {', '.join(d.knobs)}")
+        self._print(f"{event.device}, {cores}; limits: {limits_in_words(event.limits)}")
         if d.shapes:
-            lines.append(d.shapes)
+            self._print(d.shapes)
         if event.kept:
-            lines.append(f"reusing {counted(len(event.kept), 'trial')} of an earlier run")
-        for line in lines:
-            self._print(line)
+            self._print(f"reusing {counted(len(event.kept), 'trial')} of an earlier run")
 
     def _print_plain(self, line: str) -> None:
         """Print a line unless a live table shows the same information."""
@@ -133,7 +128,6 @@ class Progress:
         return Group(*parts, now)
 
     def _activity_lines(self) -> list[RenderableType]:
-        """Return the current activity, the time left and the reason for the activity."""
         now = self._activity
         if not now.doing:
             return []
@@ -158,21 +152,17 @@ class Progress:
 
         A tune ends at max_seconds or, estimated from its pace so far, after max_trials, whichever is sooner.
         """
-        allowed = None if self._deadline is None else max(1.0, self._deadline - time.monotonic())
-        estimates = [seconds for seconds in (allowed, self._seconds_at_this_pace()) if seconds]
+        estimates = [] if self._deadline is None else [max(1.0, self._deadline - time.monotonic())]
+        searched = [trial.measurement.seconds for trial in self._trials if trial.stage is Stage.SEARCH]
+        if searched and self._max_trials is not None:
+            confirmed = len(self._trials) - len(searched)
+            runs_left = max(0, self._max_trials - len(searched)) + max(1, _CONFIRMING_RUNS - confirmed)
+            estimates.append(runs_left * sum(searched) / len(searched))
         if not estimates:
             return ""
         seconds = min(estimates)
         kept = f", {format_seconds(min(seconds, reserved_seconds))} of it kept for confirming" if reserved_seconds else ""
         return f" (about {format_seconds(seconds)} left{kept})"
-
-    def _seconds_at_this_pace(self) -> float | None:
-        searched = [trial.measurement.seconds for trial in self._trials if trial.stage is Stage.SEARCH]
-        if not searched or self._max_trials is None:
-            return None
-        mean = sum(searched) / len(searched)
-        confirmed = len(self._trials) - len(searched)
-        return mean * (max(0, self._max_trials - len(searched)) + max(1, _CONFIRMING_RUNS - confirmed))
 
 
 def _line(trial: Trial, limits: Limits | None) -> str:
@@ -181,10 +171,8 @@ def _line(trial: Trial, limits: Limits | None) -> str:
     parts = [outcome_label(m.outcome)]
     if m.samples_per_second is not None:
         parts.append(f"{format_rate(m.samples_per_second)} samples/s")
-    for name, peak, limit in (
-        ("device", m.device_peak_bytes, limits and limits.device_bytes),
-        ("host", m.host_peak_bytes, limits and limits.host_bytes),
-    ):
+    for name in ("device", "host"):
+        peak, limit = getattr(m, f"{name}_peak_bytes"), limits and getattr(limits, f"{name}_bytes")
         if peak is not None:
             parts.append(f"{name} {format_bytes(peak)}" + (f" ({peak / limit:.0%})" if limit else ""))
     parts.append(format_seconds(m.seconds))
@@ -220,10 +208,9 @@ class CellsProgress:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
-            self._live = None
 
     def doing(self, index: int, label: str, where: str, doing: str) -> None:
         """Show what a cell is doing, and on which host; an empty `doing` means that the cell begins."""

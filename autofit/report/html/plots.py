@@ -143,11 +143,10 @@ def _reading_bytes(trial: Trial, which: str, limit_bytes: int | None) -> int:
 
 
 def _setting(log: TuneLog) -> FitConfig | None:
-    """Return the config to draw a line for: the chosen one, else the fastest that fits, else that of the first trial."""
+    """Return the config to draw a line for: the chosen one, else the fastest; None without trials."""
     if isinstance(log, TuneRecord):
         return log.config
-    fitting = [trial for trial in log.trials if trial.fits(log.limits)]
-    return max(fitting or log.trials[:1], key=_rate).config if log.trials else None
+    return max(log.trials, key=_rate).config if log.trials else None
 
 
 def _by_setting(trials: Sequence[Trial], setting: FitConfig) -> tuple[list[Trial], list[Trial]]:

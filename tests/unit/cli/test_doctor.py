@@ -236,12 +236,17 @@ def folder(writable=True, free=GIB * 50, kind="ext4"):
     return resources.Folder(Path("/some/where"), writable, free, kind)
 
 
-def test_the_temporary_folder():
-    expect(resources.temporary_files(folder()), OK, "50.0 GiB|/some/where")
-    expect(resources.temporary_files(None), PROBLEM, "no folder", "TMPDIR")
-    expect(resources.temporary_files(folder(writable=False)), PROBLEM, "/some/where", "TMPDIR")
-    expect(resources.temporary_files(folder(free=MIB)), WARNING, "1.00 MiB", "TMPDIR")
-    expect(resources.temporary_files(folder(kind="tmpfs")), WARNING, "RAM", "/var/tmp")
+@pytest.mark.parametrize(
+    ("reading", "status", "detail", "remedy"),
+    [
+        (folder(), OK, "50.0 GiB|/some/where", ""),
+        (folder(free=MIB), WARNING, "1.00 MiB", "TMPDIR"),
+        (folder(kind="tmpfs"), WARNING, "RAM", "/var/tmp"),
+    ],
+)
+def test_the_temporary_folder(reading, status, detail, remedy, monkeypatch):
+    monkeypatch.setattr(resources, "read_folder", lambda path: reading)
+    expect(resources.temporary_files(), status, detail, remedy)
 
 
 def test_the_folder_of_a_storage():
@@ -267,7 +272,7 @@ def test_no_temporary_folder_at_all(monkeypatch):
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(resources.tempfile, "gettempdir", none)
-    assert resources.read_temporary_folder() is None
+    expect(resources.temporary_files(), PROBLEM, "no folder", "TMPDIR")
 
 
 class FakeLauncher:
