@@ -95,7 +95,10 @@ def gain_evidence(record: TuneRecord, config: FitConfig, rate: float, speedup: S
         return f"{config} is slower than the baseline: {speedup.ratio:.2f}x, {_interval(speedup)}"
     if speedup.is_shown:
         return f"{config} reaches {speedup.ratio:.2f}x ({_interval(speedup)}), but this gain may be within the tolerance"
-    reached = f"{config} reached {format_rate(rate)} samples/s{_baseline_rate(record)}"
+    baseline_runs = [run for run in record.runs if run.stage is Stage.BASELINE and run.config == record.speedup.baseline]
+    rates = [reading for run in baseline_runs if (reading := run.measurement.samples_per_second)]
+    beside = f", the baseline {format_rate(statistics.median(rates))}" if rates else ""
+    reached = f"{config} reached {format_rate(rate)} samples/s{beside}"
     if speedup.pairs < SHOWING_PAIRS or speedup.low is None:
         return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {SHOWING_PAIRS} or more can"
     return f"{reached}, but the {_interval(speedup)} contains 1.0"
@@ -112,13 +115,6 @@ def why_not_highest(record: TuneRecord) -> str:
 
 def _interval(speedup: Speedup) -> str:
     return f"95% interval {speedup.low:.2f} to {speedup.high:.2f} from {counted(speedup.pairs, 'pair')} of runs"
-
-
-def _baseline_rate(record: TuneRecord) -> str:
-    baseline = record.speedup.baseline
-    runs = [run.measurement for run in record.runs if run.stage is Stage.BASELINE and run.config == baseline]
-    rates = [run.samples_per_second for run in runs if run.samples_per_second]
-    return f", the baseline {format_rate(statistics.median(rates))}" if rates else ""
 
 
 def _memory(label: str, peak_bytes: int | None, limit_bytes: int | None) -> Figure:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -140,12 +139,10 @@ class Progress:
         """Return the last rows of the table and a count of the others; rich would cut off the end of a longer drawing."""
         if not self._trials:
             return []
-        room = lines - _HEADER_LINES
-        if len(self._trials) <= room:
-            return [trial_table(self._trials, self._limits, no_wrap=True)]
-        earlier = len(self._trials) - max(1, room - 1)
-        count = Text(f"… {counted(earlier, 'earlier trial')}", style="dim")
-        return [count, trial_table(self._trials, self._limits, skip=earlier, no_wrap=True)]
+        count, room = len(self._trials), lines - _HEADER_LINES
+        earlier = 0 if count <= room else count - max(1, room - 1)
+        table = trial_table(self._trials, self._limits, skip=earlier, no_wrap=True)
+        return [Text(f"… {counted(earlier, 'earlier trial')}", style="dim"), table] if earlier else [table]
 
     def _time_left(self, reserved_seconds: float = 0.0) -> str:
         """Return the time left, and the part of it reserved for confirming; empty if the time is unknown.
@@ -181,22 +178,12 @@ def _line(trial: Trial, limits: Limits | None) -> str:
     return f"{stage}{trial.config}: {', '.join(parts)}{why}"
 
 
-@dataclass
-class _Row:
-    """A running cell of a sweep; `began` is a time of `time.monotonic`, in seconds."""
-
-    label: str
-    where: str
-    doing: str
-    began: float
-
-
 class CellsProgress:
     """Shows where each running cell is tuned and what its tune is doing; prints a line when a cell ends."""
 
     def __init__(self, progress: Progress, count: int) -> None:
         self._progress, self._count, self._ended = progress, count, 0
-        self._rows: dict[int, _Row] = {}
+        self._rows: dict[int, tuple[str, str, str, float]] = {}  # label, place, activity and start of each running cell
         self._live: Live | None = None
 
     def __enter__(self) -> CellsProgress:
@@ -214,18 +201,19 @@ class CellsProgress:
 
     def doing(self, index: int, label: str, where: str, doing: str) -> None:
         """Show what a cell is doing, and on which host; an empty `doing` means that the cell begins."""
-        if not doing or index not in self._rows:
-            self._rows[index] = _Row(label, where, doing, time.monotonic())
-            if self._live is None:
-                self._progress.show(Notice(f"{label}: begins on {where}"))
-        self._rows[index].where, self._rows[index].doing = where, doing or "beginning"
+        begins = not doing or index not in self._rows
+        if begins and self._live is None:
+            self._progress.show(Notice(f"{label}: begins on {where}"))
+        started = time.monotonic() if begins else self._rows[index][-1]
+        self._rows[index] = (label, where, doing or "beginning", started)
 
     def ended(self, index: int, label: str, outcome: str) -> None:
         """Show that a cell has ended."""
         self._ended += 1
-        row = self._rows.pop(index, None)
-        where = f" ({row.where}, {format_seconds(time.monotonic() - row.began)})" if row else ""
-        self._progress.show(Notice(f"{label}: {outcome}{where}"))
+        if index in self._rows:
+            _, where, _, started = self._rows.pop(index)
+            outcome += f" ({where}, {format_seconds(time.monotonic() - started)})"
+        self._progress.show(Notice(f"{label}: {outcome}"))
 
     def _draw(self) -> RenderableType:
         waiting = self._count - self._ended - len(self._rows)
@@ -238,7 +226,7 @@ class CellsProgress:
         table.add_column("doing", no_wrap=True, ratio=1)
         room = max(1, self._progress.console.height - _OTHER_LINES)
         rows = list(self._rows.values())
-        for row in rows[:room]:
-            table.add_row(row.label, row.where, format_seconds(time.monotonic() - row.began), row.doing)
+        for label, where, doing, started in rows[:room]:
+            table.add_row(label, where, format_seconds(time.monotonic() - started), doing)
         more = [Text(f"… and {counted(len(rows) - room, 'more cell')}", style="dim")] if len(rows) > room else []
         return Group(Text(heading, style="bold"), *([table] if rows else []), *more)

@@ -213,34 +213,33 @@ def cell_rates(record: SweepRecord) -> Plot | None:
 
     The plot answers "which cell is fastest, and by how much?".
     """
-    labelled = [(_row_label(cell, i), cell) for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"]
-    rated = [(label, cell, cell.tune) for label, cell in labelled if isinstance(cell.tune, TuneRecord)]
-    failed = [(label, cell) for label, cell in labelled if not isinstance(cell.tune, TuneRecord)]
+    shown = {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
+    rated = {label: cell.tune for label, cell in shown.items() if isinstance(cell.tune, TuneRecord)}
+    failed = {label: cell for label, cell in shown.items() if label not in rated}
     if not rated:
         return None
-    heights = [result.samples_per_second for _, _, result in rated]
-    spreads = [result.samples_per_second * (result.spread or 0.0) for _, _, result in rated]
+    heights = [result.samples_per_second for result in rated.values()]
+    spreads = [result.samples_per_second * (result.spread or 0.0) for result in rated.values()]
     error_bars = {"type": "data", "array": spreads, "color": BLACK, "thickness": 1.2}
-    labels, hover = [label for label, _, _ in rated], [_cell_hover(cell, result) for _, cell, result in rated]
-    crosses = [style.hover(cell_label(cell.values), [cell.outcome, cell.problem]) for _, cell in failed]
+    hover = []
+    for label, result in rated.items():
+        interval = "" if result.spread is None else f" ±{result.spread:.0%}"
+        rate = f"{format_rate(result.samples_per_second)} samples/s{interval}"
+        lines = [str(result.config), rate, f"bottleneck: {result.bottleneck}"]
+        hover.append(style.hover(cell_label(shown[label].values), lines))
+    crosses = [style.hover(cell_label(cell.values), [cell.outcome, cell.problem]) for cell in failed.values()]
+    look = {"orientation": "h", "error_x": error_bars, "showlegend": False}
     traces = [
-        style.bars("rate", heights, labels, hover, BAR_LOOKS[0], orientation="h", error_x=error_bars, showlegend=False),
-        style.marks("no result", [0.0] * len(failed), [label for label, _ in failed], crosses, "x", VERMILION),
+        style.bars("rate", heights, [*rated], hover, BAR_LOOKS[0], **look),
+        style.marks("no result", [0.0] * len(failed), [*failed], crosses, "x", VERMILION),
     ]
     highest = max(rate + spread for rate, spread in zip(heights, spreads, strict=True))
     x_axis = {"title": "samples/s", "range": [-_CROSS_ROOM * highest, 1.05 * highest], "tickformat": ",~r"}
-    y_axis = style.row_axis([label for label, _ in labelled])
     caption = "Each bar is the confirmed rate of a cell's fastest configuration."
     caption += " A cross marks a cell without a result." if failed else ""
-    height = _FRAME_PIXELS + _CELL_PIXELS * len(labelled)
-    drawn = style.figure(traces, height, barmode="overlay", bargap=0.3, xaxis=x_axis, yaxis=y_axis)
+    height = _FRAME_PIXELS + _CELL_PIXELS * len(shown)
+    drawn = style.figure(traces, height, barmode="overlay", bargap=0.3, xaxis=x_axis, yaxis=style.row_axis([*shown]))
     return Plot("cell-rates", "Throughput by cell", caption, drawn)
-
-
-def _cell_hover(cell: Cell, result: TuneRecord) -> str:
-    interval = "" if result.spread is None else f" ±{result.spread:.0%}"
-    rate = f"{format_rate(result.samples_per_second)} samples/s{interval}"
-    return style.hover(cell_label(cell.values), [str(result.config), rate, f"bottleneck: {result.bottleneck}"])
 
 
 def _row_label(cell: Cell, number: int) -> str:
