@@ -290,7 +290,7 @@ def test_a_knob_that_could_not_be_tuned_is_named_in_every_output(record):
 def test_a_sweep_is_a_table_of_its_cells_each_with_its_answer(record, failed_tune, sweep):
     hostile = (
         Cell({"model_kwargs.width": 64, "data_kwargs.size": HOSTILE}, record),
-        Cell({"model_kwargs.width": 16, "data_kwargs.size": "s"}, failed_tune),
+        Cell({"model_kwargs.width": 24, "data_kwargs.size": "s"}, failed_tune),
         Cell({"model_kwargs.width": 128, "data_kwargs.size": "s"}, None, HOSTILE),
     )
     text = html.render(replace(sweep, cells=(*sweep.cells, *hostile)))
