@@ -36,11 +36,7 @@ def tune(
     """
     console = Terminal()
     progress = Progress(console, quiet=quiet)
-
-    def kept() -> str:
-        return f"Kept {counted(progress.trials_kept, 'finished trial')}"
-
-    with reporting_errors(kept):
+    with reporting_errors(lambda: f"Kept {counted(progress.trials_kept, 'finished trial')}"):
         require_writable("--output", output)
         try:
             result = api.tune_file(

@@ -156,7 +156,7 @@ def bottleneck_sentence(record: TuneRecord) -> str:
         return f"compute-bound: {alone}; more workers would not help"
     if record.bottleneck == "contention":
         return f"contention: {alone}, but together they reached {rate}; they compete for cores or memory bandwidth"
-    return "input-bound: " + "; ".join(_input_bound(record, compute, inputs))
+    return f"input-bound: {_input_bound(record, compute, inputs)}"
 
 
 def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | None) -> str:
@@ -187,7 +187,7 @@ def _noise(record: TuneRecord) -> str:
     )
 
 
-def _input_bound(record: TuneRecord, compute: float, inputs: float) -> list[str]:
+def _input_bound(record: TuneRecord, compute: float, inputs: float) -> str:
     """Describe the rate of the input with one worker and with the best number of workers.
 
     Leave out rates above the model's, which do not limit `fit`. Name the batch size of a rate if it is not the chosen one.
@@ -198,15 +198,14 @@ def _input_bound(record: TuneRecord, compute: float, inputs: float) -> list[str]
     without_queue = [config for config in slower if config.workers is not None and not config.has_queue]
     single = max(without_queue, key=lambda config: (config in same_batch, slower[config]), default=None)
     if single is None:
-        return [f"the input alone reached {format_rate(inputs)} samples/s and the model alone {format_rate(compute)}"]
+        return f"the input alone reached {format_rate(inputs)} samples/s and the model alone {format_rate(compute)}"
     one, batch = slower[single], "" if single in same_batch else f" (batch {single.batch_size})"
-    parts = [f"one worker reached {format_rate(one)} samples/s{batch} and the model alone {format_rate(compute)}"]
+    text = f"one worker reached {format_rate(one)} samples/s{batch} and the model alone {format_rate(compute)}"
     best = max(same_batch, key=same_batch.__getitem__, default=single)
-    if best.has_queue and slower[best] > one:
-        batch = f" (batch {best.batch_size})" if batch else ""
-        workers = FitConfig(workers=best.workers, use_multiprocessing=best.use_multiprocessing)
-        parts.append(f"{workers} reached {format_rate(slower[best])}{batch}")
-    return parts
+    if not best.has_queue or slower[best] <= one:
+        return text
+    workers = FitConfig(workers=best.workers, use_multiprocessing=best.use_multiprocessing)
+    return f"{text}; {workers} reached {format_rate(slower[best])}" + (f" (batch {best.batch_size})" if batch else "")
 
 
 def _learning_rate(record: TuneRecord) -> str:

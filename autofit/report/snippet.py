@@ -23,15 +23,14 @@ _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented
 def render(record: TuneRecord) -> str:
     """Return Python code that trains with the chosen config."""
     source, description = record.call_source, record.description
-    imports = [f"import {description.keras}", *source.imports] if source.dtype_policy else [*source.imports]
+    keras = [f"import {description.keras}"] if source.dtype_policy else []
     validation_knobs = _validation_knobs(record)
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)
-    imports += [line for line in dict.fromkeys(needed) if line not in imports]
     backend = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
-    choice = list(dict.fromkeys([*backend, *environment]))  # precede the import of Keras, which reads them
-    lines = [*choice, *(line for line in imports if line not in choice)]
+    # the environment precedes the import of Keras, which reads it
+    lines = [*dict.fromkeys([*backend, *environment, *keras, *source.imports, *needed])]
     lines += [""] if lines else []
     if source.dtype_policy:
         lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({source.dtype_policy!r})")

@@ -58,8 +58,9 @@ def save(record: Record, path: str | os.PathLike[str]) -> None:
 def compact(record: TuneRecord | SweepRecord) -> str:
     """Return HTML without scripts for a notebook: figures, lines to paste and trials of a tune, or the cells of a sweep."""
     if isinstance(record, SweepRecord):
-        cells = _cells(record, Output.NOTEBOOK)
-        return _fill("compact_sweep.html", title=record.title, origin=origin(record), **cells)
+        columns = cell_columns(record, Output.NOTEBOOK)
+        rows = [[column.field(row) for column in columns] for row in cell_rows(record)]
+        return _fill("compact_sweep.html", title=record.title, origin=origin(record), columns=columns, rows=rows)
     return _fill("compact.html", **_result(record, Output.NOTEBOOK))
 
 
@@ -93,14 +94,8 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
     }
 
 
-def _cells(record: SweepRecord, output: Output) -> dict[str, Any]:
-    """Return the columns of the table of cells, and the fields of each row."""
-    columns = cell_columns(record, output)
-    return {"columns": columns, "rows": [[column.field(row) for column in columns] for row in cell_rows(record)]}
-
-
 def _sweep(record: SweepRecord) -> dict[str, Any]:
-    table, rates = _cells(record, Output.PAGE), plots.cell_rates(record)
+    columns, rates = cell_columns(record, Output.PAGE), plots.cell_rates(record)
     return {
         "plots": [] if rates is None else [rates],
         "title": f"autofit: {record.title}",
@@ -110,10 +105,14 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         "trials": [],
         "alternatives": [],
         "machine": machine(record),
-        "columns": table["columns"],
+        "columns": columns,
         "cells": [
-            {"fields": fields, "cell": cell, "answer": {} if cell.tune is None else _result(cell.tune, Output.PAGE)}
-            for fields, cell in zip(table["rows"], record.cells, strict=True)
+            {
+                "fields": [column.field(row) for column in columns],
+                "cell": row.cell,
+                "answer": {} if row.cell.tune is None else _result(row.cell.tune, Output.PAGE),
+            }
+            for row in cell_rows(record)
         ],
     }
 

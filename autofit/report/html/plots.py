@@ -18,6 +18,10 @@ from autofit.report.html import style
 from autofit.report.html.style import BAR_LOOKS, BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, MemoryScale, Plot
 from autofit.report.wording import cell_label, part_name
 
+_RATE_CAPTION = (
+    "Every point is measured. The rate of fit cannot exceed the lower of two rates: that of the model alone, which trains "
+    "on one batch repeatedly, and that of the input alone, without a model."
+)
 _EDGE = 1.4  # factor of space below the smallest and above the largest batch size, so that markers are not cut off
 _OTHERS = "trials with other workers or queue"
 _FRAME_PIXELS = 130  # total height of the legend, axis and margins
@@ -33,34 +37,41 @@ def throughput(log: TuneLog) -> Plot | None:
     The plot answers "which batch size and how many workers are fastest, and what limits the rate?". It shows the measured
     rate of each trial, the chosen config, the rates of the model alone and the input alone, and the failed batch sizes.
     """
-    setting, rated = _setting(log), [trial for trial in log.trials if _rate(trial) and trial.config.batch_size]
-    if setting is None or not rated:
+    rated = [trial for trial in log.trials if _rate(trial) and trial.config.batch_size]
+    if not rated:
         return None
-    top = _highest_rate(log)
-    same, others = _by_setting(rated, setting)
+    ceilings = {
+        "model alone": [rate for trial in rated if (rate := trial.measurement.compute_samples_per_second)],
+        "input alone": [rate for trial in rated if (rate := trial.measurement.input_samples_per_second)],
+    }
+    reached = max(map(_rate, rated))
+    near = [rate for rates in ceilings.values() for rate in rates if rate <= style.FAR * reached]
+    final = log.samples_per_second if isinstance(log, TuneRecord) else 0.0
+    top = style.HEADROOM * max(reached, final, *near)
+    caption = _RATE_CAPTION
+    for part, rates in ceilings.items():
+        if rates and min(rates) > top:
+            caption += f" The {part} reaches {format_rate(min(rates))} samples/s or more, which is above the plot."
+    setting, same, others = _by_setting(log, rated)
     ooms = [trial for trial in log.trials if trial.measurement.outcome.is_oom]
     failed = [t for t in log.trials if t.measurement.outcome is not Outcome.OK and t not in ooms]
+    chosen = []
+    if isinstance(log, TuneRecord) and log.config.batch_size:
+        name = "chosen, confirmed" if log.choice.confirmed else "chosen"
+        hover = style.hover(f"{name}: {log.config}", [f"{format_rate(log.samples_per_second)} samples/s"])
+        chosen = [style.marks(name, [log.config.batch_size], [log.samples_per_second], [hover], "star", VERMILION)]
     traces = [
         _lines("model alone", rated, "compute_samples_per_second", ORANGE, "dash", "triangle-up-open"),
         _lines("input alone", same, "input_samples_per_second", GREEN, "dot", "square-open"),
         _rate_marks(_OTHERS, others, "circle-open", SKY),
-        _rate_marks(f"trials{style.with_setting(setting)}", same, "circle", BLUE, mode="lines+markers"),
-        *_chosen_mark(log),
+        _rate_marks(setting, same, "circle", BLUE, mode="lines+markers"),
+        *chosen,
         style.trial_marks("out of memory", ooms, lambda trial: 0.0, "x", VERMILION),
         style.trial_marks("timeout, crash or error", failed, lambda trial: 0.0, "cross", PURPLE),
     ]
     y_axis = {"title": "samples/s", "range": [-0.04 * top, top], "tickformat": ",~r"}
     drawn = style.figure(traces, xaxis=style.batch_axis(*_edges(log)), yaxis=y_axis)
-    return Plot("throughput", "Throughput against batch size", _rate_caption(rated, top), drawn)
-
-
-def _highest_rate(log: TuneLog) -> float:
-    """Return the top of the rate axis: above all rates of `fit`, and above all ceilings that are not far higher."""
-    measured = [trial.measurement for trial in log.trials if _rate(trial)]
-    reached = max(m.samples_per_second or 0.0 for m in measured)
-    ceilings = [rate or 0.0 for m in measured for rate in (m.compute_samples_per_second, m.input_samples_per_second)]
-    final = log.samples_per_second if isinstance(log, TuneRecord) else 0.0
-    return style.HEADROOM * max(reached, final, *(rate for rate in ceilings if rate <= style.FAR * reached))
+    return Plot("throughput", "Throughput against batch size", caption, drawn)
 
 
 def _lines(name: str, trials: Sequence[Trial], field: str, color: str, dash: str, symbol: str) -> dict[str, Any]:
@@ -83,26 +94,6 @@ def _rate_marks(name: str, trials: Sequence[Trial], symbol: str, color: str, **m
     return style.trial_marks(name, trials, _rate, symbol, color, error_y=error_bars, **line, **more)
 
 
-def _chosen_mark(log: TuneLog) -> list[dict[str, Any]]:
-    if not isinstance(log, TuneRecord) or not log.config.batch_size:
-        return []
-    name = "chosen, confirmed" if log.choice.confirmed else "chosen"
-    hover = style.hover(f"{name}: {log.config}", [f"{format_rate(log.samples_per_second)} samples/s"])
-    return [style.marks(name, [log.config.batch_size], [log.samples_per_second], [hover], "star", VERMILION)]
-
-
-def _rate_caption(trials: Sequence[Trial], top: float) -> str:
-    texts = [
-        "Every point is measured. The rate of fit cannot exceed the lower of two rates: that of the model alone, which "
-        "trains on one batch repeatedly, and that of the input alone, without a model."
-    ]
-    for name, field in (("model alone", "compute_samples_per_second"), ("input alone", "input_samples_per_second")):
-        rates = [rate for trial in trials if (rate := getattr(trial.measurement, field))]
-        if rates and min(rates) > top:
-            texts.append(f"The {name} reaches {format_rate(min(rates))} samples/s or more, which is above the plot.")
-    return " ".join(texts)
-
-
 def memory(log: TuneLog, which: str) -> Plot | None:
     """Plot "device" or "host" memory against the batch size; return None if there is no reading.
 
@@ -113,11 +104,10 @@ def memory(log: TuneLog, which: str) -> Plot | None:
     sized, out_of_memory = [t for t in log.trials if t.config.batch_size], Outcome(f"{which}_oom")
     read = [t for t in sized if t.measurement.outcome is Outcome.OK and getattr(t.measurement, name) is not None]
     ooms = [trial for trial in sized if trial.measurement.outcome is out_of_memory]
-    setting = _setting(log)
-    if setting is None or not (read or ooms):
+    if not (read or ooms):
         return None
     scale = MemoryScale.of(max(_reading_bytes(trial, which, limit) for trial in (*read, *ooms)), limit)
-    same, others = _by_setting(read, setting)
+    setting, same, others = _by_setting(log, read)
 
     def height(trial: Trial) -> float:
         return _reading_bytes(trial, which, limit) / scale.unit_bytes
@@ -125,7 +115,7 @@ def memory(log: TuneLog, which: str) -> Plot | None:
     line = {"mode": "lines+markers", "line": {"color": BLUE, "width": 2}}
     traces = [
         style.trial_marks(_OTHERS, others, height, "circle-open", SKY),
-        style.trial_marks(f"trials{style.with_setting(setting)}", same, height, "circle", BLUE, **line),
+        style.trial_marks(setting, same, height, "circle", BLUE, **line),
         style.trial_marks("out of memory", ooms, height, "x", VERMILION),
         scale.limit_line(_edges(log)),
     ]
@@ -142,24 +132,22 @@ def _reading_bytes(trial: Trial, which: str, limit_bytes: int | None) -> int:
     return max(peak, last or 0, limit_bytes or 0)
 
 
-def _setting(log: TuneLog) -> FitConfig | None:
-    """Return the config to draw a line for: the chosen one, else the fastest; None without trials."""
-    if isinstance(log, TuneRecord):
-        return log.config
-    return max(log.trials, key=_rate).config if log.trials else None
+def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial], list[Trial]]:
+    """Split trials, by batch size, into those that differ from a config at most in the batch size, and the others.
 
+    The config is the chosen one, else the fastest. The first part of the result is a name for the trials that have its
+    setting.
+    """
+    config = log.config if isinstance(log, TuneRecord) else max(log.trials, key=_rate).config
+    setting = replace(config, batch_size=None)
 
-def _by_setting(trials: Sequence[Trial], setting: FitConfig) -> tuple[list[Trial], list[Trial]]:
-    """Split trials, by batch size, into those that differ from a setting at most in the batch size, and the others."""
-
-    def is_same(config: FitConfig) -> bool:
-        if not config.has_queue and not setting.has_queue:
-            return True
-        return replace(config, batch_size=None) == replace(setting, batch_size=None)
+    def is_same(other: FitConfig) -> bool:
+        return not (other.has_queue or setting.has_queue) or replace(other, batch_size=None) == setting
 
     trials = sorted(trials, key=lambda trial: trial.config.batch_size or 0)
     same = [trial for trial in trials if is_same(trial.config)]
-    return same, [trial for trial in trials if trial not in same]
+    name = f"trials with {setting}" if setting.values() else "trials"
+    return name, same, [trial for trial in trials if trial not in same]
 
 
 def _rate(trial: Trial) -> float:

@@ -6,13 +6,13 @@ import html
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, floor, log2, log10
 from pathlib import Path
 from typing import Any
 
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.records.units import format_bytes
 from autofit.report.columns import Output, trial_columns, trial_rows
 
@@ -162,9 +162,3 @@ def trial_hover(trial: Trial) -> str:
     if trial.why:
         lines.append(f"why: {trial.why}")
     return hover(str(trial.config), lines)
-
-
-def with_setting(config: FitConfig) -> str:
-    """Return the knobs other than the batch size, to append to a noun: " with 2 threads"; empty if there are none."""
-    others = replace(config, batch_size=None)
-    return f" with {others}" if others.values() else ""
