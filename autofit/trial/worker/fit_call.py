@@ -37,14 +37,14 @@ _NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all process
 
 @dataclass(frozen=True)
 class Run:
-    """A part of a `fit` call, timed by a clock.
+    """A part of a `fit` call, timed by a clock; `first` is the phase of its first step if it is another than `phase`.
 
     If `is_abandoned`, the run ends as soon as its clock is done, without waiting for dispatched steps.
     """
 
     clock: StepClock
     phase: Phase
-    after_first: Phase | None = None
+    first: Phase | None = None
     is_abandoned: bool = False
 
 
@@ -58,7 +58,8 @@ class FitCall:
     def __init__(self, loaded: Workload, flavour: Any) -> None:
         self._flavour = flavour
         self.options = fit_options.resolved(loaded.fit_kwargs)
-        made = _listed(self.options.get(fit_options.CALLBACKS))
+        made = self.options.get(fit_options.CALLBACKS) or []
+        made = list(made) if isinstance(made, list | tuple) else [made]
         self._left_out = [callback for callback in made if _is_left_out(callback)]
         self._callbacks = [callback for callback in made if not _is_left_out(callback)]
 
@@ -84,7 +85,7 @@ class FitCall:
         If `ends_by_itself`, the data ends with the last clock. Otherwise the run is interrupted and leaves workers behind.
         """
         gc.collect()  # otherwise batches that the previous run held would count for this one
-        context.enter(runs[0].phase)
+        context.enter(runs[0].first or runs[0].phase)
         if not runs[0].phase.counts:
             time.sleep(_NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
         driver = self._driver(context, model, runs, ends_by_itself=ends_by_itself)
@@ -105,18 +106,13 @@ class FitCall:
         class Driver(self._flavour.callbacks.Callback):  # type: ignore[misc,name-defined]  # Keras ships no types
             def __init__(self) -> None:
                 super().__init__()
-                self._waiting, self.is_over = list(runs), False
-                self._next()
-
-            def _next(self) -> None:
-                self._run, self._is_first = self._waiting.pop(0), True
+                (self._run, *self._waiting), self.is_over = runs, False
 
             def step_ended(self, logs: Any = None) -> None:
                 clock = self._run.clock
                 clock.step_ended(backend.end_of(logs))
-                if self._is_first and self._run.after_first is not None:
-                    context.enter(self._run.after_first)
-                self._is_first = False
+                if self._run.first is not None and clock.steps_done == 1:
+                    context.enter(self._run.phase)
                 if clock.done and (self._waiting or not ends_by_itself):
                     model.stop_training = True
                 self.is_over = clock.done and not self._waiting and runs[-1].is_abandoned
@@ -127,8 +123,8 @@ class FitCall:
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 if self._run.clock.done and self._waiting:
                     model.stop_training = False
-                    self._next()
-                    context.enter(self._run.phase)
+                    self._run = self._waiting.pop(0)
+                    context.enter(self._run.first or self._run.phase)
 
         class BatchDriver(Driver):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -163,12 +159,6 @@ def _counted_steps(model: Any, driver: Any) -> Iterator[None]:
         del model.make_train_function
         if given:
             model.train_function = given[-1]
-
-
-def _listed(callbacks: Any) -> list[Any]:
-    if callbacks is None:
-        return []
-    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
 def _is_left_out(callback: Any) -> bool:

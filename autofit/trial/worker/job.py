@@ -40,8 +40,7 @@ class DevicePeaks:
 
     def enter(self, phase: Phase) -> None:
         """Record the peak of the phase that ends, and begin a phase."""
-        if self._phase is not None:
-            self._record()
+        self._record()
         if self._phase is not None or phase is Phase.BUILDING:
             self._phase = phase
 
@@ -51,16 +50,15 @@ class DevicePeaks:
         In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
         if there is room, so a first step does not count on a GPU: the later steps show what training needs.
         """
-        if self._phase is not None:
-            self._record()
+        self._record()
         counted = {phase: size for phase, size in self.by_phase.items() if phase.counts}
         if self._placement.gpus and any(phase.trains for phase in counted):
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
         return max(counted.values(), default=None)
 
     def _record(self) -> None:
-        peak = self._backend.peak_bytes(self._placement)
-        if peak is not None and self._phase is not None:
+        peak = None if self._phase is None else self._backend.peak_bytes(self._placement)
+        if self._phase is not None and peak is not None:
             self.by_phase[self._phase] = max(peak, self.by_phase.get(self._phase, 0))
             self._backend.reset_peak(self._placement)
 
@@ -69,24 +67,18 @@ class Channel:
     """The trial's end of its pipe to the driver."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._identity = descriptor, _identity(descriptor)
+        self._descriptor, self._status = descriptor, os.fstat(descriptor)
 
     def write(self, data: bytes) -> None:
         """Write a message; raise `ConnectionError` if the pipe is closed, as its descriptor may belong to another file."""
-        if _identity(self._descriptor) != self._identity:
-            raise ConnectionError(
-                "the code closed a file descriptor that autofit needs for its connection to this process. Close only "
-                "descriptors that the code itself opened (os.closerange also closes others)"
-            )
-        os.write(self._descriptor, data)
-
-
-def _identity(descriptor: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(descriptor)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(self._descriptor), self._status):
+                os.write(self._descriptor, data)
+                return
+        raise ConnectionError(
+            "the code closed a file descriptor that autofit needs for its connection to this process. Close only "
+            "descriptors that the code itself opened (os.closerange also closes others)"
+        )
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from autofit.trial.worker.build import build_model, open_training, open_validati
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, idle_model, keras_of, steps_per_execution
-from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
+from autofit.trial.worker.step_clock import STALL_SECONDS, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of, mapped
 from autofit.workload.inputs.fit_input import FitInput
@@ -81,10 +81,10 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     bench = _Bench.of(context, loaded)
     _train_on_longest(bench)
     measured_before = context.spec.compute_samples_per_second
-    compute_rate = measured_before or _compute_rate(bench).samples_per_second
+    compute_rate = measured_before or _compute_rate(bench)
     input_rate = context.spec.input_samples_per_second
     if input_rate is None and not bench.data.one_fit:
-        input_rate = _input_rate(bench).samples_per_second
+        input_rate = _input_rate(bench)
     clock = _fit_clock(
         bench,
         rates=(input_rate or 0.0, compute_rate),
@@ -92,10 +92,9 @@ def measure(context: TrialContext, loaded: Workload) -> None:
         to_beat=context.spec.rate_to_beat,
     )
     validates = bench.held_out is not None and bench.held_out.one_fit
-    is_traced = not measured_before
-    _train(bench, clock, validation_steps=int(validates), short_epoch=validates, is_traced=is_traced)
+    _train(bench, clock, validation_steps=int(validates), is_traced=not measured_before)
     if input_rate is None:
-        input_rate = _input_rate(bench).samples_per_second
+        input_rate = _input_rate(bench)
     _send(context, clock, compute_rate, input_rate)
 
 
@@ -106,33 +105,29 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     warm_up = _WARM_UP_STEPS if validates else _FIRST_EPOCH_STEPS
     rates = context.spec.input_samples_per_second or 0.0, context.spec.compute_samples_per_second or math.inf
     clock = _fit_clock(bench, rates=rates, warm_up=warm_up, enough_spread=0.0)
-    steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS, _VALIDATION_STEPS))
-    _train(bench, clock, validation_steps=steps if validates else 0, short_epoch=validates, is_traced=False)
-    _send(context, clock, None, None)
+    steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS)
+    _train(bench, clock, validation_steps=steps if validates else 0, is_traced=False)
+    _send(context, clock)
 
 
-def _phases(phase: Phase, *, is_traced: bool) -> tuple[Phase, Phase | None]:
-    """Return the phases of a run: a first step that must still be traced and compiled is a separate phase."""
-    return (phase, None) if is_traced else (Phase.FIRST_STEP, phase)
-
-
-def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, short_epoch: bool, is_traced: bool) -> None:
-    """Train until the clock is done; if `short_epoch` is set, first train a short epoch and validate.
+def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, is_traced: bool) -> None:
+    """Train until the clock is done; if there are `validation_steps`, first train a short epoch and validate.
 
     Train on data that each `fit` copies in one call, as in the user's own run. For other data, the short epoch is a
-    separate call, so that its workers end.
+    separate call, so that its workers end. A first step that must still be traced and compiled is a separate phase.
     """
     validation: dict[str, Any] = {}
     if bench.held_out is not None and validation_steps:
         validation = bench.held_out.validation_arguments(validation_steps)
     clock_of_epoch = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
-    short = Run(clock_of_epoch, *_phases(Phase.FIRST_EPOCH, is_traced=is_traced))
-    timed = Run(clock, *_phases(Phase.TRAINING, is_traced=is_traced or short_epoch), is_abandoned=not bench.data.one_fit)
-    if short_epoch and not bench.data.one_fit:
+    first = None if is_traced else Phase.FIRST_STEP
+    short = Run(clock_of_epoch, Phase.FIRST_EPOCH, first)
+    timed = Run(clock, Phase.TRAINING, None if validation_steps else first, is_abandoned=not bench.data.one_fit)
+    if validation_steps and not bench.data.one_fit:
         steps = _FIRST_EPOCH_STEPS * steps_per_execution(bench.model)
         bench.call.run(bench.context, bench.model, {**bench.data.fit_arguments(steps), **validation}, [short])
     arguments, runs = bench.data.fit_arguments(_MOST_STEPS), [timed]
-    if short_epoch and bench.data.one_fit:
+    if validation_steps and bench.data.one_fit:
         runs = [short, timed]
         once = {"validation_freq": [1]} if validation else {}  # after the first epoch only
         arguments = {**arguments, **validation, **once}
@@ -147,7 +142,7 @@ def _train_on_longest(bench: _Bench) -> None:
     samples = bench.context.config.batch_size or length_of(leaves(shapes.longest)[0])
     steps = max(_LONGEST_STEPS, steps_per_execution(bench.model))
     arguments = _repeating(bench, shapes.resized(samples), steps)
-    run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.FIRST_LONGEST, after_first=Phase.LONGEST_BATCH)
+    run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH, first=Phase.FIRST_LONGEST)
     bench.call.run(bench.context, bench.model, arguments, [run], with_callbacks=False)
 
 
@@ -155,7 +150,7 @@ def _fit_clock(
     bench: _Bench,
     *,
     rates: tuple[float, float],
-    warm_up: int = _WARM_UP_STEPS,
+    warm_up: int,
     enough_spread: float = 0.02,
     to_beat: float | None = None,
 ) -> StepClock:
@@ -198,7 +193,7 @@ def _warm_up_seconds(context: TrialContext) -> float:
     return 0.0 if context.device is None else _GPU_WARM_UP_SECONDS
 
 
-def _compute_rate(bench: _Bench) -> SteadyRate:
+def _compute_rate(bench: _Bench) -> float:
     """Time the step alone, on one repeated batch, or on several if batches differ in shape."""
     warm_up_seconds = _warm_up_seconds(bench.context)
     clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=_STEPS_AHEAD)
@@ -207,9 +202,9 @@ def _compute_rate(bench: _Bench) -> SteadyRate:
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
     arguments = _repeating(bench, batches, _MOST_STEPS, opening)
-    run = Run(clock, Phase.FIRST_STEP, after_first=Phase.COMPUTE_ALONE)
+    run = Run(clock, Phase.COMPUTE_ALONE, first=Phase.FIRST_STEP)
     bench.call.run(bench.context, bench.model, arguments, [run], ends_by_itself=False)
-    return _rate_of(clock)
+    return clock.rate().samples_per_second
 
 
 def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
@@ -271,9 +266,8 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_f
     if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator cannot yield None
         ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
         options = tf.data.Options()
-        options.experimental_optimization.apply_default_optimizations = (
-            False  # otherwise they copy the batches into a graph
-        )
+        # the default optimizations copy the batches into a graph
+        options.experimental_optimization.apply_default_optimizations = False
         return ahead.concatenate(cycle).take(length).with_options(options)
     spec = joined.element_spec
     del joined, shown  # a dataset would hold all batches on the device; a generator makes the tensors batch by batch
@@ -282,7 +276,7 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_f
     ).take(length)
 
 
-def _input_rate(bench: _Bench) -> SteadyRate:
+def _input_rate(bench: _Bench) -> float:
     """Time the pipeline alone: `fit` with a model whose step does nothing. The run ends by itself and leaves no workers."""
     data = bench.data
     workers = data.applied.worker_count(os.cpu_count() or 1)
@@ -301,18 +295,13 @@ def _input_rate(bench: _Bench) -> SteadyRate:
         ends_by_itself=data.ends_by_itself,
         with_callbacks=False,
     )
-    return _rate_of(clock)
+    return clock.rate().samples_per_second
 
 
-def _rate_of(clock: StepClock) -> SteadyRate:
+def _send(
+    context: TrialContext, clock: StepClock, compute_rate: float | None = None, input_rate: float | None = None
+) -> None:
     rate = clock.rate()
-    assert rate is not None, "the run was long enough by construction"
-    return rate
-
-
-def _send(context: TrialContext, clock: StepClock, compute_rate: float | None, input_rate: float | None) -> None:
-    """Send the measurement; the driver adds its own readings."""
-    rate = _rate_of(clock)
     measurement = Measurement(
         Outcome.OK,
         Evidence("finished"),

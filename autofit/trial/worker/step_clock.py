@@ -50,22 +50,20 @@ class SteadyRate:
     steps: int
 
 
-def steady_rate(step_ends: Sequence[float], batch_samples: int, steps_done: Sequence[int] | None = None) -> SteadyRate:
-    """Compute the rate from the times at which steps ended, in seconds; the first time begins the window.
+def steady_rate(ends: Sequence[tuple[float, int]], batch_samples: int) -> SteadyRate:
+    """Compute the rate from times in seconds, each with the number of steps that had ended; the first begins the window.
 
-    The spread is the spread of blocks of steps of at least 0.15 s, not of single steps. `steps_done` says how many steps
-    had ended at each time; None if one step ended at each.
+    The spread is the spread of blocks of steps of at least 0.15 s, not of single steps.
     """
-    if len(step_ends) < 2:
+    if len(ends) < 2:
         raise ValueError("a rate needs the ends of at least two steps")
-    done = range(len(step_ends)) if steps_done is None else steps_done
-    steps, seconds = done[-1] - done[0], step_ends[-1] - step_ends[0]
-    rates, block_start, block_done = [], step_ends[0], done[0]
-    for end, count in zip(step_ends[1:], done[1:], strict=True):
+    (block_start, block_done), rates = ends[0], []
+    for end, done in ends[1:]:
         if end - block_start >= _BLOCK_SECONDS:
-            rates.append((count - block_done) * batch_samples / (end - block_start))
-            block_start, block_done = end, count
+            rates.append((done - block_done) * batch_samples / (end - block_start))
+            block_start, block_done = end, done
     mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
+    seconds, steps = ends[-1][0] - ends[0][0], ends[-1][1] - ends[0][1]
     return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, steps)
 
 
@@ -118,8 +116,7 @@ class StepClock:
         self._prefilled, self._stall = prefilled, stall
         self.steps, self._enough_spread, self._to_beat = steps, enough_spread, to_beat or 0.0
         self.queued: int | None = None  # batches ready at the end of the stall
-        self._ends: list[float] = []
-        self._counts: list[int] = []  # steps done at each end
+        self._ends: list[tuple[float, int]] = []  # as in `steady_rate`; a thread may append to it
         self._awaited: list[Future[None]] = []
         self._compared_at = -math.inf
         self._awaited_at, self._next_awaited = -math.inf, 0  # the distance between awaited steps grows over the first few
@@ -147,14 +144,9 @@ class StepClock:
             self._note_end(over, at_once=is_last)
         self.done = self._is_precise() if self.steps is None else is_last
 
-    def rate(self) -> SteadyRate | None:
-        """Return the rate of the steady steps that have ended; None if the run ended before the steady part began."""
-        return steady_rate(*self._noted()) if len(self._counts) >= 2 else None
-
-    def _noted(self) -> tuple[list[float], int, list[int]]:
-        """Return the arguments of `steady_rate` for the ends noted so far; a thread may note another end meanwhile."""
-        counts = self._counts[:]
-        return self._ends[: len(counts)], self._batch_samples, counts
+    def rate(self) -> SteadyRate:
+        """Return the rate of the steady steps that have ended; raise `ValueError` if there are fewer than two."""
+        return steady_rate(self._ends[:], self._batch_samples)
 
     def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
         """Note when a step ends, now or later; not for every step, but for at least one in each block.
@@ -162,7 +154,8 @@ class StepClock:
         Many slow steps may be dispatched at once, so some of the first are noted as well.
         """
         if over is None or at_once:
-            self._wait_for_noted()
+            for noted in self._awaited:
+                noted.result()
             self._add_end(self.steps_done, over)
         elif self._most_ahead is not None:
             self._ahead.append(over)
@@ -174,14 +167,9 @@ class StepClock:
             self._next_awaited = self.steps_done + max(1, since_first)
             self._awaited.append(_WAITING.submit(self._add_end, self.steps_done, over))
 
-    def _wait_for_noted(self) -> None:
-        while self._awaited:
-            self._awaited.pop().result()
-
     def _add_end(self, count: int, over: Callable[[], None] | None = None) -> None:
         _wait(over)
-        self._ends.append(time.perf_counter())
-        self._counts.append(count)
+        self._ends.append((time.perf_counter(), count))
 
     def _is_warm(self) -> bool:
         seconds = time.perf_counter() - self._first_end
@@ -189,17 +177,18 @@ class StepClock:
         return is_enough or (seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS)
 
     def _is_precise(self) -> bool:
-        known = len(self._counts)
-        if not known or self._counts[known - 1] - self._counts[0] < _FEWEST_STEPS:
+        if not self._ends:
             return False
-        end = self._ends[known - 1]
-        seconds = end - self._ends[0]
+        (began, done_before), (end, done) = self._ends[0], self._ends[-1]
+        if done - done_before < _FEWEST_STEPS:
+            return False
+        seconds = end - began
         if seconds >= self._max_seconds:
             return True
         if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS or end < self._compared_at + _BLOCK_SECONDS:
             return False
         self._compared_at = end  # once a block: more often would slow down quick steps
-        rate = steady_rate(*self._noted())
+        rate = self.rate()
         if rate.samples_per_second * (1 + rate.spread) < self._to_beat:
             return True
         return seconds >= _ENOUGH_BLOCKS * _BLOCK_SECONDS and rate.spread <= self._enough_spread
