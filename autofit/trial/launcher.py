@@ -12,7 +12,6 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from autofit import backends
@@ -92,7 +91,7 @@ class ProcessLauncher:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def change(self, workload: Workload) -> None:
@@ -102,11 +101,8 @@ class ProcessLauncher:
         if self._server is not None and self._server.is_ready:
             workload.save(self._folder.path)
 
-    def warm(self) -> None:
+    def warm(self) -> ServerConnection:
         """Start the server if needed and wait until it is ready; `run` also does this."""
-        self._connected()
-
-    def _connected(self) -> ServerConnection:
         if self._server is None:
             self._server = self._new_server()
         if not self._server.is_ready:
@@ -124,10 +120,9 @@ class ProcessLauncher:
         return ServerConnection(self._mode, self._folder, environment)
 
     def run(self, spec: TrialSpec) -> Generator[Phase, None, Measurement | Description]:
-        """See `Launcher.run`."""
         if self._server is None or not self._server.is_ready:
             yield Phase.STARTING_SERVER
-        self._connected()
+        self.warm()
         for gpu in self._placement.gpus:
             yield from wait_for_room(gpu, spec.limits.device_bytes or 0, self._cancelled)
         started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
@@ -143,9 +138,8 @@ class ProcessLauncher:
             end_tree(server.pid, pipe.pid)
             if server.lost:
                 watcher.end_known()
-            pipe.finish()
-            if server.lost:
                 self._stop_server()
+            pipe.finish()
         messages = pipe.messages
         if messages.description is not None or messages.measurement is not None:
             self._patience.learn(spec, watcher.pauses.longest)
@@ -157,42 +151,31 @@ class ProcessLauncher:
         if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
             raise UsageError(messages.failure.reason, key=messages.failure.key)
         end = TrialEnd(
-            exit_code=exit_code,
-            phase=messages.phase,
-            measured=messages.measurement,
-            failure=messages.failure,
-            stopped=stopped,
-            pause_seconds=watcher.pause_seconds,
-            last_host_bytes=watcher.last_bytes,
-            peak_host_bytes=watcher.peak_bytes,
-            beside_pool_bytes=_beside_pool(self._placement, spec.limits, watcher.driver_peak_bytes),
-            least_shared_memory_bytes=watcher.least_shared_memory_bytes if host.shared_memory()[0] else None,
-            kernel_oom_kills=max(0, host.oom_kills() - kills_before),
-            seconds=time.monotonic() - started,
-            log=hide(read_log(log_path)),
-        )
-        measurement = replace(
-            classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus),
-            host_peak_bytes_by_phase=watcher.peak_by_phase,
-            driver_peak_bytes=watcher.driver_peak_bytes,
+            exit_code,
+            messages,
+            stopped,
+            watcher,
             started_at=started_at,
-            phase_seconds=watcher.seconds_by_phase,
-            conditions=watcher.timed.conditions(),
+            seconds=time.monotonic() - started,
+            kernel_oom_kills=max(0, host.oom_kills() - kills_before),
+            log=hide(read_log(log_path)),
+            beside_pool_bytes=_beside_pool(self._placement, spec.limits, watcher.driver_peak_bytes),
         )
+        measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
         description = messages.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
     def _start(self, task: Task, log_path: Path) -> tuple[ServerConnection, TrialPipe]:
         """Start a trial; if the server was lost since the last trial, start a new server first."""
-        server = self._connected()
+        server = self.warm()
         try:
-            return server, server.start(task, f"{log_path.stem}.json", log_path)
+            return server, server.start(task, log_path)
         except TrialProcessError:
             if not server.lost:
                 raise
         self._stop_server()
-        server = self._connected()
-        return server, server.start(task, f"{log_path.stem}.json", log_path)
+        server = self.warm()
+        return server, server.start(task, log_path)
 
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
@@ -203,7 +186,6 @@ class ProcessLauncher:
         """
         stopped: StopReason | None = None
         stopped_at = math.inf
-        entered = 0
         while not server.lost:
             if self._cancelled.is_set():
                 raise CancelledError("the tune was cancelled")
@@ -225,10 +207,10 @@ class ProcessLauncher:
                 stopped_at = time.monotonic()
             if time.monotonic() - stopped_at > _SERVER_SECONDS:
                 server.lost = True  # the server does not report that the trial has ended
-            for phase in pipe.phases[entered:]:  # several if the driver was slower than the trial
+            while pipe.phases:  # several if the driver was slower than the trial
+                phase = pipe.phases.pop(0)
                 watcher.enter(phase)
                 yield phase
-            entered = len(pipe.phases)
         return None, stopped
 
     def close(self) -> None:

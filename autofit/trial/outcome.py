@@ -18,8 +18,8 @@ from autofit.backends.protocol import Backend
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.records.units import format_bytes, format_seconds, how_it_ended, signal_name
-from autofit.trial.watcher import StopReason
-from autofit.trial.wire import Failure
+from autofit.trial.watcher import StopReason, Watcher
+from autofit.trial.wire import Failure, Message
 
 _LOG_HEAD_BYTES, _LOG_TAIL_BYTES = 2**18, 2**21  # the parts of a log that are read
 _MOST_LOG_BYTES = 2**26  # largest log on disk
@@ -36,7 +36,6 @@ _SHARED_MEMORY_FULL = "with /dev/shm full; give the container more (docker run -
 _BUS_ERROR = "Bus error"  # in torch's message about a page for which /dev/shm has no room
 _NO_SPACE = os.strerror(errno.ENOSPC)
 _NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree above this, killed from outside, counts as out of memory
-_REPORTED_OUTCOMES = {FailureKind.DEVICE_OOM: Outcome.DEVICE_OOM, FailureKind.HOST_OOM: Outcome.HOST_OOM}
 
 
 @dataclass(frozen=True)
@@ -45,23 +44,16 @@ class TrialEnd:
 
     exit_code: int | None
     """The exit status; -N for signal N; None if the trial server was lost."""
-    phase: Phase | None
-    measured: Measurement | None
-    """The measurement that the trial's process sent; None if it did not finish."""
-    failure: Failure | None
+    messages: Message
     stopped: StopReason | None
     """Why the watcher stopped the trial; None if it did not."""
-    last_host_bytes: int
-    peak_host_bytes: int
-    kernel_oom_kills: int
+    watcher: Watcher
+    started_at: float
     seconds: float
+    kernel_oom_kills: int
     log: str
     beside_pool_bytes: int = 0
     """Device memory outside the allocator's pool that counts for the trial."""
-    pause_seconds: float = 0.0
-    """How long all processes of the trial had been idle when it ended."""
-    least_shared_memory_bytes: int | None = None
-    """The smallest free space read in /dev/shm; None on a machine without /dev/shm."""
 
 
 def read_log(path: Path) -> str:
@@ -87,54 +79,62 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
 
     On a CPU without a device limit, the backend's allocator uses host memory, so an OOM of the allocator is a host OOM.
     """
+    watcher, measured, failure = end.watcher, end.messages.measurement, end.messages.failure
     oom_line = _last_match(backend.oom_lines, end.log)
     outcome, reason = _decide(end, limits, oom_line, _last_match(_HOST_OOM_LINES, end.log))
     shortage = oom_line or _last_match(backend.shortage_lines, end.log)
-    if outcome is Outcome.ERROR and shortage and end.failure and backend.suspects.search(end.failure.traceback or reason):
+    if outcome is Outcome.ERROR and shortage and failure and backend.suspects.search(failure.traceback or reason):
         outcome, reason = Outcome.DEVICE_OOM, f"{reason}, after the allocator wrote: {shortage}"
     if outcome is Outcome.DEVICE_OOM and on_cpu and limits.device_bytes is None:
         outcome = Outcome.HOST_OOM
+    texts = [end.log] if failure is None else [end.log, failure.traceback or failure.reason]
     tail = [line for line in end.log.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
-    killed_by = end.exit_code is not None and end.exit_code < 0
     evidence = Evidence(
         reason=reason,
-        phase=end.phase,
+        phase=end.messages.phase,
         exit_code=end.exit_code,
-        signal=signal_name(-end.exit_code) if killed_by and end.exit_code else None,
-        last_host_bytes=end.last_host_bytes,
+        signal=signal_name(-end.exit_code) if end.exit_code is not None and end.exit_code < 0 else None,
+        last_host_bytes=watcher.last_bytes,
         log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
-        outside_pool=outcome is Outcome.DEVICE_OOM and _is_outside_pool(end, backend),
+        outside_pool=outcome is Outcome.DEVICE_OOM and any(map(backend.outside_pool.search, texts)),
         hung=outcome is Outcome.TIMEOUT and end.stopped is StopReason.HANG,
         server_lost=outcome is Outcome.CRASHED and end.exit_code is None,
     )
-    measured = end.measured if end.measured is not None and outcome is Outcome.OK else Measurement(outcome, evidence)
-    reported = end.measured or end.failure
-    host_peak_bytes = end.peak_host_bytes
+    reported = measured or failure
+    host_peak_bytes = watcher.peak_bytes
     if outcome is Outcome.HOST_OOM:  # the reading that made the watcher stop the trial counts in any phase
-        host_peak_bytes = max(host_peak_bytes, end.last_host_bytes)
+        host_peak_bytes = max(host_peak_bytes, watcher.last_bytes)
+    if measured is None or outcome is not Outcome.OK:
+        measured = Measurement(outcome, evidence)
     return replace(
         measured,
         evidence=evidence,
         device_peak_bytes=_device_peak(end, None if reported is None else reported.device_peak_bytes),
+        started_at=end.started_at,
         seconds=end.seconds,
+        phase_seconds=watcher.seconds_by_phase,
         host_peak_bytes=host_peak_bytes or None,
+        host_peak_bytes_by_phase=watcher.peak_by_phase,
+        driver_peak_bytes=watcher.driver_peak_bytes,
+        conditions=watcher.timed.conditions(),
         allocator_fallbacks=measured.allocator_fallbacks + len(backend.fallback_lines.findall(end.log)),
-        traceback=end.failure.traceback if end.failure is not None and outcome is Outcome.ERROR else None,
+        traceback=failure.traceback if failure is not None and outcome is Outcome.ERROR else None,
     )
 
 
 def _decide(  # noqa: PLR0911  # the rules in order: the first that matches decides
     end: TrialEnd, limits: Limits, oom_line: str | None, host_line: str | None
 ) -> tuple[Outcome, str]:
-    last, limit, doing = end.last_host_bytes, limits.host_bytes, (end.phase or Phase.STARTING).label
+    messages, last, limit = end.messages, end.watcher.last_bytes, limits.host_bytes
+    doing = (messages.phase or Phase.STARTING).label
     reading = f"last reading {format_bytes(last)}, {last / limit:.0%} of the host limit of {format_bytes(limit)}"
     if end.stopped is StopReason.HOST_LIMIT:
         return Outcome.HOST_OOM, (
             f"ended by the watcher: its processes used {format_bytes(last)}, "
             f"{last / limit - 1:.1%} over the host limit of {format_bytes(limit)}"
         )
-    if end.measured is not None:
-        peak, beside = _device_peak(end, end.measured.device_peak_bytes), end.beside_pool_bytes
+    if messages.measurement is not None:
+        peak, beside = _device_peak(end, messages.measurement.device_peak_bytes), end.beside_pool_bytes
         if peak is not None and limits.device_bytes is not None and peak > limits.device_bytes:
             share = f", of which the GPU's libraries take {format_bytes(beside)}," if beside else ""
             return Outcome.DEVICE_OOM, (
@@ -142,8 +142,8 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
                 f"{format_bytes(limits.device_bytes)}"
             )
         return Outcome.OK, "finished"
-    if end.failure is not None:
-        return _of_failure(end, end.failure, limits, doing, reading)
+    if messages.failure is not None:
+        return _of_failure(end, messages.failure, limits, doing, reading)
     how = "lost together with the trial server" if end.exit_code is None else how_it_ended(end.exit_code)
     if oom_line is not None:
         return Outcome.DEVICE_OOM, f"{how} after the allocator wrote: {oom_line}"
@@ -152,11 +152,11 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
     if end.stopped is StopReason.DEADLINE:
         return Outcome.TIMEOUT, f"ended at its deadline after {format_seconds(end.seconds)}, while {doing}"
     if end.stopped is StopReason.HANG:
-        pause = format_seconds(end.pause_seconds)
+        pause = format_seconds(end.watcher.pause_seconds)
         return Outcome.TIMEOUT, f"hung: its processes were idle for {pause} while {doing}"
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"
-    if end.exit_code == -signal.SIGBUS and _is_shared_memory_full(end):
+    if end.exit_code == -signal.SIGBUS and end.watcher.least_shared_memory_bytes < _FULL_BYTES:
         return Outcome.HOST_OOM, f"{how} {_SHARED_MEMORY_FULL}"
     if end.exit_code == -signal.SIGKILL and last >= _NEAR_LIMIT_SHARE * limit:
         return Outcome.HOST_OOM, f"{how}; {reading}"
@@ -168,27 +168,17 @@ def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, doing: str, rea
     if failure.kind is FailureKind.WORKER_DIED and _BUS_ERROR in failure.reason:
         return Outcome.HOST_OOM, f"{failure.reason} {_SHARED_MEMORY_FULL}"
     if failure.kind is FailureKind.WORKER_DIED:
-        is_full = bool(end.kernel_oom_kills) or end.last_host_bytes >= _NEAR_LIMIT_SHARE * limits.host_bytes
+        is_full = bool(end.kernel_oom_kills) or end.watcher.last_bytes >= _NEAR_LIMIT_SHARE * limits.host_bytes
         reason = f"{failure.reason} while {doing}"
         return (Outcome.HOST_OOM if is_full else Outcome.CRASHED), f"{reason}; {reading}" if is_full else reason
     has_no_space = _NO_SPACE in (failure.traceback or failure.reason)
-    if failure.kind is FailureKind.ERROR and has_no_space and _is_shared_memory_full(end):
+    if failure.kind is FailureKind.ERROR and has_no_space and end.watcher.least_shared_memory_bytes < _FULL_BYTES:
         return Outcome.HOST_OOM, f"the code failed ({_NO_SPACE}) {_SHARED_MEMORY_FULL}"
-    return _REPORTED_OUTCOMES.get(failure.kind, Outcome.ERROR), failure.reason
+    return Outcome(failure.kind), failure.reason
 
 
 def _device_peak(end: TrialEnd, of_pool_bytes: int | None) -> int | None:
     return None if of_pool_bytes is None else of_pool_bytes + end.beside_pool_bytes
-
-
-def _is_shared_memory_full(end: TrialEnd) -> bool:
-    return end.least_shared_memory_bytes is not None and end.least_shared_memory_bytes < _FULL_BYTES
-
-
-def _is_outside_pool(end: TrialEnd, backend: Backend) -> bool:
-    """Return whether the log or the error reports an allocation that failed outside the pool."""
-    texts = [end.log] if end.failure is None else [end.log, end.failure.traceback or end.failure.reason]
-    return any(backend.outside_pool.search(text) for text in texts)
 
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:

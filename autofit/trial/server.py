@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,7 +47,6 @@ class _Server:
         self._mode, self._driver, self._folder = mode, driver, folder
         self._parent, self._removes_folder = os.getppid(), True
         self._wake, wake_write = os.pipe()
-        os.set_blocking(self._wake, False)
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -56,7 +54,6 @@ class _Server:
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self) -> None:
-        started = time.perf_counter()
         if self._mode == "fork":
             try:
                 main.preload()
@@ -64,12 +61,11 @@ class _Server:
                 self._removes_folder = False
                 self._send(failed=str(error) if isinstance(error, AutofitError) else user_traceback(error))
                 return
-        self._send(ready=time.perf_counter() - started)
+        self._send(ready=True)
         while os.getppid() == self._parent:
             readable, _, _ = select.select([self._driver.fileno(), self._wake], [], [], _ORPHAN_CHECK_SECONDS)
             if self._wake in readable:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake, _WAKE_BYTES)
+                os.read(self._wake, _WAKE_BYTES)
             self._reap()
             if self._driver.fileno() in readable:
                 request, descriptors, _, _ = socket.recv_fds(self._driver, _REQUEST_BYTES, _REQUEST_DESCRIPTORS)
@@ -79,7 +75,10 @@ class _Server:
                 if "stop" in fields:
                     self._removes_folder = False
                     return
-                self._send(pid=self._start(fields["spec"], *descriptors))
+                start = self._fork if self._mode == "fork" else self._spawn
+                self._send(pid=start(fields["spec"], *descriptors))
+                for descriptor in descriptors:
+                    os.close(descriptor)
 
     def end(self) -> None:
         """Kill all descendants; if the driver has died, also remove the folder."""
@@ -89,12 +88,6 @@ class _Server:
                     process.kill()
         if self._removes_folder:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _start(self, spec: str, channel: int, log: int) -> int:
-        pid = self._fork(spec, channel, log) if self._mode == "fork" else self._spawn(spec, channel, log)
-        os.close(channel)
-        os.close(log)
-        return pid
 
     def _fork(self, spec: str, channel: int, log: int) -> int:
         pid = os.fork()

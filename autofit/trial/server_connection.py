@@ -56,6 +56,7 @@ class ServerConnection:
             ours.close()
             raise
         self._socket, self._folder = ours, folder
+        self.pid, self.descriptor = self._process.pid, ours.fileno()  # messages arrive on the descriptor
         self._rest, self._inbox = b"", list[dict[str, Any]]()
         self.lost = self.is_ready = False
         self._guard: subprocess.Popen[bytes] | None = None
@@ -90,23 +91,17 @@ class ServerConnection:
             return f"its process {how_it_ended(self._process.wait(timeout=1))}"
         return "its process closed its connection"
 
-    @property
-    def pid(self) -> int:
-        """The pid of the server."""
-        return self._process.pid
-
-    def start(self, task: Task, name: str, log_path: Path) -> TrialPipe:
-        """Request a process for a task, which is saved in the file `name`; raise `TrialProcessError` if there is none."""
+    def start(self, task: Task, log_path: Path) -> TrialPipe:
+        """Request a process for a task, which is saved next to the log; raise `TrialProcessError` if there is none."""
+        task_path = log_path.with_suffix(".json")
         with self._folder.explained_errors():
-            (self._folder.path / name).write_bytes(TASKS.dump_json(task))
+            task_path.write_bytes(TASKS.dump_json(task))
             log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         read_end, write_end = os.pipe()
         try:
-            socket.send_fds(self._socket, [json.dumps({"spec": name}).encode()], [write_end, log])
-        except OSError as error:
-            os.close(read_end)
+            socket.send_fds(self._socket, [json.dumps({"spec": task_path.name}).encode()], [write_end, log])
+        except OSError:  # the server was killed
             self.lost = True
-            raise TrialProcessError(f"the trial server is gone: {error}") from None
         finally:
             os.close(write_end)
             os.close(log)
@@ -120,11 +115,6 @@ class ServerConnection:
         problem = "ended before it started a process" if self.lost else "does not answer"
         self.lost = True
         raise TrialProcessError(f"the trial server {problem} (pid {self.pid}). Run this again; finished trials are kept")
-
-    @property
-    def descriptor(self) -> int:
-        """The descriptor on which messages arrive."""
-        return self._socket.fileno()
 
     def receive(self, wait_seconds: float) -> Generator[dict[str, Any], None, None]:
         """Yield the messages that have arrived; set `lost` if the server is gone."""
@@ -151,7 +141,7 @@ class ServerConnection:
             self._process.wait(timeout=_STOP_SECONDS if self.is_ready else 0)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
-                end_tree(self._process.pid, self._process.pid)
+                end_tree(self.pid, self.pid)
             self._process.wait()
 
 

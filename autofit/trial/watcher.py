@@ -87,7 +87,8 @@ class Watcher:
         self.phase, self._phase_began = Phase.STARTING, time.monotonic()
         self.peak_by_phase: dict[Phase, int] = {}
         self._seconds_by_phase: dict[Phase, float] = {}
-        self.least_shared_memory_bytes = host.shared_memory()[1]
+        self.least_shared_memory_bytes = math.inf
+        self.read_shared_memory()
         self.timed = _TimedConditions()
         self._device_due = 0.0
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
@@ -184,7 +185,9 @@ class Watcher:
 
     def read_shared_memory(self) -> None:
         """Read the free space in /dev/shm, which a trial may fill within milliseconds."""
-        self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, host.shared_memory()[1])
+        size, free = host.shared_memory()
+        if size:  # otherwise the machine has no /dev/shm
+            self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, free)
 
     def end_known(self) -> None:
         """Kill the processes of the last listing that still run; without the server, nothing else ends them."""
@@ -224,9 +227,7 @@ class _TimedConditions:
 
     def read_device(self, device: Device) -> None:
         """Read a GPU's clock while the rate is timed."""
-        with gpus.opened() as available:
-            if not available:
-                return
+        with gpus.opened():
             clock = gpus.clock_mhz(device)
             self._clocks += [] if clock is None else [clock]
             self._throttles |= gpus.throttles(device)

@@ -100,16 +100,6 @@ def encode(message: Message) -> bytes:
     return MESSAGES.dump_json(message, fallback=repr) + b"\n"
 
 
-def decode(line: bytes) -> Message:
-    """Decode a line from a trial's pipe; raise `TrialProcessError` if it is not a message of this version."""
-    try:
-        return MESSAGES.validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise TrialProcessError(f"a trial's process sent a message that cannot be read: {place}: {first['msg']}") from None
-
-
 class TrialPipe:
     """The driver's end of one trial's pipe."""
 
@@ -121,13 +111,22 @@ class TrialPipe:
         self._rest = b""
 
     def read(self) -> bool:
-        """Read the messages that have arrived; return False if there was nothing to read."""
+        """Read the messages that have arrived; return False if there was nothing to read.
+
+        Raise `TrialProcessError` if a line is not a message of this version.
+        """
         try:
             data = os.read(self.descriptor, READ_BYTES)
         except BlockingIOError:
             return False
         *lines, self._rest = (self._rest + data).split(b"\n")
-        for message in map(decode, lines):
+        try:
+            arrived = [MESSAGES.validate_json(line) for line in lines]
+        except ValidationError as error:
+            first = error.errors()[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise TrialProcessError(f"a trial's process sent a message that cannot be read: {problem}") from None
+        for message in arrived:
             if message.phase is not None and message.phase != self.messages.phase:
                 self.phases.append(message.phase)
             self.messages = self.messages.then(message)

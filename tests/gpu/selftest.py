@@ -125,7 +125,7 @@ def summary(trial):
 def check_fork(machine):
     """the trial server never opens CUDA; three forks in turn train, each within 60 s"""
     with machine.trials("dense", "vectors") as run:
-        server = psutil.Process(run.launcher._connected().pid)
+        server = psutil.Process(run.launcher.warm().pid)
         ended = [run(32) for _ in range(3)]
         links = [str(file.readlink()) for file in Path(f"/proc/{server.pid}/fd").iterdir() if file.is_symlink()]
         with gpus.opened():

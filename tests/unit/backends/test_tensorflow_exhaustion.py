@@ -14,9 +14,10 @@ from autofit.backends import exhaustion as signs
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Limits
-from autofit.trial.outcome import TrialEnd, classify
+from autofit.trial.outcome import classify
 from autofit.trial.watcher import StopReason
 from autofit.trial.wire import Failure
+from tests.unit.trial.test_outcome import ending
 
 GIB = 2**30
 TEXTS = yaml.safe_load(pathlib.Path(__file__).with_name("oom_texts.yaml").read_text())
@@ -56,8 +57,8 @@ def raised(source):
 
 
 def ended(**evidence):
-    end = TrialEnd(1, Phase.FIRST_STEP, None, None, None, GIB, GIB, 0, 5.0, "")
-    return classify(TrialEnd(**vars(end) | evidence), Limits(GIB, 4 * GIB), backends.current(), on_cpu=False)
+    end = ending(**{"exit_code": 1, "phase": Phase.FIRST_STEP} | evidence)
+    return classify(end, Limits(GIB, 4 * GIB), backends.current(), on_cpu=False)
 
 
 @pytest.mark.parametrize("source", RAISED)

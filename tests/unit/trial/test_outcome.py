@@ -1,7 +1,9 @@
 """The outcome of a trial by its exit status, messages, log and readings, in one table."""
 
+import math
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,7 @@ from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.trial import launcher, outcome
 from autofit.trial.outcome import TrialEnd, classify
 from autofit.trial.watcher import StopReason
-from autofit.trial.wire import Failure
+from autofit.trial.wire import Failure, Message
 
 GIB = 2**30
 GPU = Device(0, "a GPU", "GPU-1", 16 * GIB, 16 * GIB)
@@ -26,29 +28,24 @@ RAN = Measurement(
 
 
 def ending(**evidence):
-    defaults = {
-        "exit_code": 0,
-        "phase": Phase.TRAINING,
-        "measured": None,
-        "failure": None,
-        "stopped": None,
-        "last_host_bytes": GIB,
-        "peak_host_bytes": GIB,
-        "kernel_oom_kills": 0,
-        "seconds": 5.0,
-        "log": "",
-    }
-    return TrialEnd(**defaults | evidence)
+    sent = {"phase": Phase.TRAINING, "measurement": None, "failure": None}
+    read = {"last_bytes": GIB, "peak_bytes": GIB, "pause_seconds": 0.0, "least_shared_memory_bytes": math.inf}
+    rest = {"exit_code": 0, "stopped": None, "started_at": 0.0, "seconds": 5.0, "kernel_oom_kills": 0, "log": ""}
+    for known in (sent, read, rest):
+        known |= {name: evidence.pop(name) for name in known if name in evidence}
+    others = {"peak_by_phase": {}, "seconds_by_phase": {}, "driver_peak_bytes": None}
+    watcher = SimpleNamespace(**read, **others, timed=SimpleNamespace(conditions=lambda: None))
+    return TrialEnd(messages=Message(**sent), watcher=watcher, **rest, **evidence)
 
 
 @pytest.mark.parametrize(
     ("evidence", "outcome", "reason"),
     [
-        ({"measured": RAN}, Outcome.OK, "finished"),
-        ({"measured": RAN, "exit_code": -11}, Outcome.OK, "finished"),
-        ({"measured": replace(RAN, device_peak_bytes=2 * GIB)}, Outcome.DEVICE_OOM, "over the device limit"),
-        ({"measured": RAN, "beside_pool_bytes": GIB // 2}, Outcome.OK, "finished"),
-        ({"measured": RAN, "beside_pool_bytes": GIB}, Outcome.DEVICE_OOM, "which the GPU's libraries take 1.00 GiB, is"),
+        ({"measurement": RAN}, Outcome.OK, "finished"),
+        ({"measurement": RAN, "exit_code": -11}, Outcome.OK, "finished"),
+        ({"measurement": replace(RAN, device_peak_bytes=2 * GIB)}, Outcome.DEVICE_OOM, "over the device limit"),
+        ({"measurement": RAN, "beside_pool_bytes": GIB // 2}, Outcome.OK, "finished"),
+        ({"measurement": RAN, "beside_pool_bytes": GIB}, Outcome.DEVICE_OOM, "which the GPU's libraries take 1.00 GiB, is"),
         (
             {"exit_code": 1, "failure": Failure(FailureKind.DEVICE_OOM, "ResourceExhaustedError: OOM")},
             Outcome.DEVICE_OOM,
@@ -93,11 +90,11 @@ def ending(**evidence):
         ({"exit_code": -signal.SIGSEGV}, Outcome.CRASHED, "died by SIGSEGV"),
         ({"exit_code": -signal.SIGABRT, "log": "terminate: what(): std::bad_alloc\n"}, Outcome.HOST_OOM, "std::bad_alloc"),
         (
-            {"exit_code": -signal.SIGKILL, "stopped": StopReason.HOST_LIMIT, "last_host_bytes": int(4.1 * GIB)},
+            {"exit_code": -signal.SIGKILL, "stopped": StopReason.HOST_LIMIT, "last_bytes": int(4.1 * GIB)},
             Outcome.HOST_OOM,
             "2.5% over",
         ),
-        ({"exit_code": -signal.SIGKILL, "last_host_bytes": int(3.8 * GIB)}, Outcome.HOST_OOM, "95% of the host limit"),
+        ({"exit_code": -signal.SIGKILL, "last_bytes": int(3.8 * GIB)}, Outcome.HOST_OOM, "95% of the host limit"),
         ({"exit_code": -signal.SIGKILL, "kernel_oom_kills": 1}, Outcome.HOST_OOM, "OOM killer: 1"),
         ({"exit_code": -signal.SIGKILL}, Outcome.CRASHED, "died by SIGKILL"),
         (
@@ -139,7 +136,7 @@ def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts(on_cpu, 
 
 
 def test_signs_of_the_slow_zone_are_counted():
-    measurement = classify(ending(measured=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
+    measurement = classify(ending(measurement=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
     assert (measurement.outcome, measurement.allocator_fallbacks) == (Outcome.OK, 3)
 
 
@@ -176,5 +173,5 @@ def test_on_several_gpus_what_the_driver_counts_beside_the_pool_is_part_of_the_p
     assert launcher._beside_pool(two, LIMITS, 3 * GIB) == 2 * GIB
     assert launcher._beside_pool(two, LIMITS, GIB // 2) == 0
     assert launcher._beside_pool(two, LIMITS, None) == launcher._beside_pool(one, LIMITS, 3 * GIB) == 0
-    measured = classify(ending(measured=RAN, beside_pool_bytes=GIB // 4), LIMITS, backends.current(), on_cpu=False)
+    measured = classify(ending(measurement=RAN, beside_pool_bytes=GIB // 4), LIMITS, backends.current(), on_cpu=False)
     assert measured.device_peak_bytes == GIB // 2 + GIB // 4
