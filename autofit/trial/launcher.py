@@ -242,21 +242,20 @@ def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) 
     An OOM that other processes cause would say nothing about a config. Yield a phase if there is a wait. `device` is the
     GPU as it was when the limit was set.
     """
-    began = time.monotonic()
+    began: float | None = None
     wanted_bytes = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES)
-    is_announced = False
     while (used_bytes := gpus.used_bytes(device, ())[0]) is not None:
         free_bytes = device.total_bytes - used_bytes
         if free_bytes >= wanted_bytes:
             return
+        if began is None:
+            began = time.monotonic()
+            yield Phase.WAITING_FOR_GPU
         if time.monotonic() - began > _GPU_SECONDS:
             raise TrialProcessError(
                 f"other processes took memory of {device.name} during the tune: {format_bytes(free_bytes)} is free, "
                 f"{format_bytes(wanted_bytes)} is needed ({gpus.holders(device) or 'the driver does not name them'}). "
                 "End those processes and run this again; finished trials are kept"
             )
-        if not is_announced:
-            yield Phase.WAITING_FOR_GPU
-        is_announced = True
         if cancelled.wait(_GPU_POLL_SECONDS):
             raise CancelledError("the tune was cancelled")

@@ -108,7 +108,7 @@ class _Server:
             os._exit(os.EX_SOFTWARE)  # reached only if the lines above fail
 
     def _spawn(self, spec: str, channel: int, log: int) -> int:
-        call = "from autofit.trial.worker.main import run_plain; run_plain(sys.argv[1:])"
+        call = "from autofit.trial.worker.main import run_plain; run_plain(*sys.argv[1:])"
         program = f"import sys; sys.path[:] = {sys.path!r}; {call}"
         process = subprocess.Popen(
             [sys.executable, "-c", program, str(self._folder), spec, str(channel)],

@@ -138,7 +138,7 @@ class Watcher:
             growth_bytes = self._growth_bytes()
             has_grown = growth_bytes > _GROWTH_SHARE * self.last_bytes and now >= self._pss_read + _PSS_SECONDS
             if has_grown or now >= self._pss_due or self.last_bytes + growth_bytes > self._limit:
-                self._read()
+                self._read(self.phase)
                 self._pss_read, growth_bytes = now, 0
                 self._pss_due = now + max(_PSS_SECONDS, (time.monotonic() - now) / _PSS_DUTY)
             shortest, longest = _REST_SECONDS
@@ -154,8 +154,8 @@ class Watcher:
             return StopReason.HANG if hanging_seconds > self._patience / 2 else StopReason.DEADLINE
         return None
 
-    def _read(self, ended: Phase | None = None) -> None:
-        """Read the memory of all processes; if a phase has just begun, `ended` is the previous one."""
+    def _read(self, since: Phase) -> None:
+        """Read the memory of all processes; `since` is the phase since the last reading, even if it has just ended."""
         total = unseen = files_in_part = files = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
@@ -169,8 +169,7 @@ class Watcher:
                 self._highest_rss[process.pid] = memory.highest_resident
         total += max(0, files - files_in_part)
         self.last_bytes = total + unseen
-        between = self.phase if ended is None else ended
-        for phase, size in ((between, total + unseen), (self.phase, total)):
+        for phase, size in ((since, total + unseen), (self.phase, total)):
             self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
 
     def _read_device(self, device: Device, used_before: int | None) -> None:
@@ -215,15 +214,13 @@ class _TimedConditions:
 
     def read(self, tree: Sequence[psutil.Process], *, is_timed: bool) -> None:
         """Read the load of the cores; the time since the last reading counts if `is_timed`."""
-        after, before = host.CoreSeconds.read(tree), self._before
-        self._before = after
-        if before is None or not is_timed:
-            return
-        seconds = after.at - before.at
-        other, idle = host.other_and_idle_cores(before, after)
-        self._seconds += seconds
-        self._other += other * seconds
-        self._idle += idle * seconds
+        before, self._before = self._before, host.CoreSeconds.read(tree)
+        if before is not None and is_timed:
+            seconds = self._before.at - before.at
+            other, idle = host.other_and_idle_cores(before, self._before)
+            self._seconds += seconds
+            self._other += other * seconds
+            self._idle += idle * seconds
 
     def read_device(self, device: Device) -> None:
         """Read a GPU's clock while the rate is timed."""
@@ -253,8 +250,7 @@ class Pauses:
         self.longest = 0.0
         self._taken: dict[int, tuple[float, int]] = {}
         self._cpu_seconds = 0.0
-        self._began: float | None = None
-        self._read_at = -math.inf
+        self._began, self._read_at = 0.0, -math.inf
 
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
         """Read all processes at `now` on a monotonic clock; return how long the present pause has lasted, in seconds."""
@@ -269,12 +265,7 @@ class Pauses:
             self._taken[process.pid] = cpu, size
             self._cpu_seconds += max(0.0, cpu - cpu_before)
             bytes_read += max(0, size - bytes_before)
-        if (
-            self._began is None
-            or self._cpu_seconds >= _IDLE_CPU_SECONDS
-            or bytes_read
-            or now - self._read_at > _GAP_SECONDS
-        ):
+        if self._cpu_seconds >= _IDLE_CPU_SECONDS or bytes_read or now - self._read_at > _GAP_SECONDS:
             self._began, self._cpu_seconds = now, 0.0
         self._read_at = now
         self.longest = max(self.longest, now - self._began)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
@@ -15,7 +14,7 @@ from autofit.backends.protocol import Backend
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import FitConfig, TrialSpec
-from autofit.trial.wire import Failure, Message, encode
+from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
 UNCONNECTED = os.EX_PROTOCOL
 """Exit status of a trial whose pipe the user's code has closed; `saved_user_error` then returns that error."""
@@ -63,32 +62,15 @@ class DevicePeaks:
             self._backend.reset_peak(self._placement)
 
 
-class Channel:
-    """The trial's end of its pipe to the driver."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._status = descriptor, os.fstat(descriptor)
-
-    def write(self, data: bytes) -> None:
-        """Write a message; raise `ConnectionError` if the pipe is closed, as its descriptor may belong to another file."""
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(self._descriptor), self._status):
-                os.write(self._descriptor, data)
-                return
-        raise ConnectionError(
-            "the code closed a file descriptor that autofit needs for its connection to this process. Close only "
-            "descriptors that the code itself opened (os.closerange also closes others)"
-        )
-
-
 @dataclass(frozen=True)
 class TrialContext:
-    """The folder with the workload, the spec and the devices of a trial, and the pipe to the driver."""
+    """The folder with the workload, the spec and the devices of a trial, and the descriptor of the pipe to the driver."""
 
     folder: Path
     spec: TrialSpec
     placement: Placement
-    channel: Channel
+    pipe: int
+    pipe_status: os.stat_result
     peaks: DevicePeaks
 
     @property
@@ -111,18 +93,27 @@ class TrialContext:
         self.send(Message(phase=phase))
 
     def send(self, message: Message) -> None:
-        """Send a message to the driver; end the process if the user's code has closed the pipe."""
-        try:
-            self.channel.write(encode(message))
-        except ConnectionError as error:
-            self.report_error(error)
-            os._exit(UNCONNECTED)
+        """Send a message to the driver; end the process if the user's code has closed the pipe.
+
+        The descriptor of a closed pipe may belong to another file.
+        """
+        line = encode(message)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(self.pipe), self.pipe_status):
+                os.write(self.pipe, line)
+                return
+        problem = (
+            "the code closed a file descriptor that autofit needs for its connection to this process. Close only "
+            "descriptors that the code itself opened (os.closerange also closes others)"
+        )
+        self.report_error(ConnectionError(problem))
+        os._exit(UNCONNECTED)
 
     def report_error(self, error: BaseException) -> None:
         """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""
-        report = json.dumps({"type": type(error).__name__, "traceback": user_traceback(error)})
         written = self.folder / f"{_USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}"
-        written.write_text(report)  # a new name each time: the link below refers to this file
+        written.write_bytes(encode(Message(failure=user_failure(error))))
+        # a new name each time: the link below refers to this file
         with contextlib.suppress(FileExistsError):
             os.link(written, self.folder / _USER_ERROR_FILE)
         written.unlink()
@@ -135,16 +126,14 @@ class TrialContext:
 def saved_user_error(folder: Path) -> Failure | None:
     """Return the error of the user's `__getitem__` that the current trial saved in the folder; None if there is none."""
     file = folder / _USER_ERROR_FILE
-    if not file.exists():
-        return None
-    report = json.loads(file.read_text())
-    return user_failure(report["type"], report["traceback"])
+    return MESSAGES.validate_json(file.read_bytes()).failure if file.exists() else None
 
 
-def user_failure(name: str, traceback_text: str) -> Failure:
-    """Return the failure of a trial whose user code raised an exception; `name` is the name of the exception's type."""
-    kind = FailureKind.HOST_OOM if name in _MEMORY_ERRORS else FailureKind.ERROR
-    return Failure(kind, traceback_text.strip().splitlines()[-1], traceback_text)
+def user_failure(error: BaseException) -> Failure:
+    """Return the failure of a trial whose user code raised an exception."""
+    kind = FailureKind.HOST_OOM if type(error).__name__ in _MEMORY_ERRORS else FailureKind.ERROR
+    text = user_traceback(error)
+    return Failure(kind, text.strip().splitlines()[-1], text)
 
 
 def user_traceback(error: BaseException) -> str:
@@ -155,7 +144,7 @@ def user_traceback(error: BaseException) -> str:
         frames = [f for f in link.stack if not f.filename.startswith((_PACKAGE, "<frozen importlib"))]
         link.stack = traceback.StackSummary.from_list(frames)
         link = link.__cause__ or link.__context__
-    text = "".join(report.format())
+    text = "".join(report.format()).encode(errors="replace").decode()  # JSON takes no lone surrogates
     if len(text) <= _TRACEBACK_CHARACTERS:
         return text
     half = _TRACEBACK_CHARACTERS // 2

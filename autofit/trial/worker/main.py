@@ -10,7 +10,6 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,7 +19,7 @@ from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure, Message
 from autofit.trial.worker import data_workers
-from autofit.trial.worker.job import Channel, DevicePeaks, TrialContext, saved_user_error, user_failure, user_traceback
+from autofit.trial.worker.job import DevicePeaks, TrialContext, saved_user_error, user_failure
 from autofit.workload import workload
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -38,7 +37,8 @@ def preload() -> None:
 def play(folder: Path, task_name: str, channel: int) -> int:
     """Do a task and return the exit status."""
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
-    context = TrialContext(folder, task.spec, task.placement, Channel(channel), DevicePeaks(backend, task.placement))
+    peaks = DevicePeaks(backend, task.placement)
+    context = TrialContext(folder, task.spec, task.placement, channel, os.fstat(channel), peaks)
     context.forget_user_error()
     try:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
@@ -72,7 +72,7 @@ def _failure(context: TrialContext, backend: Backend, error: BaseException) -> F
     exhausted = backend.exhausted(error) if raised is None else None
     if exhausted is not None:
         return Failure(exhausted, _first_line(error), device_peak_bytes=context.peaks.highest())
-    return raised or user_failure(type(error).__name__, user_traceback(error))
+    return raised or user_failure(error)
 
 
 def _first_line(error: BaseException) -> str:
@@ -90,10 +90,10 @@ def die_with_parent() -> None:
             os._exit(1)
 
 
-def run_plain(arguments: Sequence[str]) -> NoReturn:
-    """Run one trial as a plain subprocess; `arguments` are folder, task name and the pipe's descriptor."""
+def run_plain(folder: str, task_name: str, channel: str) -> NoReturn:
+    """Run one trial as a plain subprocess; `channel` is the number of the pipe's descriptor."""
     die_with_parent()
-    leave(play(Path(arguments[0]), arguments[1], int(arguments[2])))
+    leave(play(Path(folder), task_name, int(channel)))
 
 
 def leave(status: int) -> NoReturn:

@@ -118,7 +118,7 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, is_traced:
     """
     validation: dict[str, Any] = {}
     if bench.held_out is not None and validation_steps:
-        validation = bench.held_out.validation_arguments(validation_steps)
+        validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
     clock_of_epoch = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     first = None if is_traced else Phase.FIRST_STEP
     short = Run(clock_of_epoch, Phase.FIRST_EPOCH, first)
@@ -129,8 +129,7 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, is_traced:
     arguments, runs = bench.data.fit_arguments(_MOST_STEPS), [timed]
     if validation_steps and bench.data.one_fit:
         runs = [short, timed]
-        once = {"validation_freq": [1]} if validation else {}  # after the first epoch only
-        arguments = {**arguments, **validation, **once}
+        arguments = {**arguments, **validation}
     bench.call.run(bench.context, bench.model, arguments, runs, ends_by_itself=False)
 
 

@@ -80,6 +80,7 @@ def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:
     return queued if made_a_step >= 1 else math.ceil(queued * min(_MOST_DRAINS, 1 / (1 - made_a_step)))
 
 
+@dataclass(eq=False)
 class StepClock:
     """Records the end of each step, and decides when the rate is precise enough.
 
@@ -96,25 +97,19 @@ class StepClock:
         most_ahead: largest number of steps in flight; None for no limit.
     """
 
-    def __init__(
-        self,
-        batch_samples: int,
-        max_seconds: float,
-        *,
-        warm_up: int = 2,
-        warm_up_seconds: float = 0.0,
-        prefilled: int = 0,
-        steps: int | None = None,
-        enough_spread: float = 0.02,
-        to_beat: float | None = None,
-        stall: Callable[[], None] | None = None,
-        most_ahead: int | None = None,
-    ) -> None:
-        self._most_ahead, self._ahead = most_ahead, deque[Callable[[], None]]()
-        self._batch_samples, self._max_seconds = batch_samples, max_seconds
-        self._warm_up, self._warm_up_seconds = warm_up, warm_up_seconds
-        self._prefilled, self._stall = prefilled, stall
-        self.steps, self._enough_spread, self._to_beat = steps, enough_spread, to_beat or 0.0
+    batch_samples: int
+    max_seconds: float
+    warm_up: int = 2
+    warm_up_seconds: float = 0.0
+    prefilled: int = 0
+    steps: int | None = None
+    enough_spread: float = 0.02
+    to_beat: float | None = None
+    stall: Callable[[], None] | None = None
+    most_ahead: int | None = None
+
+    def __post_init__(self) -> None:
+        self._ahead = deque[Callable[[], None]]()
         self.queued: int | None = None  # batches ready at the end of the stall
         self._ends: list[tuple[float, int]] = []  # as in `steady_rate`; a thread may append to it
         self._awaited: list[Future[None]] = []
@@ -131,22 +126,22 @@ class StepClock:
         `over` waits until the step has ended; None if it has already ended.
         """
         self.steps_done += 1
-        is_last = self.steps is not None and self.steps_done >= self._warm_up + self.steps
+        is_last = self.steps is not None and self.steps_done >= self.warm_up + self.steps
         if self.steps_done == 1:
             _wait(over)
             self._first_end = time.perf_counter()
         if self._warm_steps is None and self._is_warm():
             self._warm_steps = self.steps_done
             _wait(over)
-            if self._stall is not None:
-                self._stall()
-        if self._warm_steps is not None and self.steps_done >= self._warm_steps + self._prefilled:
+            if self.stall is not None:
+                self.stall()
+        if self._warm_steps is not None and self.steps_done >= self._warm_steps + self.prefilled:
             self._note_end(over, at_once=is_last)
         self.done = self._is_precise() if self.steps is None else is_last
 
     def rate(self) -> SteadyRate:
         """Return the rate of the steady steps that have ended; raise `ValueError` if there are fewer than two."""
-        return steady_rate(self._ends[:], self._batch_samples)
+        return steady_rate(self._ends[:], self.batch_samples)
 
     def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
         """Note when a step ends, now or later; not for every step, but for at least one in each block.
@@ -157,10 +152,10 @@ class StepClock:
             for noted in self._awaited:
                 noted.result()
             self._add_end(self.steps_done, over)
-        elif self._most_ahead is not None:
+        elif self.most_ahead is not None:
             self._ahead.append(over)
-            if len(self._ahead) > self._most_ahead:
-                self._add_end(self.steps_done - self._most_ahead, self._ahead.popleft())
+            if len(self._ahead) > self.most_ahead:
+                self._add_end(self.steps_done - self.most_ahead, self._ahead.popleft())
         elif self.steps_done >= self._next_awaited or time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS:
             self._awaited_at = time.perf_counter()
             since_first = self.steps_done - (self._warm_steps or 0)
@@ -173,7 +168,7 @@ class StepClock:
 
     def _is_warm(self) -> bool:
         seconds = time.perf_counter() - self._first_end
-        is_enough = self.steps_done >= self._warm_up and seconds >= self._warm_up_seconds
+        is_enough = self.steps_done >= self.warm_up and seconds >= self.warm_up_seconds
         return is_enough or (seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS)
 
     def _is_precise(self) -> bool:
@@ -183,15 +178,15 @@ class StepClock:
         if done - done_before < _FEWEST_STEPS:
             return False
         seconds = end - began
-        if seconds >= self._max_seconds:
+        if seconds >= self.max_seconds:
             return True
         if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS or end < self._compared_at + _BLOCK_SECONDS:
             return False
         self._compared_at = end  # once a block: more often would slow down quick steps
         rate = self.rate()
-        if rate.samples_per_second * (1 + rate.spread) < self._to_beat:
+        if rate.samples_per_second * (1 + rate.spread) < (self.to_beat or 0.0):
             return True
-        return seconds >= _ENOUGH_BLOCKS * _BLOCK_SECONDS and rate.spread <= self._enough_spread
+        return seconds >= _ENOUGH_BLOCKS * _BLOCK_SECONDS and rate.spread <= self.enough_spread
 
 
 def _wait(over: Callable[[], None] | None) -> None:

@@ -178,7 +178,7 @@ def test_what_was_below_a_server_that_was_killed_is_still_known_and_ended():
 def test_the_watcher_rests_the_less_the_nearer_the_limit_is(monkeypatch, headroom, rest):
     watcher = Watcher(os.getpid(), int(2e9 + headroom), 60.0)
     monkeypatch.setattr(watcher, "_growth_bytes", lambda: 0)
-    monkeypatch.setattr(watcher, "_read", lambda ended=None: setattr(watcher, "last_bytes", int(2e9)))
+    monkeypatch.setattr(watcher, "_read", lambda since: setattr(watcher, "last_bytes", int(2e9)))
     watcher.poll()
     assert watcher.rest_seconds == pytest.approx(rest)
 
@@ -188,7 +188,7 @@ def test_far_from_the_limit_memory_is_read_anew_when_it_has_grown(monkeypatch):
     watcher = Watcher(os.getpid(), 2**40, 60.0)
     monkeypatch.setattr(watcher, "_growth_bytes", lambda: growth[0])
 
-    def read(ended=None):
+    def read(since):
         reads.append(time.sleep(0.01))  # it takes so long that the next is due in a second
         watcher.last_bytes = 100 * MIB
 
