@@ -31,7 +31,6 @@ from autofit.trial.worker.job import UNCONNECTED, saved_user_error
 from autofit.workload.environment import hiding
 from autofit.workload.workload import Workload
 
-LAUNCH_MODES = ("auto", "fork", "plain")
 _SERVER_SECONDS = 5.0  # longest wait until the server reports that a killed trial has ended
 _ESTIMATE_SECONDS = 60.0  # limit for the memory estimate after the description: XLA may compile for minutes
 _GPU_SLACK_BYTES = 256 * 2**20  # a GPU's free memory may fall by this much: displays, other contexts
@@ -48,9 +47,6 @@ class Launcher(Protocol):
         Return a description if the trial's role is to describe and it succeeds, otherwise a measurement. Raise `UsageError`
         if the user's functions return something that autofit does not support.
         """
-
-    def close(self) -> None:
-        """End all processes."""
 
 
 class ProcessLauncher:
@@ -69,8 +65,6 @@ class ProcessLauncher:
         cancelled: threading.Event | None = None,
         backend: backends.Backend | None = None,
     ) -> None:
-        if launch not in LAUNCH_MODES:
-            raise UsageError(f"{launch!r} is not one of {', '.join(LAUNCH_MODES)}", key="launch")
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
         self._placement = placement or ON_CPU
         self._backend, self._workload = backend or backends.named(workload.backend), workload

@@ -164,7 +164,6 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
 
 
 def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, doing: str, reading: str) -> tuple[Outcome, str]:
-    """Return the outcome and the reason of a trial whose process reported a failure."""
     if failure.kind is FailureKind.WORKER_DIED and _BUS_ERROR in failure.reason:
         return Outcome.HOST_OOM, f"{failure.reason} {_SHARED_MEMORY_FULL}"
     if failure.kind is FailureKind.WORKER_DIED:

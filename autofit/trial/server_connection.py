@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
@@ -48,15 +48,27 @@ class ServerConnection:
     """Starts a trial server in one of the modes "fork" and "plain", and exchanges messages with it."""
 
     def __init__(self, mode: str, folder: TuneFolder, environment: dict[str, str]) -> None:
-        ours, theirs = socket.socketpair()
+        with folder.explained_errors():
+            log = os.open(folder.path / SERVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._folder = folder
+        self._socket, theirs = socket.socketpair()
         try:
-            with theirs, folder.explained_errors(), open(folder.path / SERVER_LOG, "wb") as log:
-                self._process = _started(mode, theirs.fileno(), folder.path, environment, log)
-        except TrialProcessError:
-            ours.close()
-            raise
-        self._socket, self._folder = ours, folder
-        self.pid, self.descriptor = self._process.pid, ours.fileno()  # messages arrive on the descriptor
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, mode, str(theirs.fileno()), str(folder.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._socket.close()
+            raise TrialProcessError(f"no process can be started with {sys.executable!r}: {error.strerror}") from None
+        finally:
+            theirs.close()
+            os.close(log)
+        self.pid, self.descriptor = self._process.pid, self._socket.fileno()  # messages arrive on the descriptor
         self._rest, self._inbox = b"", list[dict[str, Any]]()
         self.lost = self.is_ready = False
         self._guard: subprocess.Popen[bytes] | None = None
@@ -84,7 +96,6 @@ class ServerConnection:
             raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
 
     def _silence(self) -> str:
-        """Return why no message arrived."""
         if not self.lost:
             return "its process did not answer"
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -143,20 +154,3 @@ class ServerConnection:
             with contextlib.suppress(ProcessLookupError):
                 end_tree(self.pid, self.pid)
             self._process.wait()
-
-
-def _started(
-    mode: str, descriptor: int, folder: Path, environment: dict[str, str], log: IO[bytes]
-) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, mode, str(descriptor), str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[descriptor],
-            env=environment,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise TrialProcessError(f"no process can be started with {sys.executable!r}: {error.strerror}") from None

@@ -76,10 +76,9 @@ class Watcher:
         self._limit, self._deadline = host_limit_bytes, time.monotonic() + deadline_seconds
         self._tree: list[psutil.Process] = [self._root]
         self.pauses, self._patience, self.pause_seconds = Pauses(), patience_seconds, 0.0
-        self._rss: dict[int, int] = {}
-        self._highest_rss: dict[int, int] = {}
+        self._memory: dict[int, ProcessMemory] = {}  # the last reading of each process
         with contextlib.suppress(psutil.Error):  # the server's earlier peak does not count for the trial
-            self._highest_rss[server_pid] = ProcessMemory.of(self._root).highest_resident
+            self._memory[server_pid] = ProcessMemory.of(self._root)
         self._tree_due = self._pss_due = self._pss_read = 0.0
         self.last_bytes = 0
         self.rest_seconds = _REST_SECONDS[0]
@@ -142,9 +141,8 @@ class Watcher:
                 self._pss_read, growth_bytes = now, 0
                 self._pss_due = now + max(_PSS_SECONDS, (time.monotonic() - now) / _PSS_DUTY)
             shortest, longest = _REST_SECONDS
-            self.rest_seconds = min(
-                longest, max(shortest, (self._limit - self.last_bytes - growth_bytes) / _GROWTH_BYTES_PER_SECOND)
-            )
+            growing_seconds = (self._limit - self.last_bytes - growth_bytes) / _GROWTH_BYTES_PER_SECOND
+            self.rest_seconds = min(longest, max(shortest, growing_seconds))
         if self.last_bytes > self._limit:
             return StopReason.HOST_LIMIT
         hanging_seconds = self.pause_seconds - (0.0 if self.phase is Phase.INPUT_ALONE else _RETRY_SECONDS)
@@ -163,10 +161,9 @@ class Watcher:
                 total += memory.proportional - (memory.written if process is self._root else 0)
                 files_in_part += memory.proportional_files
                 files += memory.resident_files if process is self._root else memory.own_files
-                if memory.highest_resident > self._highest_rss.get(process.pid, 0):
+                before, self._memory[process.pid] = self._memory.get(process.pid), memory
+                if before is None or memory.highest_resident > before.highest_resident:
                     unseen += max(0, memory.highest_resident - memory.resident)
-                self._rss[process.pid] = memory.resident
-                self._highest_rss[process.pid] = memory.highest_resident
         total += max(0, files - files_in_part)
         self.last_bytes = total + unseen
         for phase, size in ((since, total + unseen), (self.phase, total)):
@@ -199,7 +196,8 @@ class Watcher:
         growth_bytes = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
-                growth_bytes += max(0, process.memory_info().rss - self._rss.get(process.pid, 0))
+                known = self._memory.get(process.pid)
+                growth_bytes += max(0, process.memory_info().rss - (0 if known is None else known.resident))
         return growth_bytes
 
 
@@ -284,10 +282,8 @@ class Patience:
 
     def seconds(self, spec: TrialSpec) -> float:
         """Return the pause after which a trial counts as hung, in seconds; infinite until a first trial has finished."""
-        if not self._pauses:
-            return math.inf
         batch = spec.config.batch_size or 1
-        longest = max(seconds * max(1.0, batch / finished_batch) for seconds, finished_batch in self._pauses)
+        longest = max((seconds * max(1.0, batch / finished) for seconds, finished in self._pauses), default=math.inf)
         return max(_LEAST_HANG_SECONDS, _PATIENCE_RATIO * longest)
 
 

@@ -19,7 +19,7 @@ from autofit.trial.wire import MESSAGES, Failure, Message, encode
 UNCONNECTED = os.EX_PROTOCOL
 """Exit status of a trial whose pipe the user's code has closed; `saved_user_error` then returns that error."""
 
-_USER_ERROR_FILE = "user-error.json"
+USER_ERROR_FILE = "user-error.json"
 _TRACEBACK_CHARACTERS = 20_000  # kept of a traceback: the text of an exception may have any length
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
 _PACKAGE = str(Path(__file__).parents[2])
@@ -111,21 +111,17 @@ class TrialContext:
 
     def report_error(self, error: BaseException) -> None:
         """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""
-        written = self.folder / f"{_USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}"
+        written = self.folder / f"{USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}"
         written.write_bytes(encode(Message(failure=user_failure(error))))
         # a new name each time: the link below refers to this file
         with contextlib.suppress(FileExistsError):
-            os.link(written, self.folder / _USER_ERROR_FILE)
+            os.link(written, self.folder / USER_ERROR_FILE)
         written.unlink()
-
-    def forget_user_error(self) -> None:
-        """Delete the error that an earlier trial saved."""
-        (self.folder / _USER_ERROR_FILE).unlink(missing_ok=True)
 
 
 def saved_user_error(folder: Path) -> Failure | None:
     """Return the error of the user's `__getitem__` that the current trial saved in the folder; None if there is none."""
-    file = folder / _USER_ERROR_FILE
+    file = folder / USER_ERROR_FILE
     return MESSAGES.validate_json(file.read_bytes()).failure if file.exists() else None
 
 

@@ -19,7 +19,7 @@ from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure, Message
 from autofit.trial.worker import data_workers
-from autofit.trial.worker.job import DevicePeaks, TrialContext, saved_user_error, user_failure
+from autofit.trial.worker.job import USER_ERROR_FILE, DevicePeaks, TrialContext, saved_user_error, user_failure
 from autofit.workload import workload
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -39,7 +39,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
     peaks = DevicePeaks(backend, task.placement)
     context = TrialContext(folder, task.spec, task.placement, channel, os.fstat(channel), peaks)
-    context.forget_user_error()
+    (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
     try:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
         context.enter(Phase.LOADING)
