@@ -4,6 +4,7 @@ import pytest
 
 from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import Phase
+from autofit.trial.wire import MESSAGES, Message, encode
 from autofit.trial.worker import job
 from autofit.trial.worker.job import DevicePeaks
 
@@ -52,3 +53,8 @@ def test_an_error_of_any_length_is_kept_in_part():
     assert len(text) < 21_000
     assert text.startswith("Traceback")
     assert text.rstrip().endswith("the end")
+
+
+def test_an_error_whose_text_has_a_lone_surrogate_can_be_sent():
+    line = encode(Message(failure=job.user_failure(ValueError("the name \ud800"))))
+    assert MESSAGES.validate_json(line).failure.reason == "ValueError: the name ?"
