@@ -106,7 +106,7 @@ def test_a_device_oom_that_dies_by_a_signal_is_one(start, play, monkeypatch):
         if signals[-1] is not None:
             break
     assert signals[-1] in ("SIGSEGV", "SIGABRT")
-    assert f"died by {signals[-1]} after the allocator wrote: " in measurement.evidence.reason
+    assert signals[-1] in measurement.evidence.reason
 
 
 def test_within_the_device_limit_the_peak_is_counted(warm, play):

@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 
@@ -137,11 +136,3 @@ def test_the_exit_codes_of_errors():
     wrong_call = {"ConfigError", "StorageError", "UnsupportedInputError", "UsageError"}
     assert {name for name, code in codes.items() if code == 2} == wrong_call
     assert {code for name, code in codes.items() if name not in wrong_call} == {1}
-
-
-def test_the_exit_code_of_a_wrong_call():
-    assert run("tune", "missing.yaml").returncode == 2
-
-
-def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "autofit", *arguments], capture_output=True, text=True, check=False)

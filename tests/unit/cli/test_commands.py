@@ -194,7 +194,7 @@ def test_every_command_has_a_help(command):
 
 
 def test_history_of_an_empty_storage(folder):
-    assert RUN.invoke(app, ["history", "--storage", "none.db"]).stdout == "no tunes in sqlite:///none.db\n"
+    assert "sqlite:///none.db" in RUN.invoke(app, ["history", "--storage", "none.db"]).stdout
     assert json.loads(RUN.invoke(app, ["history", "--storage", "none.db", "--json"]).stdout) == []
 
 

@@ -86,7 +86,7 @@ def test_a_search_ends_when_no_trial_saves_more_of_the_training_than_it_takes(tr
 
     usual, why = search()
     trials, reason = search(expected_training_seconds=training_seconds)
-    assert why == "no other configuration is expected to gain 1%"
+    assert "1%" in why
     assert trials[:3] == usual[:3]
     assert (len(trials) < len(usual)) is fewer
     assert ("training time" in reason) is fewer

@@ -165,7 +165,7 @@ def test_a_worker_that_met_a_full_shared_memory_is_out_of_memory():
     failure = Failure(FailureKind.WORKER_DIED, "a worker process (pid 7) is killed by signal: Bus error")
     measurement = classify(ending(exit_code=1, failure=failure), LIMITS, backends.current(), on_cpu=True)
     assert measurement.outcome is Outcome.HOST_OOM
-    assert "with /dev/shm full; give the container more" in measurement.evidence.reason
+    assert "--shm-size" in measurement.evidence.reason
 
 
 def test_on_several_gpus_what_the_driver_counts_beside_the_pool_is_part_of_the_peak():

@@ -87,5 +87,5 @@ def test_a_description_has_as_much_of_the_estimate_as_arrived(footprints, estima
 def test_a_line_that_is_no_message_is_an_error_of_its_own(pipe, line):
     trial, sending = pipe
     os.write(sending, line)
-    with pytest.raises(TrialProcessError, match="cannot be read"):
+    with pytest.raises(TrialProcessError):
         trial.read()

@@ -188,7 +188,7 @@ def test_without_time_for_a_confirming_run_the_result_is_said_not_to_be_confirme
 def test_seconds_that_end_before_any_trial_does_are_named(tmp_path, monkeypatch):
     with pytest.raises(NoTrialFinishedError, match=r"max_seconds \(4\)"):
         timed_tune(tmp_path / "a", monkeypatch, Timed(describing=5.0), max_seconds=4)
-    with pytest.raises(NoTrialFinishedError, match=r"max_seconds \(1\) .*ended at its deadline"):
+    with pytest.raises(NoTrialFinishedError, match=r"max_seconds \(1\)"):
         timed_tune(tmp_path / "b", monkeypatch, Timed(describing=0.5), max_seconds=1)
 
 

@@ -42,7 +42,7 @@ def test_a_batch_that_cannot_fit_is_said_before_anything_is_trained(tmp_path):
     launcher = FakeLauncher(
         {"describe": replace(DESCRIPTION, footprints=(Footprint(1, {"weights": 90 * MIB}, "walk", 0.2),))}
     )
-    with pytest.raises(NothingFitsError, match=r"a batch of 1 needs more than 54\.0 MiB .*nothing was trained.* 50\.0 MiB"):
+    with pytest.raises(NothingFitsError, match=r"54\.0 MiB .* 50\.0 MiB"):
         collect(tune, make_request(tmp_path, device_bytes=50 * MIB), launcher)
     assert [spec.role for spec in launcher.specs] == ["describe"]
 
@@ -138,7 +138,7 @@ def test_a_batch_too_large_to_be_described_is_described_with_one(tmp_path):
 
 def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(tmp_path):
     launcher = FakeLauncher({"describe": replace(DESCRIPTION, knobs={"batch_size": "batch_size"})})
-    with pytest.raises(UsageError, match="the data does not take it"):
+    with pytest.raises(UsageError, match=r"^space: workers "):
         collect(tune, make_request(tmp_path, space={"workers": [1]}), launcher)
     assert [spec.role for spec in launcher.specs] == ["describe"]
 
@@ -151,7 +151,7 @@ def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):
                 return Measurement(Outcome.HOST_OOM, Evidence("too large"), host_peak_bytes=51 * MIB)
             return (yield from super().run(spec))
 
-    with pytest.raises(NothingFitsError, match=r"a batch of 1 needs more than 51\.0 MiB of host memory.* 50\.0"):
+    with pytest.raises(NothingFitsError, match=r"51\.0 MiB .* 50\.0 MiB"):
         collect(tune, make_request(tmp_path, host_bytes=50 * MIB), Large())
 
 
@@ -196,14 +196,14 @@ def test_code_that_runs_with_its_own_batch_size_only_is_tuned_with_that_size(tmp
     assert {trial.config.batch_size for trial in (*record.trials, *record.runs)} == {32}
     assert record.config.workers > 1
     assert record.description.fixed_batch_size == 32
-    assert "runs with 32 (ValueError: incompatible shapes)" in record.untuned["batch_size"]
+    assert "ValueError: incompatible shapes" in record.untuned["batch_size"]
     assert result_files.encode(record)["untuned"] == record.untuned
     assert sum(record.untuned["batch_size"] in event.text for event in events if isinstance(event, Notice)) == 1
 
 
 def test_with_no_other_knob_there_is_nothing_to_tune_and_the_reason_is_given(tmp_path):
     launcher = OfOneSize(32, batch_size="batch_size")
-    with pytest.raises(UsageError, match="nothing to tune"):
+    with pytest.raises(UsageError, match="ValueError: incompatible shapes"):
         collect(tune, make_request(tmp_path), launcher)
 
 

@@ -31,9 +31,9 @@ def test_the_optimizer_that_updates_the_weights_is_told():
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
-    [(optimizer(built=True), "gradient_accumulation_steps"), (SimpleNamespace(), "use an optimizer of Keras 3")],
+    ("made", "named"),
+    [(optimizer(built=True), "gradient_accumulation_steps"), (SimpleNamespace(), "SimpleNamespace")],
 )
-def test_an_optimizer_that_cannot_be_told_is_said(made, told):
-    with pytest.raises(UsageError, match=told):
+def test_an_optimizer_that_cannot_accumulate_is_an_error(made, named):
+    with pytest.raises(UsageError, match=named):
         accumulate(SimpleNamespace(optimizer=made), 4)

@@ -30,11 +30,11 @@ def test_the_knobs_of_the_data_are_found_and_nothing_is_called():
 @pytest.mark.parametrize(
     ("changes", "key", "problem"),
     [
-        ({"model_kwargs": {}}, "model_kwargs", r"build\(width\) cannot be called .* 'width'"),
-        ({"data_kwargs": {"path": "."}}, "data_kwargs", r"make\(batch_size, folder\) cannot be called"),
+        ({"model_kwargs": {}}, "model_kwargs", r"build\(width\) .* 'width'"),
+        ({"data_kwargs": {"path": "."}}, "data_kwargs", r"make\(batch_size, folder\) "),
         ({"validation": make}, "validation_kwargs", "'folder'"),
         ({"fit_kwargs": {"callbacks": make_callbacks}}, "fit_kwargs.callbacks", "'folder'"),
-        ({"validation": Reference("math:squareroot")}, "validation", "math has no function squareroot"),
+        ({"validation": Reference("math:squareroot")}, "validation", "math .*squareroot"),
     ],
 )
 def test_arguments_that_a_function_does_not_take_are_an_error(changes, key, problem):

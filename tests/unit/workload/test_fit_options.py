@@ -15,15 +15,15 @@ class Callback:
 @pytest.mark.parametrize(
     ("options", "key", "problem"),
     [
-        ({"batch_size": 32}, "batch_size", "autofit sets batch_size of fit itself: it is tuned"),
-        ({"x": 1}, "x", "give it as data"),
-        ({"validation_data": 1}, "validation_data", "give it as validation"),
+        ({"batch_size": 32}, "batch_size", "batch_size"),
+        ({"x": 1}, "x", " data$"),
+        ({"validation_data": 1}, "validation_data", " validation$"),
         ({"sample_weight": 1}, "sample_weight", r"\(x, y, sample_weight\)"),
-        ({"class_weigth": {}}, "class_weigth", "did you mean class_weight?"),
-        ({"steps_per_epoch": 0}, "steps_per_epoch", "0 is not allowed"),
-        ({"validation_split": 1.0}, "validation_split", "1.0 is not allowed"),
-        ({"class_weight": {"cat": 2}}, "class_weight", "a weight for each class number"),
-        ({"callbacks": "early"}, "callbacks", "a list of callbacks, or a function"),
+        ({"class_weigth": {}}, "class_weigth", "class_weight"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch", ": 0 "),
+        ({"validation_split": 1.0}, "validation_split", r": 1\.0 "),
+        ({"class_weight": {"cat": 2}}, "class_weight", "{'cat': 2}"),
+        ({"callbacks": "early"}, "callbacks", "'early'"),
     ],
 )
 def test_what_fit_does_not_take_here_is_refused(options, key, problem):
@@ -43,7 +43,7 @@ def test_functions_may_make_callbacks_and_class_weights():
     made = fit_options.resolved(options)
     assert isinstance(made["callbacks"][0], Callback)
     assert made["class_weight"] == {1: 2.0}
-    with pytest.raises(UsageError, match="class number"):
+    with pytest.raises(UsageError, match=r"{'cat': 2}"):
         fit_options.resolved({"class_weight": lambda: {"cat": 2}})
 
 

@@ -63,7 +63,7 @@ def test_functions_of_main_and_lambdas_cross(tmp_path):
 
 
 def test_what_cannot_be_pickled_is_said(tmp_path):
-    with pytest.raises(UsageError, match="another process"):
+    with pytest.raises(UsageError, match="frame"):
         round_trip(tmp_path, data=functools.partial(make, sys._getframe()))
 
 
@@ -72,11 +72,11 @@ def test_a_reference_is_a_path_or_a_module(tmp_path, monkeypatch):
     (tmp_path / "some_module.py").write_text("def f():\n    return 7\n")
     assert Reference("some_module.py:f", str(tmp_path)).resolve()() == 7
     assert Reference("math:sqrt").resolve()(4) == 2
-    with pytest.raises(UsageError, match="there is no module"):
+    with pytest.raises(UsageError, match="no_such_module_at_all"):
         Reference("no_such_module_at_all:f").resolve()
-    with pytest.raises(UsageError, match="math has no function squareroot"):
+    with pytest.raises(UsageError, match=r"math .*squareroot"):
         Reference("math:squareroot").resolve()
-    with pytest.raises(UsageError, match="pi is an object of type float, not a function"):
+    with pytest.raises(UsageError, match=r"pi .*float"):
         Reference("math:pi").resolve()
 
 
@@ -84,7 +84,7 @@ def test_a_name_that_only_importing_can_tell_is_let_through(tmp_path):
     (tmp_path / "m.py").write_text("from math import sqrt as f\ng = f\n")
     Reference("m.py:f", str(tmp_path)).validate()
     Reference("m.py:g", str(tmp_path)).validate()
-    with pytest.raises(UsageError, match="does not define h"):
+    with pytest.raises(UsageError, match=r"m\.py .*\bh$"):
         Reference("m.py:h", str(tmp_path)).validate()
 
 

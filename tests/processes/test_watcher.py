@@ -10,7 +10,7 @@ import pytest
 
 from autofit.machine.host import ProcessMemory
 from autofit.records.states import Phase
-from autofit.trial.watcher import StopReason, Watcher
+from autofit.trial.watcher import Pauses, StopReason, Watcher
 
 MIB = 2**20
 SPIKES = """
@@ -200,3 +200,16 @@ def test_far_from_the_limit_memory_is_read_anew_when_it_has_grown(monkeypatch):
     growth[0] = 10 * MIB
     watcher.poll()
     assert len(reads) == 2
+
+
+def test_real_processes_are_read():
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        tree, pauses = [psutil.Process(busy.pid)], Pauses()
+        pauses.read(tree, 0.0)
+        while sum(tree[0].cpu_times()[:2]) < 0.3:
+            assert busy.poll() is None
+        assert pauses.read(tree, 1.0) == 0
+    finally:
+        busy.kill()
+        busy.communicate()
