@@ -4,7 +4,7 @@ import itertools
 import math
 import warnings
 from dataclasses import replace
-from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import optuna
@@ -192,10 +192,26 @@ def nearest(space, config):
     return space.canonical(FitConfig.of(knobs))
 
 
+class Blind:
+    """A surrogate of memory that predicts none."""
+
+    def __init__(self, context, trials):
+        pass
+
+    def shares(self, configs, deviations):
+        nothing = np.zeros(len(configs))
+        return ((nothing, nothing),) * 2
+
+
 def without_memory(proposer):
     """Predict no memory: only OOMs rule configs out."""
-    nothing = np.zeros(len(proposer.feasible.configs))
-    proposer.feasible.memory = lambda trials: SimpleNamespace(shares=lambda at, deviations: ((nothing, nothing),) * 2)
+    feasibility = proposer.feasible.feasibility
+
+    def blind(trials):
+        with mock.patch("autofit.search.feasibility.MemorySurrogate", Blind):
+            return feasibility(trials)
+
+    proposer.feasible.feasibility = blind
 
 
 def without_throughput(proposer):
