@@ -15,7 +15,7 @@ from autofit.cli.options import Result, ResultOrSweep
 from autofit.errors import UsageError
 from autofit.records.sweep import SweepRecord
 from autofit.report import snippet
-from autofit.report.console.tables import print_trials, summarise, sweep_table
+from autofit.report.console.tables import summarise, sweep_table, trial_table
 from autofit.report.console.terminal import Terminal
 from autofit.report.html import page
 from autofit.storage import result_files
@@ -38,7 +38,7 @@ def show(result: ResultOrSweep) -> None:
             console.print(sweep_table(record))
             return
         answer = result_files.answered(record, result)
-        print_trials(answer, console)
+        console.print(trial_table(answer.trials, answer.limits))
         summarise(answer, console)
 
 

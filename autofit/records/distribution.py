@@ -13,11 +13,12 @@ def install_command(extra: str | None = None) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
 
 
-def _version() -> str:
+def version_of(distribution: str) -> str | None:
+    """Return the installed version of a distribution; None if it is not installed."""
     try:
-        return importlib.metadata.version(DISTRIBUTION)
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        return "0+unknown"
+        return None
 
 
-__version__ = _version()
+__version__ = version_of(DISTRIBUTION) or "0+unknown"

@@ -128,6 +128,10 @@ class Limits:
     device_bytes: Positive | None
     host_bytes: Positive
 
+    def allow(self, device_bytes: int, host_bytes: int) -> bool:
+        """Return whether both sizes are within the limits."""
+        return host_bytes <= self.host_bytes and (self.device_bytes is None or device_bytes <= self.device_bytes)
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -241,12 +245,8 @@ class Trial:
 
     def fits(self, limits: Limits) -> bool:
         """Return whether the trial finished within `limits`."""
-        measurement = self.measurement
-        return (
-            measurement.outcome is Outcome.OK
-            and (limits.device_bytes is None or (measurement.device_peak_bytes or 0) <= limits.device_bytes)
-            and (measurement.host_peak_bytes or 0) <= limits.host_bytes
-        )
+        m = self.measurement
+        return m.outcome is Outcome.OK and limits.allow(m.device_peak_bytes or 0, m.host_peak_bytes or 0)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
@@ -91,12 +92,8 @@ class TrialRow:
 
 def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[TrialRow]:
     """Return a row for each trial, and number the trials of the search."""
-    rows, count = [], 0
-    for trial in trials:
-        is_searched = trial.stage is Stage.SEARCH
-        count += is_searched
-        rows.append(TrialRow(trial, count if is_searched else None, limits))
-    return rows
+    numbers = itertools.count(1)
+    return [TrialRow(trial, next(numbers) if trial.stage is Stage.SEARCH else None, limits) for trial in trials]
 
 
 def _workers(row: TrialRow) -> str | None:

@@ -25,7 +25,7 @@ from autofit.cli.options import Json, Storage
 from autofit.errors import AutofitError
 from autofit.machine import host
 from autofit.machine.gpus import survey, unusable_gpu
-from autofit.records.distribution import __version__
+from autofit.records.distribution import __version__, version_of
 from autofit.records.events import Activity
 from autofit.records.machine import Device, Machine, Placement
 from autofit.records.units import counted
@@ -75,8 +75,8 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     visible = survey()
     usable = tuple(device for device in visible if isinstance(device, Device))
     machine = host.detect(usable)
-    backend = software.keras_backend(os.environ, software.version_of)
-    yield from software.libraries(software.version_of, software.requirements(), importlib.metadata.packages_distributions())
+    backend = software.keras_backend(os.environ, version_of)
+    yield from software.libraries(version_of, software.requirements(), importlib.metadata.packages_distributions())
     yield backend
     yield from software.allocator(os.environ)
     yield from resources.gpus(visible, survey(hidden=True), unusable_gpu(), os.environ)

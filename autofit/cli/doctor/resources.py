@@ -128,7 +128,9 @@ def read_folder(path: Path) -> Folder:
     # Path.is_dir raises if this process may not enter a parent
     existing = next(folder for folder in (path, *path.parents) if os.path.isdir(folder))  # noqa: PTH112
     writable = os.access(existing, os.W_OK | os.X_OK)
-    return Folder(path, writable, shutil.disk_usage(existing).free, _file_system(existing.resolve()))
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if existing.resolve().is_relative_to(mount.mountpoint)]
+    innermost = max(mounts, key=lambda mount: len(mount.mountpoint), default=None)
+    return Folder(path, writable, shutil.disk_usage(existing).free, innermost.fstype if innermost else "")
 
 
 def temporary_files() -> Finding:
@@ -194,8 +196,3 @@ def _journal(folder: Folder) -> Finding:
         lost = f"lost {turns - counted} of {turns} turns"
         return problem("storage", f"{place} {lost}: two writers held the lock of a journal at once", remedy)
     return ok("storage", f"{WRITERS} writers took {turns} turns with a journal in {place}")
-
-
-def _file_system(path: Path) -> str:
-    mounts = [mount for mount in psutil.disk_partitions(all=True) if path.is_relative_to(mount.mountpoint)]
-    return max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else ""

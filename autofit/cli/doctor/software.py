@@ -84,14 +84,6 @@ def allocator(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield warning("environment", detail, "Run unset TF_GPU_ALLOCATOR before tuning.")
 
 
-def version_of(distribution: str) -> str | None:
-    """Return the installed version of a distribution; None if it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def requirements() -> list[str]:
     """Return the requirements of autofit; empty if it runs from a folder without being installed."""
     try:

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.description import Estimate, EstimateRow
+from autofit.records.description import Estimate
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import CellOutcome, SweepRecord
@@ -110,12 +110,6 @@ def summarise(record: TuneRecord, console: Console) -> None:
     console.print(summary(record, with_advice=True), crop=False)
 
 
-def print_trials(record: TuneRecord, console: Console) -> None:
-    """Print a table of all trials of the search and of the later runs that failed."""
-    failed = [trial for trial in record.trials if trial not in record.searched]
-    console.print(trial_table([*record.searched, *failed], record.limits))
-
-
 def print_estimate(estimate: Estimate, console: Console) -> None:
     """Print the parts and totals of device and host memory for each batch size, and the largest batch size that fits."""
     d = estimate.description
@@ -131,7 +125,11 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         table.add_column(f"{row.batch_size}", justify="right")
     _add_parts(table, "DEVICE", [row.device_bytes_by_part for row in estimate.rows])
     _add_parts(table, "HOST", [row.host_bytes_by_part for row in estimate.rows])
-    table.add_row("expected to fit", *(_verdict(row, estimate) for row in estimate.rows), style="bold")
+    verdicts = [  # "perhaps" if only an upper bound exceeds a limit
+        "yes" if row.fits else "perhaps" if estimate.limits.allow(row.device_bytes, row.host_bytes) else "no"
+        for row in estimate.rows
+    ]
+    table.add_row("expected to fit", *verdicts, style="bold")
     largest = estimate.largest_batch_size
     conclusion = (
         "Not even a batch size of 1 is expected to fit."
@@ -163,12 +161,3 @@ def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None
         if any(part[name] for part in parts):
             table.add_row(f"  {part_name(name)}", *(format_bytes(part[name]) for part in parts))
     table.add_row("  total", *(format_bytes(sum(part.values())) for part in parts), style="bold", end_section=True)
-
-
-def _verdict(row: EstimateRow, estimate: Estimate) -> str:
-    """Return whether a batch size fits: "yes", "no", or "perhaps" if only its upper bound exceeds a limit."""
-    if row.fits:
-        return "yes"
-    limit = estimate.limits.device_bytes
-    is_expected = row.host_bytes <= estimate.limits.host_bytes and (limit is None or row.device_bytes <= limit)
-    return "perhaps" if is_expected else "no"

@@ -22,6 +22,7 @@ from autofit.report.html import plots
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MIN_SECONDS = 0.1  # shorter phases are left out
+_MARKS = {Outcome.OK: "ok", Outcome.DEVICE_OOM: "oom", Outcome.HOST_OOM: "oom"}
 
 Record = TuneRecord | FailedTune | SweepRecord | Estimate
 
@@ -126,7 +127,7 @@ def _estimate(record: Estimate) -> dict[str, Any]:
         "headline": headline,
         "origin": f"For {record.machine.host or 'this machine'} ({record.device})",
         "facts": wording.estimate_facts(record),
-        "plots": plots.estimate_plots(record),
+        "plots": [plots.estimated_memory(record, memory) for memory in ("device", "host")],
         "machine": machine(record),
     }
 
@@ -208,18 +209,16 @@ def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], l
     rows = trial_rows((*log.searched, *log.runs), log.limits)
     columns = trial_columns(output, rows)
     chosen = log.config if isinstance(log, TuneRecord) else None
-    table = []
-    for row in rows:
-        trial, outcome = row.trial, row.trial.measurement.outcome
-        table.append(
-            {
-                "trial": trial,
-                "mark": "ok" if outcome is Outcome.OK else "oom" if outcome.is_oom else "other",
-                "is_chosen": trial.config == chosen and trial.stage is Stage.SEARCH,
-                "fields": [column.field(row) for column in columns],
-                "facts": _details(trial),
-            }
-        )
+    table = [
+        {
+            "trial": row.trial,
+            "mark": _MARKS.get(row.trial.measurement.outcome, "other"),
+            "is_chosen": row.trial.config == chosen and row.trial.stage is Stage.SEARCH,
+            "fields": [column.field(row) for column in columns],
+            "facts": _details(row.trial),
+        }
+        for row in rows
+    ]
     return columns, table
 
 

@@ -159,13 +159,11 @@ def _edges(log: TuneLog) -> tuple[float, float]:
     return min(sizes) / _EDGE, max(sizes) * _EDGE
 
 
-def estimate_plots(estimate: Estimate) -> list[Plot]:
-    """Plot device and host memory, to answer "which batch sizes fit, and what takes the memory?"."""
-    return [_estimated_memory(estimate, which) for which in ("device", "host")]
+def estimated_memory(estimate: Estimate, which: str) -> Plot:
+    """Plot the parts of "device" or "host" memory as a stack for each batch size, with its upper bound and the limit.
 
-
-def _estimated_memory(estimate: Estimate, which: str) -> Plot:
-    """Draw a stack of the parts of the memory of each batch size, with its upper bound and the limit."""
+    The plot answers "which batch sizes fit, and what takes the memory?".
+    """
     limit: int | None = getattr(estimate.limits, f"{which}_bytes")
     stacks: list[Mapping[str, int]] = [getattr(row, f"{which}_bytes_by_part") for row in estimate.rows]
     totals = [sum(stack.values()) for stack in stacks]

@@ -20,7 +20,7 @@ from autofit.cli.doctor import command, resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine.gpus import UnreadDevice
-from autofit.records.distribution import DISTRIBUTION, install_command
+from autofit.records.distribution import DISTRIBUTION, install_command, version_of
 from autofit.records.events import Activity
 from autofit.records.machine import Device, Machine
 from autofit.records.states import Outcome
@@ -115,7 +115,7 @@ def test_the_other_project_with_the_same_import_name_is_reported(installed):
     installed("autofit")
     providers = importlib.metadata.packages_distributions()
     assert {DISTRIBUTION, "autofit"} <= set(providers["autofit"])
-    (finding,) = (f for f in software.libraries(software.version_of, [], providers) if f.subject == "autofit")
+    (finding,) = (f for f in software.libraries(version_of, [], providers) if f.subject == "autofit")
     remedy = f"pip uninstall -y autofit {DISTRIBUTION}, then {install_command()}."
     expect(finding, WARNING, f"autofit|{DISTRIBUTION}", remedy)
 

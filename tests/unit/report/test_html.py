@@ -314,7 +314,7 @@ def test_a_sweep_without_an_answer_draws_nothing():
 @pytest.mark.parametrize("limit", [50 * MIB, 60 * MIB, 1000 * MIB, None])
 def test_an_estimate_is_drawn_by_part_with_bounds_and_limit(estimate, limit):
     limited = replace(estimate, limits=replace(estimate.limits, device_bytes=limit))
-    device, host = plots.estimate_plots(limited)
+    device, host = (plots.estimated_memory(limited, which) for which in ("device", "host"))
     drawn = traces(device)
     assert [drawn["activations"].y[i] for i in range(2)] == [8.0, 32.0]
     assert ("upper bound, above the limit" in drawn) == (limit is not None and limit < 70 * MIB)

@@ -10,7 +10,7 @@ from autofit.records.trial import FitConfig
 from autofit.records.units import format_bytes
 from autofit.report import snippet
 from autofit.report.console.progress import Progress
-from autofit.report.console.tables import print_trials, summarise
+from autofit.report.console.tables import summarise, trial_table
 from tests.fakes import with_fields
 from tests.unit.report.snapshots import matches_snapshot
 
@@ -81,7 +81,7 @@ def test_a_progress_prints_the_summary_unless_quiet(record, quiet):
 
 def test_autotune_is_auto_in_the_table(record):
     auto = replace(record.trials[0], config=FitConfig(64, -1, -1))
-    row = printed(lambda console: print_trials(with_fields(record, trials=(auto,)), console)).splitlines()[1]
+    row = printed(lambda console: console.print(trial_table([auto], record.limits))).splitlines()[1]
     assert row.split()[:5] == ["1", "64", "auto", "thr", "auto"]
 
 
@@ -92,5 +92,5 @@ def test_few_updates_are_said_in_a_screenful_too(record):
 
 
 def test_every_trial_is_a_row_of_the_table(record):
-    text = printed(lambda console: print_trials(record, console))
+    text = printed(lambda console: console.print(trial_table(record.trials, record.limits)))
     assert len(re.findall(r" (?:ok|\w+ OOM) ", text)) == len(record.trials)

@@ -16,7 +16,7 @@ from autofit.cli.exit import reporting_errors
 from autofit.cli.history import print_history
 from autofit.errors import StorageError
 from autofit.records.result import PastTune
-from autofit.report.console.tables import print_trials, summarise
+from autofit.report.console.tables import summarise, trial_table
 from autofit.report.console.terminal import Terminal
 from autofit.report.html import page
 from autofit.storage import past_tunes
@@ -53,7 +53,7 @@ def test_nothing_of_a_result_reaches_terminal_or_page(record):
     evil = replace(record, trials=trials, device=EVIL, stop_reason=EVIL, call_source=call_source)
     shown = [
         screen(lambda terminal: summarise(evil, terminal)),
-        screen(lambda terminal: print_trials(evil, terminal)),
+        screen(lambda terminal: terminal.print(trial_table(evil.trials, evil.limits))),
         str(Result(**vars(evil))),
         page.compact(evil),
         page.render(evil).partition("<script")[0],

@@ -13,7 +13,7 @@ from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.report import snippet
 from autofit.report.columns import Output
-from autofit.report.console.tables import print_trials, summarise
+from autofit.report.console.tables import summarise, trial_table
 from autofit.report.html import page
 from tests.fakes import BASELINE, MIB, FakeLauncher, collect, make_request, searched, tune
 
@@ -60,7 +60,7 @@ def test_a_run_that_fails_is_counted_once_and_not_as_one_of_the_search(tmp_path)
     assert sum(row["mark"] == "oom" for row in page.trial_table(record, Output.PAGE)[1]) == 1
     assert page.origin(record).count("6 trials of the search") == 1
     console = Console(width=80, file=io.StringIO())
-    print_trials(record, console)
+    console.print(trial_table(record.trials, record.limits))
     assert console.file.getvalue().count("device OOM") == 1
     summarise(record, console)
     assert f"{record.stop_reason}; 6 trials" in console.file.getvalue()
