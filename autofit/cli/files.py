@@ -49,7 +49,11 @@ def estimate(
     or else Keras's defaults.
     """
     with reporting_errors():
-        sizes = _batch_sizes(batch_size)
+        try:
+            sizes = [int(part) for part in batch_size.split(",")]
+        except ValueError:
+            problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
+            raise UsageError(problem, key="--batch-size") from None
         if plot is not None and plot.suffix != ".html":
             raise UsageError(f"{plot} must end in .html", key="--plot")
         require_writable("--plot", plot)
@@ -62,14 +66,6 @@ def estimate(
         if plot is not None:
             page.save(result, plot)
             typer.echo(f"written to {plot}", err=True)
-
-
-def _batch_sizes(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        problem = f"{text!r} is not allowed; separate whole numbers by commas: 32,64,128"
-        raise UsageError(problem, key="--batch-size") from None
 
 
 def schema() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from autofit.records.bounds import Count, Positive
@@ -61,12 +62,10 @@ class Placement:
     @property
     def name(self) -> str:
         """The name of the devices in reports."""
-        names = list(dict.fromkeys(gpu.name for gpu in self.gpus))
-        if not names:
+        if not self.gpus:
             return "CPU" if self.count == 1 else f"CPU as {self.count} devices"
-        if len(names) > 1:
-            return " + ".join(gpu.name for gpu in self.gpus)
-        return names[0] if self.count == 1 else f"{self.count} x {names[0]}"
+        counts = Counter(gpu.name for gpu in self.gpus)
+        return " + ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
 
 
 ON_CPU = Placement()

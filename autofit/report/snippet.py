@@ -24,7 +24,8 @@ def render(record: TuneRecord) -> str:
     """Return Python code that trains with the chosen config."""
     source, description = record.call_source, record.description
     keras = [f"import {description.keras}"] if source.dtype_policy else []
-    validation_knobs = _validation_knobs(record)
+    smaller = replace(record.config, batch_size=record.validation_batch_size or record.config.batch_size)
+    validation_knobs = {} if source.validation is None else render_validation(description, smaller)
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)
@@ -77,13 +78,6 @@ class _Autotune(int):
 def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of knobs with -1 written as AUTOTUNE, which is what -1 means for every knob."""
     return {name: _Autotune(value) if value == AUTOTUNE else value for name, value in knobs.items()}
-
-
-def _validation_knobs(record: TuneRecord) -> dict[str, Any]:
-    if record.call_source.validation is None:
-        return {}
-    smaller = record.validation_batch_size or record.config.batch_size
-    return render_validation(record.description, replace(record.config, batch_size=smaller))
 
 
 def kwargs_as_python(record: TuneRecord) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 
 class Status(str, Enum):
@@ -18,22 +19,12 @@ class Status(str, Enum):
 class Finding:
     """The result of one check; `remedy` is None if and only if the status is OK."""
 
-    subject: str
     status: Status
+    subject: str
     detail: str
     remedy: str | None = None
 
 
-def ok(subject: str, detail: str) -> Finding:
-    """Return a finding that needs no remedy."""
-    return Finding(subject, Status.OK, detail)
-
-
-def warning(subject: str, detail: str, remedy: str) -> Finding:
-    """Return a finding that makes autofit slow or its results unreliable."""
-    return Finding(subject, Status.WARNING, detail, remedy)
-
-
-def problem(subject: str, detail: str, remedy: str) -> Finding:
-    """Return a finding that keeps autofit from working."""
-    return Finding(subject, Status.PROBLEM, detail, remedy)
+ok = partial(Finding, Status.OK)
+warning = partial(Finding, Status.WARNING)
+problem = partial(Finding, Status.PROBLEM)

@@ -167,20 +167,16 @@ def storage_at(storage_url: str) -> Finding:
     """Check the storage at a URL or the path of an SQLite file: its folder, its server, or the lock of its journal."""
     url = urls.url_of(storage_url)
     file = urls.file_of(url)
-    if file is None:
-        return _server(storage_url)
-    folder = read_folder(file.parent)
-    return _journal(folder) if url.startswith(urls.JOURNAL) else storage(folder)
-
-
-def _server(url: str) -> Finding:
+    if file is not None:
+        folder = read_folder(file.parent)
+        return _journal(folder) if url.startswith(urls.JOURNAL) else storage(folder)
     from autofit.storage.connection import open_storage  # imported late, because it loads Optuna
 
     try:
-        open_storage(url)
+        open_storage(storage_url)
     except StorageError as error:
         return problem("storage", str(error), "Correct the URL, or start the database server.")
-    return ok("storage", f"{urls.shown(url)} answers")
+    return ok("storage", f"{urls.shown(storage_url)} answers")
 
 
 def _journal(folder: Folder) -> Finding:

@@ -45,9 +45,7 @@ class Progress:
         if self.console.is_jupyter and not self.is_quiet:
             self._view = NotebookView()
         elif self.console.is_terminal and not self.is_quiet:
-            self._live = Live(
-                console=self.console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND, transient=False
-            )
+            self._live = Live(console=self.console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND)
             self._live.start()
         return self
 

@@ -87,11 +87,9 @@ class MemoryScale:
         if self.limit_bytes is None:
             return "There is no separate limit."
         limit = format_bytes(self.limit_bytes)
-        return (
-            f"The limit is {limit}."
-            if self.is_limit_drawn
-            else f"The limit, {limit}, is far above the points and not drawn."
-        )
+        if self.is_limit_drawn:
+            return f"The limit is {limit}."
+        return f"The limit, {limit}, is far above the points and not drawn."
 
 
 def figure(traces: Iterable[Mapping[str, Any]], height: int = _HEIGHT_PIXELS, **layout: Any) -> Any:

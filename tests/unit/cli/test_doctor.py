@@ -355,7 +355,7 @@ def test_all_checks_run_and_no_trial_that_cannot_work(backend, monkeypatch):
     ],
 )
 def test_a_good_trial_on_a_gpu_is_repeated_with_xla(device, statuses, subjects, monkeypatch):
-    findings = iter([Finding("trial", status, "detail", "remedy") for status in statuses])
+    findings = iter([Finding(status, "trial", "detail", "remedy") for status in statuses])
     monkeypatch.setattr(smoke_trial, "attempt", lambda *_, forks: next(findings))
     assert [finding.subject for finding in command._trials(HERE, device)] == subjects
 

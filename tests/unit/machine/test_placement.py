@@ -70,6 +70,7 @@ def test_placements_that_are_not_possible(device, devices, error):
         (Placement.on(T4), "T4"),
         (Placement.on(FAST, SAME), "2 x A100"),
         (Placement.on(FAST, T4), "A100 + T4"),
+        (Placement.on(FAST, SAME, T4), "2 x A100 + T4"),
     ],
 )
 def test_a_placement_has_a_name(placement, name):
