@@ -67,11 +67,9 @@ def compact(record: TuneRecord | SweepRecord) -> str:
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
     drawn = [plots.throughput(record), plots.memory(record, "device"), plots.memory(record, "host")]
-    result = _result(record, Output.PAGE)
     return {
-        **result,
+        **_result(record, Output.PAGE),
         "plots": [plot for plot in drawn if plot is not None],
-        "title": f"autofit: {result['headline']}",
         "alternatives": alternatives(record) if isinstance(record, TuneRecord) else [],
         "machine": machine(record),
         "cells": [],
@@ -99,7 +97,6 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
     columns, rates = cell_columns(record, Output.PAGE), plots.cell_rates(record)
     return {
         "plots": [] if rates is None else [rates],
-        "title": f"autofit: {record.title}",
         "headline": record.title,
         "origin": origin(record),
         "problem": None,
@@ -121,10 +118,8 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
 def _estimate(record: Estimate) -> dict[str, Any]:
     largest = record.largest_batch_size
     up_to = "Not even a batch of 1 is" if largest is None else f"Batch sizes up to {largest:,} are"
-    headline = f"{up_to} expected to fit"
     return {
-        "title": f"autofit: {headline}",
-        "headline": headline,
+        "headline": f"{up_to} expected to fit",
         "origin": f"For {record.machine.host or 'this machine'} ({record.device})",
         "facts": wording.estimate_facts(record),
         "plots": [plots.estimated_memory(record, memory) for memory in ("device", "host")],
