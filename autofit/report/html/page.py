@@ -99,8 +99,6 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         "plots": [] if rates is None else [rates],
         "headline": record.title,
         "origin": origin(record),
-        "problem": None,
-        "trials": [],
         "alternatives": [],
         "machine": machine(record),
         "columns": columns,
