@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,10 +53,10 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
 def shared_memory() -> tuple[int, int]:
     """Return the size and the free space of /dev/shm in bytes; zeros if it is missing. A container's is often 64 MiB."""
     try:
-        room = os.statvfs(_SHARED_MEMORY)
+        total, _, free = shutil.disk_usage(_SHARED_MEMORY)
     except OSError:
         return 0, 0
-    return room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
+    return total, free
 
 
 def usable_cores() -> int:
@@ -219,19 +220,16 @@ def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float
 
 def other_work() -> str | None:
     """Describe the CPU use of other processes on this machine; None if it is low. Takes half a second."""
-    seconds_before, before = _seconds_by_process(), CoreSeconds.read(())
+    list(psutil.process_iter(["cpu_percent"]))  # the next reading is the average since this one
+    before = CoreSeconds.read(())
     time.sleep(_SAMPLE_SECONDS)
-    after = CoreSeconds.read(())
-    used, cores = other_and_idle_cores(before, after)[0], visible_cores()
+    used, cores = other_and_idle_cores(before, CoreSeconds.read(()))[0], visible_cores()
     if used < BUSY_SHARE * cores:
         return None
-    shares = {
-        process: (seconds - seconds_before[process]) / (after.at - before.at)
-        for process, seconds in _seconds_by_process().items()
-        if process in seconds_before and process.pid != os.getpid()
-    }
-    busiest = sorted((process for process in shares if shares[process] >= _LEAST_CORES), key=lambda p: -shares[p])
-    names = ", ".join(f"{process_name(process.pid)} {shares[process]:.1f}" for process in busiest[:_NAMED_PROCESSES])
+    others = (process for process in psutil.process_iter(["cpu_percent"]) if process.pid != os.getpid())
+    shares = {process.pid: (process.info["cpu_percent"] or 0.0) / 100 for process in others}
+    busiest = sorted((pid for pid in shares if shares[pid] >= _LEAST_CORES), key=lambda pid: -shares[pid])
+    names = ", ".join(f"{process_name(pid)} {shares[pid]:.1f}" for pid in busiest[:_NAMED_PROCESSES])
     return f"other work uses {used:.1f} of {cores} cores" + (f" ({names})" if names else "")
 
 
@@ -250,8 +248,3 @@ def _used_seconds(process: psutil.Process) -> float:
         return 0.0
     children = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
     return float(times.user + times.system + children)
-
-
-def _seconds_by_process() -> dict[psutil.Process, float]:
-    times = {process: process.info["cpu_times"] for process in psutil.process_iter(["cpu_times"])}
-    return {process: float(used.user + used.system) for process, used in times.items() if used is not None}

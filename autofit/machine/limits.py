@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
-from pydantic import ByteSize, TypeAdapter, ValidationError
+from pydantic import ByteSize, TypeAdapter
 
 from autofit.errors import UsageError
 from autofit.records.machine import Device, Machine
@@ -13,7 +14,7 @@ from autofit.records.units import format_bytes
 
 _LEAST_FREE_BYTES = 1.5 * 2**30  # a framework's context and libraries, and a small model (assumed)
 AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"
-"""The remedy in a message about a malformed amount of memory."""
+"""The message about a malformed amount of memory."""
 
 
 def resolve_limits(
@@ -23,7 +24,7 @@ def resolve_limits(
     host_memory: str | int,
     pool_bytes: int | None = None,
 ) -> Limits:
-    """Convert memory amounts into limits in bytes.
+    """Convert memory amounts that are valid (see `validated`) into limits in bytes.
 
     Args:
         machine: a percentage of `host_memory` refers to its memory, or to the cgroup's limit if there is one.
@@ -32,22 +33,19 @@ def resolve_limits(
         host_memory: the limit is never more than the memory that is available now.
         pool_bytes: the GPU memory that a program without a limit takes; a percentage never gives more. None if unknown.
     """
-    host_bytes = _amount_bytes("host_memory", host_memory, machine.memory_bytes)
+    host_bytes = _amount_bytes(host_memory, machine.memory_bytes)
     if host_bytes > machine.memory_bytes:
         raise UsageError(
             f"{host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows; lower "
             "host_memory",
             key="host_memory",
         )
-    if device is not None:
-        device_bytes: int | None = _device_bytes(device, device_memory, pool_bytes)
-    else:
-        amount = _amount_bytes("device_memory", device_memory, machine.memory_bytes)
-        device_bytes = None if _is_percentage(device_memory) else amount
-    return Limits(device_bytes=device_bytes, host_bytes=min(host_bytes, machine.available_bytes))
+    return Limits(_device_bytes(device, device_memory, pool_bytes), min(host_bytes, machine.available_bytes))
 
 
-def _device_bytes(device: Device, amount: str | int, pool_bytes: int | None) -> int:
+def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | None) -> int | None:
+    if device is None:
+        return None if _is_percentage(amount) else _amount_bytes(amount, 0)
     free, total = format_bytes(device.free_bytes), format_bytes(device.total_bytes)
     name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
@@ -56,7 +54,7 @@ def _device_bytes(device: Device, amount: str | int, pool_bytes: int | None) -> 
             "write cpu",
             key="device",
         )
-    device_bytes = _amount_bytes("device_memory", amount, device.free_bytes)
+    device_bytes = _amount_bytes(amount, device.free_bytes)
     if device_bytes > device.free_bytes:
         raise UsageError(
             f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or end the processes that "
@@ -68,29 +66,26 @@ def _device_bytes(device: Device, amount: str | int, pool_bytes: int | None) -> 
     return device_bytes
 
 
-def validate_amount(amount: str | int) -> None:
-    """Raise UsageError if an amount is malformed."""
-    _amount_bytes(None, amount, 100)
+def validated(amount: str | int) -> str | int:
+    """Return an amount, or raise ValueError if it is malformed."""
+    most = 100 if _is_percentage(amount) else math.inf
+    with contextlib.suppress(ValueError, OverflowError):
+        if 0 < _number(amount) <= most:
+            return amount
+    raise ValueError(AMOUNTS)
 
 
 def _is_percentage(amount: str | int) -> bool:
-    return isinstance(amount, str) and amount.strip().endswith("%")
+    return str(amount).strip().endswith("%")
 
 
-def _amount_bytes(key: str | None, amount: str | int, whole_bytes: int) -> int:
-    problem = f"{amount!r} is not an amount of memory; {AMOUNTS}"
-    if isinstance(amount, str) and _is_percentage(amount):
-        try:
-            share = float(amount.strip()[:-1]) / 100
-        except ValueError:
-            raise UsageError(problem, key=key) from None
-        if not 0 < share <= 1:
-            raise UsageError(f"{amount} is not a percentage above 0% and up to 100%", key=key)
-        return math.floor(share * whole_bytes)
-    try:
-        size = int(TypeAdapter(ByteSize).validate_python(amount))
-    except (ValidationError, OverflowError):
-        raise UsageError(problem, key=key) from None
-    if size <= 0:
-        raise UsageError(f"{amount!r} is not above zero; {AMOUNTS}", key=key)
-    return size
+def _number(amount: str | int) -> float:
+    """Return the number of percent or of bytes."""
+    if _is_percentage(amount):
+        return float(str(amount).strip()[:-1])
+    return int(TypeAdapter(ByteSize).validate_python(amount))
+
+
+def _amount_bytes(amount: str | int, whole_bytes: int) -> int:
+    number = _number(amount)
+    return math.floor(number / 100 * whole_bytes) if _is_percentage(amount) else int(number)

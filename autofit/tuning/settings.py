@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from autofit.errors import UsageError
 from autofit.machine import limits
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import RANGE_OR_CHOICES
@@ -28,14 +27,6 @@ def _share(value: Any) -> Any:
     if isinstance(value, str) and value.strip().endswith("%"):
         with contextlib.suppress(ValueError):
             return float(value.strip()[:-1]) / 100
-    return value
-
-
-def _memory(value: str | int) -> str | int:
-    try:
-        limits.validate_amount(value)
-    except UsageError:
-        raise ValueError(limits.AMOUNTS) from None
     return value
 
 
@@ -90,7 +81,7 @@ Share = Annotated[
     ),
     written_as("write a percentage (2%) or a share (0.02), below 100%"),
 ]
-Memory = Annotated[str | int, AfterValidator(_memory), written_as(limits.AMOUNTS)]
+Memory = Annotated[str | int, AfterValidator(limits.validated), written_as(limits.AMOUNTS)]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$"), written_as("write auto, cpu, gpu, gpu:0, gpu:1, …")]
 Devices = Annotated[
     Annotated[int, Field(ge=1)] | Annotated[Sequence[Annotated[int, Field(ge=0)]], _OneOrMore] | None,

@@ -63,10 +63,10 @@ def test_a_cpu_has_a_device_limit_only_if_a_size_is_given():
     assert limits.resolve_limits(MACHINE, None, "64MiB", "80%").device_bytes == 64 * 2**20
 
 
-@pytest.mark.parametrize("amount", ["lots", "-1GiB", "0", 0, "%", "120%", "0%"])
+@pytest.mark.parametrize("amount", ["lots", "-1GiB", "0", 0, "%", "120%", "0%", "nan%"])
 def test_malformed_amounts(amount):
-    with pytest.raises(UsageError, match="host_memory"):
-        limits.resolve_limits(MACHINE, None, "90%", amount)
+    with pytest.raises(ValueError, match="write a percentage up to 100%"):
+        limits.validated(amount)
 
 
 def test_amounts_above_the_total_or_free_memory():
