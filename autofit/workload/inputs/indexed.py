@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
@@ -21,9 +20,6 @@ _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 
 class IndexedInput(FitInput):
     """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required number of batches."""
-
-    package: ClassVar[str]
-    """The package that defines the class of such datasets."""
 
     def _open(self) -> None:
         if self._length == 0:
@@ -46,7 +42,7 @@ class IndexedInput(FitInput):
 
     def _proxy(self, length: int) -> Any:
         """Return a `DatasetProxy` of the dataset that has `length` batches."""
-        base = getattr(importlib.import_module(self.package).utils, self.kind)
+        base = [base for base in type(self._data).__mro__ if base.__name__ == self.kind][-1]  # the last is Keras's class
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS if knob not in self.fit_knobs}
         return proxy_class(base)(self._data, self._length, length, self._report_error, self._made, **knobs)
 
@@ -56,7 +52,6 @@ class PyDatasetInput(IndexedInput):
 
     kind: ClassVar[str] = "PyDataset"
     source: ClassVar[str] = "__getitem__ of the PyDataset"
-    package: ClassVar[str] = "keras"
     recognises = staticmethod(is_pydataset)
 
     def _open(self) -> None:
@@ -84,7 +79,6 @@ class SequenceInput(IndexedInput):
 
     kind: ClassVar[str] = "Sequence"
     source: ClassVar[str] = "__getitem__ of the Sequence"
-    package: ClassVar[str] = "tf_keras"
     fit_knobs: ClassVar[tuple[str, ...]] = _WORKER_KNOBS
     recognises = staticmethod(is_sequence)
 
@@ -134,7 +128,7 @@ class DatasetProxy:
         return call_counted(self._made, self._report_error, self._dataset.__getitem__, asked)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self).__bases__[-1], vars(self))
+        return _restored, (type(self).__bases__[-1],), vars(self)
 
     def on_epoch_begin(self) -> None:
         call_reported(self._report_error, getattr(self._dataset, "on_epoch_begin", lambda: None))
@@ -149,8 +143,6 @@ def proxy_class(base: type) -> Any:
     return type(f"{base.__name__}Proxy", (DatasetProxy, base), {})
 
 
-def _restored(base: type, state: Mapping[str, Any]) -> Any:
-    """Unpickle a proxy in a worker process."""
-    made = object.__new__(proxy_class(base))
-    vars(made).update(state)
-    return made
+def _restored(base: type) -> Any:
+    """Return a proxy, in a worker process, whose attributes pickle sets."""
+    return object.__new__(proxy_class(base))

@@ -57,7 +57,7 @@ def open_input(
 
 
 def render_kwargs(
-    description: Description, config: FitConfig, sample_count: int | None = None
+    description: Description, config: FitConfig, sample_count: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`.
 

@@ -122,11 +122,11 @@ class _Reporting:
 
     def __init__(self, dataset: Any, report_error: Callable[[BaseException], None]) -> None:
         self._dataset, self._report_error = dataset, report_error
-        if hasattr(dataset, "__getitems__"):
-            self.__getitems__ = self._items
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the dataset, since `worker_init_fn` may read one."""
+        """Return an attribute of the dataset, since `worker_init_fn` may read one; DataLoader looks for `__getitems__`."""
+        if name == "__getitems__":
+            return functools.partial(call_reported, self._report_error, self._dataset.__getitems__)
         if name.startswith("__") or name == "_dataset":
             raise AttributeError(name)
         return getattr(self._dataset, name)
@@ -136,6 +136,3 @@ class _Reporting:
 
     def __getitem__(self, index: Any) -> Any:
         return call_reported(self._report_error, self._dataset.__getitem__, index)
-
-    def _items(self, indices: Any) -> Any:
-        return call_reported(self._report_error, self._dataset.__getitems__, indices)
