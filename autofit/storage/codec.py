@@ -20,10 +20,7 @@ METRIC = "samples per second"
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 """The states of Optuna trials that are not run again."""
 
-_TRIAL_KEY, _LIMITS_KEY = (
-    "trial",
-    "limits",
-)  # attributes of an Optuna trial: what it stores, and the limits under which it ran
+_TRIAL_KEY, _LIMITS_KEY = "trial", "limits"  # attributes of an Optuna trial: the trial, and the limits under which it ran
 _TRIALS = TypeAdapter(Trial)
 _LIMITS = TypeAdapter(Limits)
 _CONFIGS = TypeAdapter(FitConfig)

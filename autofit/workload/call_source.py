@@ -79,10 +79,7 @@ def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any
 
 
 def _name(function: Any, unnamed: str, imports: _Imports) -> str:
-    """Return the name of a function in code and add its import to `imports`.
-
-    The name is `unnamed` if the function cannot be imported by its own name.
-    """
+    """Return a function's name in code and add its import to `imports`; `unnamed` if it has no name to import."""
     if isinstance(function, Reference):
         module, name = function.module, function.name
         if function.path is not None:

@@ -9,10 +9,9 @@ import hashlib
 import importlib.metadata
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -30,8 +29,7 @@ _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _NOT_MEMBERS = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__", "_abc_impl"}
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """A workload's fingerprint, and the versions of the installed packages that its modules import."""
 
     fingerprint: str

@@ -136,7 +136,6 @@ def read(content: bytes) -> tuple[str, frozenset[str]]:
 
 
 def _imports_of(tree: ast.Module) -> Iterator[str]:
-    """Return all imports in a file."""
     names, texts = set[str](), set[str]()
     for node in ast.walk(tree):
         match node:

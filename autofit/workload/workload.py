@@ -144,7 +144,6 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
 
 
 def _mapped(file: Path) -> Any:
-    """Return the array in a file, mapped into memory."""
     return np.load(file, mmap_mode="r").view(np.ndarray)
 
 
