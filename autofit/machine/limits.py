@@ -33,7 +33,7 @@ def resolve_limits(
         host_memory: the limit is never more than the memory that is available now.
         pool_bytes: the GPU memory that a program without a limit takes; a percentage never gives more. None if unknown.
     """
-    host_bytes = _amount_bytes(host_memory, machine.memory_bytes)
+    host_bytes = int(_bytes_of(host_memory, machine.memory_bytes))
     if host_bytes > machine.memory_bytes:
         raise UsageError(
             f"{host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows; lower "
@@ -45,7 +45,7 @@ def resolve_limits(
 
 def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | None) -> int | None:
     if device is None:
-        return None if _is_percentage(amount) else _amount_bytes(amount, 0)
+        return None if _is_percentage(amount) else int(_bytes_of(amount, 0))
     free, total = format_bytes(device.free_bytes), format_bytes(device.total_bytes)
     name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
@@ -54,7 +54,7 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
             "write cpu",
             key="device",
         )
-    device_bytes = _amount_bytes(amount, device.free_bytes)
+    device_bytes = int(_bytes_of(amount, device.free_bytes))
     if device_bytes > device.free_bytes:
         raise UsageError(
             f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or end the processes that "
@@ -68,9 +68,9 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
 
 def validated(amount: str | int) -> str | int:
     """Return an amount, or raise ValueError if it is malformed."""
-    most = 100 if _is_percentage(amount) else math.inf
+    whole = 100
     with contextlib.suppress(ValueError, OverflowError):
-        if 0 < _number(amount) <= most:
+        if 0 < _bytes_of(amount, whole) <= (whole if _is_percentage(amount) else math.inf):
             return amount
     raise ValueError(AMOUNTS)
 
@@ -79,13 +79,7 @@ def _is_percentage(amount: str | int) -> bool:
     return str(amount).strip().endswith("%")
 
 
-def _number(amount: str | int) -> float:
-    """Return the number of percent or of bytes."""
+def _bytes_of(amount: str | int, whole_bytes: int) -> float:
     if _is_percentage(amount):
-        return float(str(amount).strip()[:-1])
+        return float(str(amount).strip()[:-1]) / 100 * whole_bytes
     return int(TypeAdapter(ByteSize).validate_python(amount))
-
-
-def _amount_bytes(amount: str | int, whole_bytes: int) -> int:
-    number = _number(amount)
-    return math.floor(number / 100 * whole_bytes) if _is_percentage(amount) else int(number)
