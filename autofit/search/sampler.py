@@ -8,6 +8,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import FrozenTrial
+from pydantic import BaseModel
 
 from autofit.machine.host import usable_cores
 from autofit.records.description import Description
@@ -15,8 +16,9 @@ from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig, Limits, T
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.context import SearchContext
 from autofit.search.decision import Decision
-from autofit.search.space import SearchSpace, build_space
+from autofit.search.space import SearchSpace, Space, build_space
 from autofit.storage import codec
+from autofit.workload.arguments import EXPLAINED
 
 _UNIT_BYTES = 2**30  # used as the limit if memory is known only as a share of it; the value does not matter
 _UNKNOWN_WORKLOAD = Description(
@@ -30,6 +32,13 @@ _UNKNOWN_WORKLOAD = Description(
     jit_compile=False,
     fingerprint="",
 )
+
+
+class _Arguments(BaseModel):
+    """The arguments of `FrontierSampler` that are validated as those of `tune` are."""
+
+    space: Space
+    _explained = EXPLAINED
 
 
 class FrontierSampler(optuna.samplers.BaseSampler):
@@ -94,13 +103,14 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     ) -> None:
         cores = cores or usable_cores()
         if not isinstance(space, SearchSpace):
+            asked = _Arguments(space=space).space.values()
             space = build_space(
-                space,
-                tuple(space),
+                asked,
+                asked,
                 cores=cores,
                 sample_count=None,
                 effective_batch_size=effective_batch_size,
-                autotunes=any(AUTOTUNE in value for value in space.values() if isinstance(value, list)),
+                autotunes=any(AUTOTUNE in values for values in asked.values()),
             )
         self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
         context = SearchContext(
@@ -118,7 +128,6 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         self._knobs = space.knobs()
         self.distributions = codec.distributions(self._knobs)
         self._tpe = optuna.samplers.TPESampler(seed=seed)
-        self._cached_study, self._cached_trials = "", dict[int, Trial]()  # name of a study, and its trials by number
 
     def suggest(self, trial: optuna.Trial) -> FitConfig:
         """Suggest every knob of an Optuna trial, and return the config."""
@@ -164,10 +173,5 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         return self._tpe.sample_independent(study, trial, param_name, param_distribution)
 
     def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:
-        if study.study_name != self._cached_study:
-            self._cached_study, self._cached_trials = study.study_name, {}
         finished = study.get_trials(deepcopy=False, states=codec.FINISHED)
-        for trial in finished:
-            if trial.number not in self._cached_trials:
-                self._cached_trials[trial.number] = codec.trial_of(trial, self._limits)
-        return tuple(self._cached_trials[trial.number] for trial in finished)
+        return tuple(codec.trial_of(trial, self._limits) for trial in finished)

@@ -6,19 +6,77 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from autofit.errors import UsageError
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
+from autofit.workload.arguments import written_as
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
-RANGE_OR_CHOICES = 'choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})'
-"""How to write the values of a knob, for error messages."""
+VALIDATED = ConfigDict(extra="forbid", strict=True, frozen=True)
+"""How pydantic validates arguments."""
 
+VARIABLE = r"\$\{"  # a string with an environment variable, which an editor must not mark as wrong
+_AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
 _LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger batches are tried only if the user's space has them
 _MOST_WORKERS = 16
 _QUEUES = (2, 4, 10, 32)  # batches
 _PREFETCH_FACTORS = (2, 4, 8)  # batches per worker process
+
+
+def _autotune(value: Any) -> Any:
+    """Convert the names of AUTOTUNE to its number."""
+    return AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value
+
+
+class Range(BaseModel):
+    """A range of whole numbers, both ends included."""
+
+    model_config = VALIDATED
+
+    min: int
+    max: int
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Range:
+        if self.min > self.max:
+            raise ValueError("min is larger than max")
+        return self
+
+
+AutotunedValue = Annotated[
+    int,
+    BeforeValidator(
+        _autotune,
+        json_schema_input_type=int | Annotated[str, Field(pattern=rf"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$|{VARIABLE}")],
+    ),
+]
+_OneOrMore = Field(min_length=1)
+_FORM = written_as('write one value, choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})')
+_IntegerValues = Annotated[Range | Annotated[list[int], _OneOrMore] | int | None, _FORM]
+_BooleanValues = Annotated[
+    Annotated[list[bool], _OneOrMore] | bool | None, written_as("write true, false or a list of them")
+]
+_AutotunedValues = Annotated[Range | Annotated[list[AutotunedValue], _OneOrMore] | AutotunedValue | None, _FORM]
+
+
+class Space(BaseModel):
+    """The values to try for each knob; a knob that is left out gets defaults."""
+
+    model_config = VALIDATED
+
+    batch_size: _IntegerValues = None
+    workers: _AutotunedValues = None
+    max_queue_size: _AutotunedValues = None
+    use_multiprocessing: _BooleanValues = None
+    prefetch_factor: _IntegerValues = None
+
+    def values(self) -> dict[str, Any]:
+        """The knobs that are set: for each a range, `{"min": 8, "max": 64}`, or a list of choices."""
+        chosen = self.model_dump(exclude_none=True)
+        return {knob: value if isinstance(value, dict | list) else [value] for knob, value in chosen.items()}
 
 
 @dataclass(frozen=True)
@@ -130,7 +188,7 @@ def build_space(
     """Build the search space of a workload whose input takes `knobs`.
 
     Args:
-        asked: the user's values of each knob: a range, as in `{"min": 8, "max": 64}`, or a list; other knobs get defaults.
+        asked: the user's values of each knob, as `Space.values` returns them; other knobs get defaults.
         cores: number of CPU cores; the default numbers of workers go up to twice that.
         sample_count: number of samples in the training data, the upper bound of default batch sizes; None if unknown.
         baseline: the user's present values; they are added to the defaults.
@@ -142,10 +200,8 @@ def build_space(
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
         replicas: number of devices that share each batch evenly; batch sizes are multiples of it.
     """
-    asked, taken = dict(asked or {}), tuple(knobs)
+    asked, taken = asked or {}, tuple(knobs)
     for knob in asked:
-        if knob not in KNOBS:
-            raise UsageError(f"{knob!r} is not a knob; use one of {', '.join(KNOBS)}", key="space")
         if knob not in taken:
             raise UsageError(
                 f"{knob} is given, but the data does not take it (it takes {', '.join(taken) or 'no knob'}); "
@@ -239,20 +295,14 @@ def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int,
 
 
 def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[int, ...]:
-    key, is_range = f"space.{knob}", isinstance(asked, Mapping)
-    if isinstance(asked, tuple) or (is_range and set(asked) != {"min", "max"}):  # a tuple is ambiguous: range or choices
-        raise UsageError(f"{asked!r} is not allowed; write {RANGE_OR_CHOICES}", key=key)
-    values = [asked["min"], asked["max"]] if is_range else asked if isinstance(asked, list) else [asked]
+    key, is_range = f"space.{knob}", isinstance(asked, dict)
+    values = [asked["min"], asked["max"]] if is_range else asked
     others = (AUTOTUNE,) if knob in AUTOTUNED and not is_range else ()
     if not autotunes and any(v in others for v in values):
         raise UsageError(f"{asked!r} is not allowed: {NO_AUTOTUNE}", key=key)
-    kind: type[int]
-    if knob == "use_multiprocessing":
-        kind, lowest, allowed = bool, 0, "a list of true and false"
-    else:
-        kind, lowest = int, 0 if knob == "workers" else 1  # a max_queue_size of 0 is unbounded: it may hold a whole epoch
+    lowest = 0 if knob in ("workers", "use_multiprocessing") else 1  # a max_queue_size of 0 may hold a whole epoch
+    if not all(v >= lowest or v in others for v in values):
         allowed = f"integers of at least {lowest}" + ", or -1 (tf.data.AUTOTUNE)" * (autotunes and knob in AUTOTUNED)
-    if not values or not all(type(v) is kind and (v >= lowest or v in others) for v in values):
         raise UsageError(f"{asked!r} is not allowed; give {allowed}", key=key)
     if not is_range:
         if knob == "batch_size" and (uneven := [b for b in values if b % replicas]):
@@ -262,8 +312,6 @@ def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[i
                 key=key,
             )
         return tuple(sorted(set(values)))
-    if values[0] > values[1]:
-        raise UsageError(f"{asked!r} is not allowed: min is larger than max", key=key)
     if knob == "batch_size":
         sizes = tuple(batch_grid(values[0], values[1], replicas))
         if not sizes:

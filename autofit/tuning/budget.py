@@ -38,16 +38,11 @@ class Budget:
     def __init__(self, settings: TuneSettings) -> None:
         self._settings = settings
         self._started = monotonic()
-        self._compile_seconds = 0.0
+        self.most_trial_seconds = settings.max_trial_seconds  # if `max_seconds` leaves enough time
 
     def allow_compiling(self) -> None:
         """Give each further trial extra time to compile its step."""
-        self._compile_seconds = _COMPILE_SECONDS
-
-    @property
-    def most_trial_seconds(self) -> float:
-        """The longest that a trial may take, in seconds, if `max_seconds` leaves enough time."""
-        return self._settings.max_trial_seconds + self._compile_seconds
+        self.most_trial_seconds = self._settings.max_trial_seconds + _COMPILE_SECONDS
 
     def seconds(self) -> float:
         """Return the seconds spent so far."""

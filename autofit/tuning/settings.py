@@ -10,16 +10,12 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from autofit.machine import limits
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
-from autofit.search.space import RANGE_OR_CHOICES
+from autofit.search.space import VALIDATED, VARIABLE, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
-
-_AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
-_CONFIG = ConfigDict(extra="forbid", strict=True, frozen=True)
-_VARIABLE = r"\$\{"  # a string with an environment variable, which an editor must not mark as wrong
 
 
 def _share(value: Any) -> Any:
@@ -28,11 +24,6 @@ def _share(value: Any) -> Any:
         with contextlib.suppress(ValueError):
             return float(value.strip()[:-1]) / 100
     return value
-
-
-def _autotune(value: Any) -> Any:
-    """Convert the names of AUTOTUNE to its number."""
-    return AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value
 
 
 def _at_least(lowest: int) -> Callable[[int], int]:
@@ -46,76 +37,32 @@ def _at_least(lowest: int) -> Callable[[int], int]:
     return validate
 
 
-class Range(BaseModel):
-    """A range of whole numbers, both ends included."""
-
-    model_config = _CONFIG
-
-    min: int
-    max: int
-
-    @model_validator(mode="after")
-    def _ascending(self) -> Range:
-        if self.min > self.max:
-            raise ValueError("min is larger than max")
-        return self
-
-
-_AutotunedValue = Annotated[
-    int,
-    BeforeValidator(
-        _autotune,
-        json_schema_input_type=int | Annotated[str, Field(pattern=rf"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$|{_VARIABLE}")],
-    ),
-]
-_OneOrMore = Field(min_length=1)
-_FORM = written_as(f"write one value, {RANGE_OR_CHOICES}")
-IntegerValues = Annotated[Range | Annotated[list[int], _OneOrMore] | int | None, _FORM]
-AutotunedValues = Annotated[Range | Annotated[list[_AutotunedValue], _OneOrMore] | _AutotunedValue | None, _FORM]
-
 Share = Annotated[
     float,
     Field(ge=0, lt=1, strict=False),
     BeforeValidator(
-        _share, json_schema_input_type=float | Annotated[str, Field(pattern=rf"^\s*[0-9.]+\s*%\s*$|{_VARIABLE}")]
+        _share, json_schema_input_type=float | Annotated[str, Field(pattern=rf"^\s*[0-9.]+\s*%\s*$|{VARIABLE}")]
     ),
     written_as("write a percentage (2%) or a share (0.02), below 100%"),
 ]
 Memory = Annotated[str | int, AfterValidator(limits.validated), written_as(limits.AMOUNTS)]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$"), written_as("write auto, cpu, gpu, gpu:0, gpu:1, …")]
 Devices = Annotated[
-    Annotated[int, Field(ge=1)] | Annotated[Sequence[Annotated[int, Field(ge=0)]], _OneOrMore] | None,
+    Annotated[int, Field(ge=1)] | Annotated[Sequence[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None,
     written_as("write how many devices (4), or the numbers of GPUs ([0, 2])"),
 ]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
 
 
-class Space(BaseModel):
-    """The values to try for each knob; a knob that is left out gets defaults."""
-
-    model_config = _CONFIG
-
-    batch_size: IntegerValues = None
-    workers: AutotunedValues = None
-    max_queue_size: AutotunedValues = None
-    use_multiprocessing: list[bool] | bool | None = None
-    prefetch_factor: IntegerValues = None
-
-    def values(self) -> dict[str, Any]:
-        """The knobs that are set: for each a range, `{"min": 8, "max": 64}`, or a list of choices."""
-        chosen = self.model_dump(exclude_none=True)
-        return {knob: value if isinstance(value, dict | list) else [value] for knob, value in chosen.items()}
-
-
 class Baseline(BaseModel):
     """The config to compare with; a knob that is left out has the value that the data gives it, or Keras's default."""
 
-    model_config = _CONFIG
+    model_config = VALIDATED
 
     batch_size: Count | None = None
-    workers: Annotated[_AutotunedValue, AfterValidator(_at_least(0))] | None = None
-    max_queue_size: Annotated[_AutotunedValue, AfterValidator(_at_least(1))] | None = None
+    workers: Annotated[AutotunedValue, AfterValidator(_at_least(0))] | None = None
+    max_queue_size: Annotated[AutotunedValue, AfterValidator(_at_least(1))] | None = None
     use_multiprocessing: bool | None = None
     prefetch_factor: Count | None = None
 
@@ -131,7 +78,7 @@ class TuneSettings(BaseModel):
         UsageError: names the setting, its value and what is allowed.
     """
 
-    model_config = _CONFIG
+    model_config = VALIDATED
 
     space: Annotated[Space, NONE_IS_EMPTY] = Field(
         default=Space(),

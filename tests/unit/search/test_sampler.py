@@ -122,3 +122,26 @@ def test_parameters_that_are_no_knobs_may_be_searched_beside_them():
     study = study_of(sampler)
     study.optimize(lambda trial: sampler.suggest(trial).batch_size * trial.suggest_float("rate", 0.1, 1), n_trials=2)
     assert all(0.1 <= t.params["rate"] <= 1 for t in study.trials)
+
+
+@pytest.mark.parametrize(
+    ("asked", "key", "named"),
+    [
+        ({"batchsize": [8]}, "space.batchsize", "did you mean batch_size?"),
+        ({"batch_size": {"min": 64, "max": 8}}, "space.batch_size", "min is larger than max"),
+        ({"batch_size": (8, 64)}, "space.batch_size", "(8, 64) is not allowed"),
+        ({"batch_size": {"min": 8}}, "space.batch_size", "{'min': 8} is not allowed"),
+        ({"batch_size": [0]}, "space.batch_size", "[0] is not allowed"),
+        ({"workers": []}, "space.workers", "[] is not allowed"),
+        ({"workers": [-2]}, "space.workers", "[-2] is not allowed"),
+        ({"max_queue_size": ["many"]}, "space.max_queue_size", "['many'] is not allowed"),
+        ({"use_multiprocessing": [1]}, "space.use_multiprocessing", "[1] is not allowed"),
+        ({"use_multiprocessing": []}, "space.use_multiprocessing", "write true, false or a list of them"),
+        ({}, None, "nothing to tune"),
+    ],
+)
+def test_an_illegal_space_is_an_error(asked, key, named):
+    with pytest.raises(UsageError) as caught:
+        FrontierSampler(asked)
+    assert caught.value.key == key
+    assert named in str(caught.value)
