@@ -87,9 +87,7 @@ def sweep(
         ExecutorError: no host of the cluster can tune, or the cluster does not respond.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
     """
-    arguments = {"build_model": build_model, "data": data, **arguments}
-    if host_labels:
-        arguments[load.HOST_LABELS] = host_labels
+    arguments = {"build_model": build_model, "data": data, load.HOST_LABELS: host_labels or {}, **arguments}
     try:
         cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
     except matrices.MatrixError as error:

@@ -72,7 +72,7 @@ class FrontierSearch:
             return {}
         at = ConfigArrays.of([t.config for t in ran], self._context.cores)
         predicted = ThroughputSurrogate(ran, self._context, self._warm_start).predict(at)
-        return {t.config: (float(m), float(s)) for t, m, s in zip(ran, predicted.mean, predicted.deviation, strict=True)}
+        return {t.config: (float(m), float(s)) for t, m, s in zip(ran, *predicted, strict=True)}
 
     def _decide(self, trials: Sequence[Trial]) -> Decision:
         feasibility, ran = self.feasible.feasibility(trials), _ran(trials)
@@ -99,7 +99,8 @@ class FrontierSearch:
 
     def _warm(self, warm_start: ThroughputSurrogate, feasibility: Feasibility) -> Decision:
         """Propose the config nearest to the baseline among those that an earlier tune predicts to be near the best."""
-        rates = np.where(feasibility.candidates, warm_start.predict(self.feasible.arrays).mean, -np.inf)
+        predicted, _ = warm_start.predict(self.feasible.arrays)
+        rates = np.where(feasibility.candidates, predicted, -np.inf)
         near = np.flatnonzero(rates >= rates.max() + math.log1p(-self._context.tolerance))
         chosen = min(near, key=lambda index: distance(self.feasible.configs[index], self._baseline))
         return self._proposed(int(chosen), Reason.WARM_START, feasibility)
@@ -128,15 +129,16 @@ class FrontierSearch:
     def _promise(self, ran: Sequence[Trial], feasibility: Feasibility) -> Decision:
         """Propose the second probe, the config with the highest expected improvement, or a step towards a better one."""
         candidates, arrays, index = feasibility.candidates, self.feasible.arrays, self.feasible.index
-        predicted = ThroughputSurrogate(ran, self._context, self._warm_start).predict(arrays)
+        rates, deviations = ThroughputSurrogate(ran, self._context, self._warm_start).predict(arrays)
+        share = np.maximum(feasibility.device, feasibility.host)
         fitted = [t for t in ran if t.fits(self._context.limits)]
         fastest = max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0, default=None)
         ran_in_space = [index[t.config] for t in fitted if t.config in index]
-        best = float(predicted.mean[ran_in_space].max() if ran_in_space else predicted.mean.min())
-        improvement = expected_improvement(predicted.mean - best, predicted.deviation)
+        best = float(rates[ran_in_space].max() if ran_in_space else rates.min())
+        improvement = expected_improvement(rates - best, deviations)
 
         def propose(chosen: int, reason: Reason) -> Decision:
-            lead, deviation = float(predicted.mean[chosen]) - best, float(predicted.deviation[chosen])
+            lead, deviation = float(rates[chosen]) - best, float(deviations[chosen])
             gain, most_gain = math.expm1(lead), math.expm1(lead + INTERVAL_DEVIATIONS * deviation)
             change = "" if fastest is None else difference(self.feasible.configs[chosen], fastest.config)
             return self._proposed(chosen, reason, feasibility, gain=gain, most_gain=most_gain, change=change)
@@ -144,8 +146,8 @@ class FrontierSearch:
         second = self._second_batch(ran, candidates) if self._warm_start is None else None
         if second is not None:
             probes = candidates & (arrays.batch == second)
-            return propose(_cheapest(improvement, probes, feasibility.share), Reason.PROBE)
-        chosen = _cheapest(improvement, candidates, feasibility.share)
+            return propose(_cheapest(improvement, probes, share), Reason.PROBE)
+        chosen = _cheapest(improvement, candidates, share)
         cost, worthwhile = 0.0, _WORTHWHILE_SHARE * self._context.tolerance
         training_seconds = self._context.expected_training_seconds
         if training_seconds is not None:  # this gain in log rate saves as much training time as a trial takes

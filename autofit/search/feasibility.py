@@ -41,11 +41,6 @@ class Feasibility:
     host: Vector
     likely: Vector
 
-    @property
-    def share(self) -> Vector:
-        """The higher of the two upper bounds, as a share of its limit."""
-        return np.maximum(self.device, self.host)
-
 
 class FeasibleSet:
     """Holds the configs of a space, cheapest first, and finds those that may be tried."""

@@ -58,14 +58,13 @@ class Pair:
 
     def most_rounds(self, tolerance: float) -> int:
         """Return how many rounds are needed to decide whether the config is faster by more than the tolerance."""
-        return SHOWING_PAIRS if len(self.next_round()) < 2 or self._is_decided(tolerance) else MOST_PAIRS
-
-    def _is_decided(self, tolerance: float) -> bool:
+        if len(self.next_round()) < 2:
+            return SHOWING_PAIRS
         speedup, least = self.speedup(), _least_gain(tolerance)
         if speedup.ratio is None or speedup.low is None or speedup.high is None:
-            return False
+            return MOST_PAIRS
         is_doubtful = speedup.pairs >= _DOUBTFUL_PAIRS and speedup.ratio <= least
-        return speedup.low > least or speedup.high <= least or is_doubtful
+        return SHOWING_PAIRS if speedup.low > least or speedup.high <= least or is_doubtful else MOST_PAIRS
 
     def speedup(self) -> Speedup:
         """Return the ratio of the geometric mean rates of both configs, with its interval.

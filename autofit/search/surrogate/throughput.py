@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,14 +47,6 @@ _DIFFERENCE = 1e-5  # step of a parameter's logarithm for a numerical derivative
 _BYTES_PER_SECOND = 0.5e9  # prior rate of pickling samples between processes (measured with large batches: 0.12e9)
 _DRIFT = 0.2  # deviation of a parameter's logarithm between an earlier tune and this one
 _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
-
-
-@dataclass(frozen=True)
-class RatePrediction:
-    """Natural logarithms of samples per second, and their standard deviations."""
-
-    mean: Vector
-    deviation: Vector
 
 
 class Residual:
@@ -119,8 +110,8 @@ class ThroughputSurrogate:
         residuals = self._observed[2] - self._log_rates(self._at, self._step_off(self._at)[0])[2, 0]
         self._residual = Residual((_amplitude(_AMPLITUDE, residuals),), (_points(self._at),), residuals, noise)
 
-    def predict(self, configs: ConfigArrays) -> RatePrediction:
-        """Predict the rate of `fit` for each config."""
+    def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
+        """Predict the natural logarithm of samples per second of `fit` for each config, and its standard deviation."""
         step_off, step_deviation = self._step_off(configs)
         (step, inputs, fit), (step_slopes, _, fit_slopes) = self._with_slopes(self._parameters, configs, step_off)
         mean, deviation = self._residual.predict((_points(configs),))
@@ -130,7 +121,7 @@ class ThroughputSurrogate:
         from_parameters = np.einsum("ij,jk,ik->i", gradients, self._covariance, gradients)
         from_step = fit_slopes[0] / step_slopes[0] * step_deviation
         variance = from_parameters + np.square(from_step) + np.square(deviation)
-        return RatePrediction(fit + mean, np.sqrt(variance))
+        return fit + mean, np.sqrt(variance)
 
     def _fit_step_residual(self) -> Residual | None:
         """Fit the residuals of the step's rate: which batch sizes suit the hardware better; None without readings."""

@@ -118,7 +118,7 @@ def test_autotune_counts_as_a_thread_a_core_and_as_a_queue_in_host_memory():
 def predicted(trials, *configs):
     context = SearchContext(replace(DESCRIPTION, sample_bytes=1000), Limits(None, 2**33), CORES, False)
     surrogate = ThroughputSurrogate(trials, context)
-    return np.exp(surrogate.predict(ConfigArrays.of(configs, CORES)).mean)
+    return np.exp(surrogate.predict(ConfigArrays.of(configs, CORES))[0])
 
 
 def test_a_reading_of_autotune_is_learned_for_autotune_and_hardly_for_the_numbers():
