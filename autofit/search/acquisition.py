@@ -41,6 +41,7 @@ _SETTLED_TRIALS = 3  # a search stops after this many trials at the earliest
 _WORTHWHILE_SHARE = 0.5  # a trial is worthwhile if its expected gain is at least this share of the tolerance
 _DETOUR_RATIO = 1.3  # take a step if the goal's expected improvement is this many times the best candidate's
 _LEAST_PROGRESS_OCTAVES = 0.5  # a step must be nearer to the goal than every finished trial, by this distance
+_WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3))  # of `coordinates`: 4 octaves between threads and processes
 _TIE_RATIO = 0.1  # expected improvements that differ by less than this share count as equal: the cheaper config is taken
 
 
@@ -49,7 +50,7 @@ class FrontierSearch:
 
     def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
         self.feasible = FeasibleSet(space, context)
-        self._points = self.feasible.arrays.log_points()
+        self._points = _WEIGHTS * self.feasible.arrays.coordinates()
         self._baseline, self._context = baseline, context
         self._last: tuple[tuple[Trial, ...], Decision] | None = None
         ran = _ran(context.warm_start)
@@ -121,8 +122,8 @@ class FrontierSearch:
             batch = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
         workers = AUTOTUNE if self._baseline.workers == AUTOTUNE else 1
         queue = AUTOTUNE if self._baseline.max_queue_size == AUTOTUNE else None
-        target = ConfigArrays.of([FitConfig(batch, workers, queue, False)], self._context.cores).log_points()
-        octaves = np.abs(self._points - target).sum(1)
+        target = ConfigArrays.of([FitConfig(batch, workers, queue, False)], self._context.cores).coordinates()
+        octaves = np.abs(self._points - _WEIGHTS * target).sum(1)
         nearest = int(np.argmin(np.where(feasibility.candidates, octaves, np.inf)))
         return self._proposed(nearest, Reason.PROBE, feasibility)
 

@@ -14,10 +14,6 @@ Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-_PROCESS_OCTAVES = 4.0  # distance between threads and processes
-_AUTO_OCTAVES = 1.0  # distance between a number and AUTOTUNE; for the queue it is multiplied by _QUEUE_WEIGHT
-_QUEUE_WEIGHT = 0.3  # weight of an octave of queue size, relative to an octave of batch size or workers
-
 
 @dataclass(frozen=True)
 class ConfigArrays:
@@ -60,15 +56,14 @@ class ConfigArrays:
     def worker_processes(self) -> Vector:
         return np.where(self.processes, self.workers, 0.0)
 
-    def log_points(self) -> Matrix:
-        """Return coordinates in octaves, one row for each config.
+    def coordinates(self) -> Matrix:
+        """Return a row of coordinates for each config.
 
-        The columns are batch size, workers, queue size, threads or processes, AUTOTUNE of the workers and of the queue.
+        The columns are batch size, workers and queue size in octaves; and 0 or 1 for processes, AUTOTUNE of the workers and
+        AUTOTUNE of the queue.
         """
-        kind = _PROCESS_OCTAVES * self.processes
-        queue = _QUEUE_WEIGHT * np.log2(self.queue + 2)
-        automatic = _AUTO_OCTAVES * self.auto_workers, _QUEUE_WEIGHT * _AUTO_OCTAVES * self.auto_queue
-        return np.stack([np.log2(self.batch), np.log2(self.workers), queue, kind, *automatic], axis=1)
+        sizes = np.log2(self.batch), np.log2(self.workers), np.log2(self.queue + 2)
+        return np.stack([*sizes, self.processes, self.auto_workers, self.auto_queue], axis=1)
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -152,7 +152,6 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             study.stop()
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return the distributions of all knobs of the space."""
         return dict(self.distributions)
 
     def sample_relative(
@@ -168,8 +167,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Sample a parameter that is not a knob with TPE."""
+    ) -> Any:  # a parameter that is not a knob
         return self._tpe.sample_independent(study, trial, param_name, param_distribution)
 
     def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:

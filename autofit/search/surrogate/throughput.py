@@ -30,9 +30,7 @@ from autofit.search.context import SearchContext
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
 _STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # errors of the models, in addition to the noise of a reading
 _AMPLITUDE = 0.04  # usual amplitude of the residuals of the rate of `fit`
-_LENGTH_SCALES_OCTAVES = (2.0, 2.0, 6.0)  # length scales of these residuals over batch size, workers and queue size
-_PROCESS_DISTANCE = 2.0  # distance between threads and processes, in length scales
-_AUTO_DISTANCE = 1.0  # distance between a number of workers or batches and AUTOTUNE, in length scales
+_LENGTH_SCALES = np.array((2.0, 2.0, 6.0, 0.5, 1.0, 1.0))  # length scales of these residuals, over `coordinates`
 _AUTO_DEVIATION = 0.2  # prior deviation of the input's log rate with AUTOTUNE, relative to one thread per core
 _ABOVE_CEILING = 0.005  # deviation of a rate above its lower ceiling, in addition to the uncertainty of the ceilings
 _STEP_AMPLITUDES = (0.02, 0.02)  # amplitudes of the step's residuals: between neighbouring batch sizes, and over octaves
@@ -108,13 +106,15 @@ class ThroughputSurrogate:
         self._covariance: Matrix = np.linalg.inv(slopes.T @ slopes)
         self._step_residual = self._fit_step_residual()
         residuals = self._observed[2] - self._log_rates(self._at, self._step_off(self._at)[0])[2, 0]
-        self._residual = Residual((_amplitude(_AMPLITUDE, residuals),), (_points(self._at),), residuals, noise)
+        self._residual = Residual(
+            (_amplitude(_AMPLITUDE, residuals),), (self._at.coordinates() / _LENGTH_SCALES,), residuals, noise
+        )
 
     def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
         """Predict the natural logarithm of samples per second of `fit` for each config, and its standard deviation."""
         step_off, step_deviation = self._step_off(configs)
         (step, inputs, fit), (step_slopes, _, fit_slopes) = self._with_slopes(self._parameters, configs, step_off)
-        mean, deviation = self._residual.predict((_points(configs),))
+        mean, deviation = self._residual.predict((configs.coordinates() / _LENGTH_SCALES,))
         below_ceiling = np.minimum(step, inputs) - fit - mean
         deviation = np.minimum(deviation, np.maximum(below_ceiling, 0.0) + _ABOVE_CEILING)
         gradients = fit_slopes.T
@@ -205,13 +205,6 @@ def _roundness(batch: Vector) -> Vector:
     twos = np.log2(size & -size)
     lacking = np.maximum(0.0, np.minimum(_TILE_POWERS, np.floor(np.log2(batch))) - twos)
     return np.asarray(-_LOSS_PER_POWER * lacking)
-
-
-def _points(configs: ConfigArrays) -> Matrix:
-    knobs = (configs.batch, configs.workers, configs.queue + 2)
-    scaled = (np.log2(values) / octaves for values, octaves in zip(knobs, _LENGTH_SCALES_OCTAVES, strict=True))
-    automatic = _AUTO_DISTANCE * configs.auto_workers, _AUTO_DISTANCE * configs.auto_queue
-    return np.stack([*scaled, _PROCESS_DISTANCE * configs.processes, *automatic], axis=1)
 
 
 def log_rates(
