@@ -37,24 +37,18 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Estimated:
-    """Marks the end of the estimate: all footprints were sent, or the `problem` prevented an estimate."""
-
-    problem: str | None = None
-
-
-@dataclass(frozen=True)
 class Message:
     """One line in a trial's pipe, which sets a single field; or, joined by `then`, all lines so far.
 
-    A describing trial sends its description, then each footprint as soon as it is estimated, then `estimated`. The
-    measurement contains what the trial's process can read; the driver adds its own readings.
+    A describing trial sends its description, then each footprint as soon as it is estimated, then `estimate_problem`:
+    what prevented an estimate, or "" if all footprints were sent. The measurement contains what the trial's process can
+    read; the driver adds its own readings.
     """
 
     phase: Phase | None = None
     description: Description | None = None
     footprints: tuple[Footprint, ...] = ()
-    estimated: Estimated | None = None
+    estimate_problem: str | None = None
     measurement: Measurement | None = None
     failure: Failure | None = None
 
@@ -65,12 +59,10 @@ class Message:
 
     def hiding(self, hide: Callable[[str], str]) -> Message:
         """Return this message with `hide` applied to the texts that the user's code may have written."""
-        failure, estimated = self.failure, self.estimated
+        failure, problem = self.failure, self.estimate_problem
         if failure is not None:
             failure = replace(failure, reason=hide(failure.reason), traceback=hide(failure.traceback or "") or None)
-        if estimated is not None and estimated.problem is not None:
-            estimated = replace(estimated, problem=hide(estimated.problem))
-        return replace(self, failure=failure, estimated=estimated)
+        return replace(self, failure=failure, estimate_problem=hide(problem) if problem else problem)
 
     def described(self, end_reason: str) -> Description | None:
         """Return the description with the part of the estimate that arrived; None if no description arrived.
@@ -80,15 +72,15 @@ class Message:
         """
         if self.description is None:
             return None
-        problem = end_reason if self.estimated is None else self.estimated.problem
         by_method: dict[str, dict[int, Footprint]] = {}
         for footprint in self.footprints:
             by_method.setdefault(footprint.method, {})[footprint.batch_size] = footprint
         latest_first = [tuple(by_size[size] for size in sorted(by_size)) for by_size in reversed(by_method.values())]
         footprints = max(latest_first, key=lambda line: min(len(line), 2), default=())
-        if footprints and self.estimated is None:
-            problem = None
-        return replace(self.description, footprints=() if problem else footprints, estimate_problem=problem)
+        problem = self.estimate_problem
+        if problem is None and not footprints:
+            problem = end_reason
+        return replace(self.description, footprints=() if problem else footprints, estimate_problem=problem or None)
 
 
 TASKS = TypeAdapter(Task)

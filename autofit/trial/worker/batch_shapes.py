@@ -114,7 +114,7 @@ def one_size_of_data(context: TrialContext, loaded: Workload, data: FitInput) ->
     If the batches do not have the requested size, open the data again with half that batch size: the data set may be
     smaller than one batch.
     """
-    asked = context.config.batch_size
+    asked = context.spec.config.batch_size
     lengths = [length_of(leaf) for leaf in leaves(data.batch())]
     if asked is None or asked in lengths or data.kind == "arrays":
         return None
@@ -132,12 +132,17 @@ def one_size_of_data(context: TrialContext, loaded: Workload, data: FitInput) ->
     )
 
 
+def input_shapes(model: Any) -> list[tuple[int | None, ...]]:
+    """Return the shapes of a model's inputs; empty for a model that is not built yet or declares no inputs."""
+    inputs = getattr(model, "inputs", None) if model.built else None
+    return [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs or [])]
+
+
 def one_size_of_model(model: Any) -> OneSize | None:
     """Return the batch size that a model's inputs fix; None if they fix none."""
-    inputs = getattr(model, "inputs", None) if model.built else None
-    sizes = {tensor.shape[0] for tensor in keras.tree.flatten(inputs)} if inputs else {None}
-    size = next(iter(sizes))
-    if len(sizes) > 1 or size is None:
+    sizes = {shape[0] for shape in input_shapes(model)}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if size is None:
         return None
     return OneSize(
         int(size),

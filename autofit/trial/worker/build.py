@@ -11,7 +11,7 @@ from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.records.trial import FitConfig
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import is_compiled, keras_of, set_dtype_policy
+from autofit.trial.worker.keras_versions import keras_of, set_dtype_policy
 from autofit.workload import accumulation
 from autofit.workload.binding import resolve_reference
 from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
@@ -25,7 +25,7 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation."""
     context.enter(Phase.BUILDING)
     build, kwargs = resolve_reference("build_model", loaded.build_model), dict(loaded.model_kwargs)
-    steps = accumulation.steps_of(context.config.batch_size, context.spec.effective_batch_size)
+    steps = accumulation.steps_of(context.spec.config.batch_size, context.spec.effective_batch_size)
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
     if loaded.dtype_policy is not None:
@@ -35,7 +35,7 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
         model = build(**kwargs)
     if keras_of(model) is None:
         raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
-    if not is_compiled(model):
+    if not (model.compiled if hasattr(model, "compiled") else model._is_compiled):  # Keras 3, or tf_keras
         raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in build_model")
     if steps > 1 and not accumulation.is_argument_of(build):
         accumulation.accumulate(model, steps)
@@ -46,8 +46,10 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
 
 def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
     """Open the validation data, in batches of its own batch size or else the trial's; return None if there is none."""
-    size = context.spec.validation_batch_size or loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.config.batch_size
-    config = replace(context.config, batch_size=size)
+    size = (
+        context.spec.validation_batch_size or loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.spec.config.batch_size
+    )
+    config = replace(context.spec.config, batch_size=size)
     if loaded.fit_kwargs.get(VALIDATION_SPLIT):
         return _open_data(context, loaded, config)[1]
     if loaded.validation is None:
@@ -59,7 +61,7 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
 def open_training(context: TrialContext, loaded: Workload) -> FitInput:
     """Open the training data with the trial's config, without the samples that are held out for validation."""
     context.enter(Phase.OPENING)
-    return _open_data(context, loaded, context.config)[0]
+    return _open_data(context, loaded, context.spec.config)[0]
 
 
 def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[FitInput, FitInput | None]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import keras
 import numpy as np
 
 from autofit import backends
@@ -25,13 +24,13 @@ from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Placement
 from autofit.records.states import Phase
 from autofit.records.units import counted, format_bytes
-from autofit.trial.wire import Estimated, Message
+from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall
-from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.job import TrialContext, first_line
 from autofit.trial.worker.keras_versions import distribution_of, keras_of
-from autofit.trial.worker.traced_workload import TracedWorkload, first_line
+from autofit.trial.worker.traced_workload import TracedWorkload
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
@@ -49,7 +48,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     """Build the model, read the batches and trace the train step."""
     taken, factory = bind_all(loaded, resolve_reference), resolve_reference("data", loaded.data)
     names, validation_knobs = taken["data"], taken.get("validation", {})
-    written = as_written(context.config, factory, names)
+    written = as_written(context.spec.config, factory, names)
     if written.batch_size is not None:
         written = replace(written, batch_size=context.placement.shared(written.batch_size))
     context = replace(context, spec=replace(context.spec, config=written))
@@ -76,7 +75,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             data = open_training(context.sized(one_size.samples), loaded)
     _require_even_batches(data, context.placement)
     shapes: batch_shapes.BatchShapes | None = None
-    if _takes_any_shape(model):
+    input_shapes = batch_shapes.input_shapes(model)
+    if not input_shapes or any(None in shape[1:] for shape in input_shapes):
         context.enter(Phase.SCANNING)
         shapes = call_reported(context.report_error, batch_shapes.scan, data.look())
     if shapes is not None:
@@ -88,7 +88,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     is_tuned = one_size is None and "batch_size" in knobs
     notices = (
         *([] if fork_problem is None else [fork_problem]),
-        *backend.problems(context.device, context.spec.limits.device_bytes),
+        *backend.problems(context.placement.device, context.spec.limits.device_bytes),
         *_notices(context, data, shapes, sum(data_tensors + tensors_held_out)),
         *notices_of_model,
         *_notices_of_data(data, held_out, context.placement),
@@ -122,8 +122,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         tensor_bytes=sum(arrays.tensors),
         conversion_bytes=arrays.conversion,
         takes_turns=data.kind != TfData.kind
-        and (backend.takes_turns(context.device) or (data.has_processes and not backend.steps_are_async)),
-        steps_ahead=0 if context.device else backend.steps_ahead,
+        and (backend.takes_turns(context.placement.device) or (data.has_processes and not backend.steps_are_async)),
+        steps_ahead=0 if context.placement.device else backend.steps_ahead,
         versions={"backend": backend.name, **backend.versions()},
     )
     context.send(Message(description=description))
@@ -133,7 +133,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
             context.send(Message(footprints=(footprint,)))
     except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
         problem = first_line(error)
-    context.send(Message(estimated=Estimated(problem)))
+    context.send(Message(estimate_problem=problem or ""))
 
 
 def _tensors_of(context: TrialContext, data: FitInput | None, pipeline_bytes: Callable[[], int]) -> list[int]:
@@ -144,7 +144,7 @@ def _tensors_of(context: TrialContext, data: FitInput | None, pipeline_bytes: Ca
     """
     if data is None or data.kind != TfData.kind:
         return [] if data is None else list(data.array_bytes().tensors)
-    pieces, rest = divmod(max(0, pipeline_bytes()), _PIECE_BYTES) if context.device is None else (0, 0)
+    pieces, rest = divmod(max(0, pipeline_bytes()), _PIECE_BYTES) if context.placement.device is None else (0, 0)
     return [_PIECE_BYTES] * pieces + [rest] * (rest > 0)
 
 
@@ -170,7 +170,7 @@ def _notices(
             "not count samples. Rates are computed from batch_size"
         )
     limit_bytes = context.spec.limits.device_bytes
-    if context.device is not None and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
+    if context.placement.device is not None and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
         yield (
             f"fit copies the arrays to the GPU ({format_bytes(copied_bytes)} of {format_bytes(limit_bytes)}), which "
             "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps the arrays in host memory"
@@ -179,8 +179,7 @@ def _notices(
 
 def _notices_of_model(model: Any, placement: Placement) -> list[str]:
     """Return notices about a distributed model; raise unless it trains on all devices of its placement."""
-    distribution, wanted = distribution_of(model), backends.current().distribution
-    problem, notices = None, []
+    distribution, wanted, problem = distribution_of(model), backends.current().distribution, None
     if distribution is None and placement.count > 1:
         problem = (
             f"devices is {placement.count}, but the model that build_model returned trains on one device. Build it "
@@ -193,22 +192,21 @@ def _notices_of_model(model: Any, placement: Placement) -> list[str]:
             f"the model is distributed by {distribution.name} over {counted(distribution.count, 'device')}, but this tune "
             f"uses {placement.count}. Set devices: {distribution.count}, or distribute the model over {placement.count}"
         )
-    elif distribution is not None and placement.count == 1:
-        notices.append(
-            f"the model is distributed by {distribution.name}, but this tune uses one device, and its result holds for "
-            "one device. To tune for N devices, set devices: N; batch sizes are then global"
-        )
     if problem is not None:
         raise UsageError(problem, key="devices")
-    if placement.count > 1:
-        of_batches = f"batch sizes are global, and multiples of {placement.count}"
-        notices.append(f"{placement.count} devices share each batch: {of_batches}")
-    if placement.count > 1 and not placement.gpus:
-        notices.append(
-            f"the {placement.count} devices are parts of one CPU and share its cores and memory: their rate says nothing "
-            f"about {placement.count} GPUs"
-        )
-    return notices
+    if distribution is None:
+        return []
+    if placement.count == 1:
+        return [
+            f"the model is distributed by {distribution.name}, but this tune uses one device, and its result holds for "
+            "one device. To tune for N devices, set devices: N; batch sizes are then global"
+        ]
+    of_cpu = (
+        f"the {placement.count} devices are parts of one CPU and share its cores and memory: their rate says nothing about "
+        f"{placement.count} GPUs"
+    )
+    of_batches = f"batch sizes are global, and multiples of {placement.count}"
+    return [f"{placement.count} devices share each batch: {of_batches}", *([] if placement.gpus else [of_cpu])]
 
 
 def _require_even_batches(data: FitInput, placement: Placement) -> None:
@@ -254,18 +252,12 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
     """Return why forked workers cannot make the data, or None; the test runs with the backend's threads, as in training."""
     context.enter(Phase.FORKING)
     backend = backends.current()
-    hangs = None if data.has_processes else backend.process_problem(context.device)  # applies to Keras's own pool
+    hangs = None if data.has_processes else backend.process_problem(context.placement.device)  # applies to Keras's own pool
     if hangs is not None:
         return hangs
     backend.start()
     problem = data_workers.problem_of(lambda: next(data.look()))
     return None if data.has_processes and problem == data_workers.SAME_NUMBERS else problem  # torch seeds each worker
-
-
-def _takes_any_shape(model: Any) -> bool:
-    """Return whether inputs have open dimensions other than the batch's; True for a model that is not built yet."""
-    inputs = getattr(model, "inputs", None) if model.built else None
-    return not inputs or any(None in tensor.shape[1:] for tensor in keras.tree.flatten(inputs))
 
 
 def _model_fingerprint(model: Any, batch: Any) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofit.backends.protocol import Backend
-from autofit.records.machine import Device, Placement
+from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
-from autofit.records.trial import FitConfig, TrialSpec
+from autofit.records.trial import TrialSpec
 from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
 UNCONNECTED = os.EX_PROTOCOL
@@ -73,16 +73,6 @@ class TrialContext:
     pipe_status: os.stat_result
     peaks: DevicePeaks
 
-    @property
-    def device(self) -> Device | None:
-        """The accelerator, or the first of several; None for the CPU."""
-        return self.placement.device
-
-    @property
-    def config(self) -> FitConfig:
-        """The config to try."""
-        return self.spec.config
-
     def sized(self, batch_size: int) -> TrialContext:
         """Return the context with another batch size."""
         return replace(self, spec=replace(self.spec, config=replace(self.spec.config, batch_size=batch_size)))
@@ -130,6 +120,13 @@ def user_failure(error: BaseException) -> Failure:
     kind = FailureKind.HOST_OOM if type(error).__name__ in _MEMORY_ERRORS else FailureKind.ERROR
     text = user_traceback(error)
     return Failure(kind, text.strip().splitlines()[-1], text)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type of an error and its line about a failed allocation, or else its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = next((line for line in lines if "OOM when allocating" in line), lines[0] if lines else "")
+    return f"{type(error).__name__}: {first}"
 
 
 def user_traceback(error: BaseException) -> str:

@@ -36,11 +36,6 @@ def set_dtype_policy(policy: str) -> None:
         raise UsageError(f"{policy!r} is not a dtype policy of Keras: {reason}", key="dtype_policy") from None
 
 
-def is_compiled(model: Any) -> bool:
-    """Return whether a model is compiled."""
-    return bool(model.compiled if hasattr(model, "compiled") else model._is_compiled)
-
-
 def build_variables(model: Any, batch: Any) -> None:
     """Create the variables of the optimizer and the metrics before the first step, if the step would create the same.
 

@@ -19,7 +19,14 @@ from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure, Message
 from autofit.trial.worker import data_workers
-from autofit.trial.worker.job import USER_ERROR_FILE, DevicePeaks, TrialContext, saved_user_error, user_failure
+from autofit.trial.worker.job import (
+    USER_ERROR_FILE,
+    DevicePeaks,
+    TrialContext,
+    first_line,
+    saved_user_error,
+    user_failure,
+)
 from autofit.workload import workload
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -71,14 +78,8 @@ def _failure(context: TrialContext, backend: Backend, error: BaseException) -> F
     raised = saved_user_error(context.folder)
     exhausted = backend.exhausted(error) if raised is None else None
     if exhausted is not None:
-        return Failure(exhausted, _first_line(error), device_peak_bytes=context.peaks.highest())
+        return Failure(exhausted, first_line(error), device_peak_bytes=context.peaks.highest())
     return raised or user_failure(error)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = next((line for line in lines if "OOM when allocating" in line), lines[0] if lines else "")
-    return f"{type(error).__name__}: {first}"
 
 
 def die_with_parent() -> None:

@@ -138,7 +138,7 @@ def _train_on_longest(bench: _Bench) -> None:
     shapes = batch_shapes.load(bench.context.folder)
     if shapes is None:
         return
-    samples = bench.context.config.batch_size or length_of(leaves(shapes.longest)[0])
+    samples = bench.context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
     steps = max(_LONGEST_STEPS, steps_per_execution(bench.model))
     arguments = _repeating(bench, shapes.resized(samples), steps)
     run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH, first=Phase.FIRST_LONGEST)
@@ -189,7 +189,7 @@ def _fit_clock(
 
 
 def _warm_up_seconds(context: TrialContext) -> float:
-    return 0.0 if context.device is None else _GPU_WARM_UP_SECONDS
+    return 0.0 if context.placement.device is None else _GPU_WARM_UP_SECONDS
 
 
 def _compute_rate(bench: _Bench) -> float:

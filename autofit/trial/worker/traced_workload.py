@@ -14,7 +14,7 @@ from autofit.records.states import Phase
 from autofit.trial.worker.batch_shapes import OneSize, one_size_of_step
 from autofit.trial.worker.build import open_training
 from autofit.trial.worker.fit_call import FitCall, Run
-from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.job import TrialContext, first_line
 from autofit.trial.worker.keras_versions import distribution_of
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import accumulation, fit_options
@@ -75,7 +75,7 @@ class TracedWorkload:
 
     def _trace(self, batch: Any, multiple_of: int | None) -> StepEstimator:
         limit_bytes = self._context.spec.limits.device_bytes
-        step = TrainStep(self._model, batch, self._context.device, limit_bytes, multiple_of, self._data_tensors)
+        step = TrainStep(self._model, batch, self._context.placement.device, limit_bytes, multiple_of, self._data_tensors)
         return backends.current().estimator(step)
 
     def _fails_for_fewer(self, call: FitCall, data: FitInput) -> bool:
@@ -109,9 +109,3 @@ class TracedWorkload:
         place = accumulation.place_of(self._model, resolve_reference("build_model", self._loaded.build_model))
         used = self._step is None or self._step.uses_model_optimizer
         return place if used or place == accumulation.BUILD_MODEL else ""
-
-
-def first_line(error: Exception) -> str:
-    """Return the type and the first line of an error."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"

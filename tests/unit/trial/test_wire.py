@@ -9,7 +9,7 @@ from autofit.records.description import Footprint
 from autofit.records.machine import ON_CPU
 from autofit.records.states import FailureKind, Outcome, Phase, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
-from autofit.trial.wire import MESSAGES, TASKS, Estimated, Failure, Message, Task, TrialPipe, encode
+from autofit.trial.wire import MESSAGES, TASKS, Failure, Message, Task, TrialPipe, encode
 from tests.fakes import DESCRIPTION
 
 WALK = [Footprint(size, {"activations": 10 * size}, "walk", 0.35) for size in (1, 8)]
@@ -24,7 +24,7 @@ MESSAGES_SENT = [
     Message(failure=Failure(FailureKind.ERROR, "ValueError: no", "Traceback: no")),
     Message(footprints=(WALK[0],)),
     Message(footprints=(WALK[1],)),
-    Message(estimated=Estimated("no")),
+    Message(estimate_problem="no"),
 ]
 
 
@@ -54,7 +54,7 @@ def test_a_pipe_keeps_the_latest_phase_and_what_else_came(pipe):
     os.write(sending, encode(Message(phase=Phase.VALIDATION))[:10])  # the rest of the line has not arrived
     trial.read()
     failure = MESSAGES_SENT[3].failure
-    assert trial.messages == Message(Phase.TRAINING, DESCRIPTION, tuple(WALK), Estimated("no"), MEASURED, failure)
+    assert trial.messages == Message(Phase.TRAINING, DESCRIPTION, tuple(WALK), "no", MEASURED, failure)
 
 
 def test_phases_that_arrive_together_are_all_kept_in_order(pipe):
@@ -68,12 +68,12 @@ def test_phases_that_arrive_together_are_all_kept_in_order(pipe):
 @pytest.mark.parametrize(
     ("footprints", "estimated", "footprints_described", "problem"),
     [
-        ([*WALK], Estimated(), WALK, None),
-        ([*WALK, *XLA], Estimated(), XLA, None),
+        ([*WALK], "", WALK, None),
+        ([*WALK, *XLA], "", XLA, None),
         ([*WALK, XLA[1]], None, WALK, None),  # ended while XLA compiled: a line of the walk is more than a point of XLA's
         ([WALK[1], XLA[1]], None, [XLA[1]], None),  # of one batch size
         ([], None, [], "ended at its deadline"),
-        ([WALK[0]], Estimated("cannot be traced"), [], "cannot be traced"),
+        ([WALK[0]], "cannot be traced", [], "cannot be traced"),
     ],
 )
 def test_a_description_has_as_much_of_the_estimate_as_arrived(footprints, estimated, footprints_described, problem):
