@@ -90,15 +90,14 @@ class FitCall:
             time.sleep(_NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
         driver = self._driver(context, model, runs, ends_by_itself=ends_by_itself)
         callbacks = [*(self._callbacks if with_callbacks else []), driver]
-        counted = _counted_steps(model, driver) if backends.current().steps_are_async else contextlib.nullcontext()
-        with contextlib.suppress(_Enough), counted:
+        with contextlib.suppress(_Enough):
             model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
 
     def _driver(self, context: TrialContext, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
         """Make the callback that drives the clocks and reports the phases.
 
         A step of a clock is one call of the train function: `steps_per_execution` batches. If `fit` dispatches steps
-        asynchronously, a batch callback would make it wait for each step, so `_counted_steps` calls `step_ended` instead.
+        asynchronously, a batch callback would make it wait for each step, so the train function reports each call instead.
         The callback never reads its own `model`: on JAX, that would synchronize the model's state.
         """
         backend = backends.current()
@@ -106,7 +105,7 @@ class FitCall:
         class Driver(self._flavour.callbacks.Callback):  # type: ignore[misc,name-defined]  # Keras ships no types
             def __init__(self) -> None:
                 super().__init__()
-                (self._run, *self._waiting), self.is_over = runs, False
+                self._run, *self._waiting = runs
 
             def step_ended(self, logs: Any = None) -> None:
                 clock = self._run.clock
@@ -115,7 +114,6 @@ class FitCall:
                     context.enter(self._run.phase)
                 if clock.done and (self._waiting or not ends_by_itself):
                     model.stop_training = True
-                self.is_over = clock.done and not self._waiting and runs[-1].is_abandoned
 
             def on_test_begin(self, logs: Any = None) -> None:
                 context.enter(Phase.VALIDATION)
@@ -130,35 +128,23 @@ class FitCall:
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
                 self.step_ended(logs)
 
-        return Driver() if backend.steps_are_async else BatchDriver()
+        class CallDriver(Driver):
+            def on_train_begin(self, logs: Any = None) -> None:
+                self._step = model.train_function
+                model.train_function = self._counted
 
+            def on_train_end(self, logs: Any = None) -> None:
+                model.train_function = self._step
 
-@contextlib.contextmanager
-def _counted_steps(model: Any, driver: Any) -> Iterator[None]:
-    """Within the block, report each call of a model's train function in `fit` to the driver as a step."""
-    make, given = model.make_train_function, []
+            def _counted(self, *arguments: Any) -> Any:
+                made = self._step(*arguments)
+                self.step_ended(made[0] if isinstance(made, tuple) else made)  # on JAX, it also returns the state
+                if self._run.clock.done and self._run is runs[-1] and self._run.is_abandoned:
+                    self.on_train_end()
+                    raise _Enough
+                return made
 
-    def make_counted(force: bool = False) -> None:
-        make(force)
-        step = model.train_function
-        given.append(step)
-
-        def counted(*arguments: Any) -> Any:
-            made = step(*arguments)
-            driver.step_ended(made[0] if isinstance(made, tuple) else made)  # on JAX, it also returns the state
-            if driver.is_over:
-                raise _Enough
-            return made
-
-        model.train_function = counted
-
-    model.make_train_function = make_counted
-    try:
-        yield
-    finally:
-        del model.make_train_function
-        if given:
-            model.train_function = given[-1]
+        return CallDriver() if backend.steps_are_async else BatchDriver()
 
 
 def _is_left_out(callback: Any) -> bool:
