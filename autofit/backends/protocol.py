@@ -193,16 +193,15 @@ class Backend(ABC):
 
     def settings(self) -> dict[str, str]:
         """Return the versions and switches that affect a step's speed and memory, without loading the backend."""
+        with_prefix = {name for name in os.environ if name.startswith(self.switch_prefixes)}
+        switches = self.switches | (with_prefix - self.cache_variables)
         return {
             **{name: version(name) for name in self.distributions()},
-            **{name: value for name, value in os.environ.items() if self._is_switch(name)},
+            **{name: value for name, value in os.environ.items() if name in switches},
             "KERAS_BACKEND": self.name,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "keras.json": json.dumps(keras_settings(os.environ), sort_keys=True),
         }
-
-    def _is_switch(self, name: str) -> bool:
-        return name in self.switches or (name.startswith(self.switch_prefixes) and name not in self.cache_variables)
 
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded modules report them."""
