@@ -132,8 +132,7 @@ class Watcher:
                 self._read_device(gpu, used_before)
             self._device_due = now + _DEVICE_SECONDS
         self.read_shared_memory()
-        is_within = self.last_bytes <= self._limit  # False if the phase that has just ended exceeded the limit
-        if is_within:
+        if self.last_bytes <= self._limit:  # otherwise the phase that has just ended exceeded the limit
             growth_bytes = self._growth_bytes()
             has_grown = growth_bytes > _GROWTH_SHARE * self.last_bytes and now >= self._pss_read + _PSS_SECONDS
             if has_grown or now >= self._pss_due or self.last_bytes + growth_bytes > self._limit:
@@ -170,7 +169,6 @@ class Watcher:
             self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
 
     def _read_device(self, device: Device, used_before: int | None) -> None:
-        """Read the tree's memory use and the GPU's clock from the GPU's driver."""
         total_used, tree_used = gpus.used_bytes(device, {process.pid for process in self._tree})
         if tree_used is None and total_used is not None and used_before is not None:
             tree_used = max(0, total_used - used_before)

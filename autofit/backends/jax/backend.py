@@ -86,7 +86,6 @@ class Jax(Backend):
         return contextlib.nullcontext()
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Report that peaks cannot be reset, and that the limit is above JAX's default share if it is."""
         if device is None:
             return ()
         problems = ["JAX cannot reset its peak of device memory: the peak of a trial includes that of its first step"]

@@ -12,7 +12,6 @@ and chosen kernels in the tune's folder. CUDA has its own cache, which all progr
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,12 +98,10 @@ def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
     set_growth, set_logical = context.set_memory_growth, context.set_logical_device_configuration
     set_visible = context.set_visible_devices
 
-    @functools.wraps(set_growth)
     def set_memory_growth(dev: Any, enable: bool) -> None:
         if dev != gpu:  # ignored for the limited GPU: growth changes when memory is taken, not how much
             set_growth(dev, enable)
 
-    @functools.wraps(set_logical)
     def set_logical_device_configuration(dev: Any, virtual_devices: Sequence[Any]) -> None:
         if dev != gpu:
             set_logical(dev, virtual_devices)
@@ -122,7 +119,6 @@ def hold(context: Any, gpu: Any, limit_bytes: int) -> None:
                 key="device_memory",
             )
 
-    @functools.wraps(set_visible)
     def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
         visible = devices if isinstance(devices, list) else [devices]
         if device_type in (None, "GPU") and gpu not in visible:

@@ -68,10 +68,13 @@ class StepFootprint:
 
     def __init__(self, step: TrainStep) -> None:
         self._model = model = step.model
-        own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)), default=1)
         model._symbolic_build(data_batch=step.batch)
         updates = int(model.optimizer.iterations)
-        self._runs = [(size, self.step_bytes(step.batch, size)) for size in _sizes(own_size, step.multiple_of)]
+        if step.multiple_of is None:
+            sizes = [max((int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)), default=1)]
+        else:
+            sizes = list(_SMALL_SIZES) if step.multiple_of == 1 else [step.multiple_of, 2 * step.multiple_of]
+        self._runs = [(size, self.step_bytes(step.batch, size)) for size in sizes]
         self.optimizer_bytes = variables.bytes_of_optimizers(model)
         self.uses_model_optimizer = int(model.optimizer.iterations) > updates
 
@@ -101,13 +104,6 @@ class StepFootprint:
         self._model.eval()
         held: list[int] = count.after_each
         return held
-
-
-def _sizes(own_size: int, multiple_of: int | None) -> list[int]:
-    """Return the batch sizes of the steps to run: small ones that the model accepts."""
-    if multiple_of is None:
-        return [own_size]
-    return list(_SMALL_SIZES) if multiple_of == 1 else [multiple_of, 2 * multiple_of]
 
 
 def _resized(leaf: Any, size: int) -> Any:

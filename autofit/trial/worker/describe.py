@@ -73,7 +73,12 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         one_size = batch_shapes.one_size_of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
             data = open_training(context.sized(one_size.samples), loaded)
-    _require_even_batches(data, context.placement)
+    if data.batch_samples % context.placement.count:
+        raise UsageError(
+            f"the data makes batches of {data.batch_samples} samples, which {context.placement.count} devices cannot share "
+            f"evenly. batch_size is global: make it a multiple of {context.placement.count}",
+            key="data",
+        )
     shapes: batch_shapes.BatchShapes | None = None
     input_shapes = batch_shapes.input_shapes(model)
     if not input_shapes or any(None in shape[1:] for shape in input_shapes):
@@ -207,15 +212,6 @@ def _notices_of_model(model: Any, placement: Placement) -> list[str]:
     )
     of_batches = f"batch sizes are global, and multiples of {placement.count}"
     return [f"{placement.count} devices share each batch: {of_batches}", *([] if placement.gpus else [of_cpu])]
-
-
-def _require_even_batches(data: FitInput, placement: Placement) -> None:
-    if data.batch_samples % placement.count:
-        raise UsageError(
-            f"the data makes batches of {data.batch_samples} samples, which {placement.count} devices cannot share evenly. "
-            f"batch_size is global: make it a multiple of {placement.count}",
-            key="data",
-        )
 
 
 def _notices_of_data(data: FitInput, held_out: FitInput | None, placement: Placement) -> Iterator[str]:

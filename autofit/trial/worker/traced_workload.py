@@ -100,9 +100,7 @@ class TracedWorkload:
 
     def optimizer_bytes(self) -> int:
         """Return the bytes of the variables that the step uses in addition to the model's own."""
-        if self._step is not None:
-            return self._step.optimizer_bytes
-        return bytes_of_optimizers(self._model)
+        return bytes_of_optimizers(self._model) if self._step is None else self._step.optimizer_bytes
 
     def accumulates_by(self) -> str:
         """Return `Description.accumulates_by`; empty if the step does not use the optimizer passed to `compile`."""

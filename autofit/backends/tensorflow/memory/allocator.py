@@ -59,7 +59,6 @@ class BestFitAllocator:
         return self._used[address]
 
     def _extend(self, size: int) -> None:
-        """Add a region that is large enough for `size` bytes."""
         fits = size <= self._next_region
         while size > self._next_region:
             self._next_region *= 2
@@ -74,7 +73,6 @@ class BestFitAllocator:
         bisect.insort(self._free_by_size, (size, address))
 
     def _remove_free(self, address: int) -> int:
-        """Remove a chunk from the free chunks and return its size in bytes."""
         size = self._free.pop(address)
         del self._free_by_end[address + size]
         del self._free_by_size[bisect.bisect_left(self._free_by_size, (size, address))]

@@ -161,7 +161,6 @@ class _Memory:
         self._address = [address if value.is_variable else OUTSIDE for value, address in values]
 
     def _start(self, op: Operation) -> None:
-        """Allocate an operation's outputs and workspace."""
         for index, output in enumerate(op.outputs):
             address = self._place(op, output, overwrites=index == op.overwriting)
             self._address[output] = address

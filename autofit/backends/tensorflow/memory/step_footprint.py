@@ -100,7 +100,6 @@ class StepFootprint:
         return reader.program(self._graph.outputs, held)
 
     def _trace(self) -> tuple[int, Any]:
-        """Trace the step and return the traced batch size and the graph."""
         arrays = [leaf for leaf in keras.tree.flatten(self._batch) if leaf is not None and len(leaf.shape) > 0]
         samples = None if self._step.multiple_of is None else self._step.multiple_of * self._prime()
         graph = tf.function(self._model.train_step).get_concrete_function(_batch_specs(self._batch, samples)).graph
@@ -145,7 +144,6 @@ class StepFootprint:
 
 
 def _tensorflow_variable(variable: Any) -> Any:
-    """Return the TensorFlow variable that a Keras variable wraps."""
     return getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
 
 
@@ -179,7 +177,6 @@ def _reports() -> Path:
 
 
 def _batch_bytes(batch: Any, batch_size: int) -> list[int]:
-    """Return the size of each array of a batch, in bytes."""
     specs = [leaf for leaf in keras.tree.flatten(_batch_specs(batch, batch_size)) if isinstance(leaf, tf.TensorSpec)]
     return [math.prod(leaf.shape.as_list()) * int(leaf.dtype.size) for leaf in specs]
 
