@@ -9,6 +9,7 @@ import sys
 from types import FrameType
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # sent by a batch system, a container that stops, or a terminal that closes
+_SIGNALLED = 128  # plus the number of a signal: the exit status that shells report for a program that it ended
 _received: list[int] = []  # numbers of the signals received so far
 
 
@@ -29,10 +30,10 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         print("\nInterrupted; nothing was run.", file=sys.stderr)
-        raise SystemExit(_status_of(_received[0])) from None
+        raise SystemExit(_SIGNALLED + _received[0]) from None
     except SystemExit as ending:
         if ending.code and _received:  # a command, or typer, has already handled the signal
-            raise SystemExit(_status_of(_received[0])) from None
+            raise SystemExit(_SIGNALLED + _received[0]) from None
         raise
     except OSError:
         _end_if_output_is_full()
@@ -45,11 +46,6 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
     for ending in _ENDING:
         signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-def _status_of(number: int) -> int:
-    """Return the exit status that shells report for a program that a signal ended."""
-    return 128 + number
 
 
 def _end_if_output_is_full() -> None:

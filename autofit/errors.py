@@ -1,4 +1,10 @@
-"""The errors that autofit raises on purpose; each class says when, and sets the exit code of the commands."""
+"""The errors that autofit raises on purpose; each class says when, and sets the exit code of the commands.
+
+AutofitError
+├── UsageError ── ConfigError, UnsupportedInputError
+├── TuneError ─── UserCodeError, NothingFitsError, NoTrialFinishedError
+└── StorageError, DeviceBusyError, DeviceLockedError, TrialProcessError, ExecutorError, CancelledError
+"""
 
 from __future__ import annotations
 

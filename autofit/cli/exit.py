@@ -11,9 +11,6 @@ import typer
 from autofit.errors import AutofitError, UsageError
 from autofit.records.units import printable
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C; `__main__` replaces it after another signal."""
-
 
 @contextlib.contextmanager
 def reporting_errors(kept: Callable[[], str] | None = None, options: Mapping[str, str] | None = None) -> Iterator[None]:
@@ -33,7 +30,7 @@ def reporting_errors(kept: Callable[[], str] | None = None, options: Mapping[str
     except KeyboardInterrupt:
         resume = f" {kept()}. To resume, run the same command without --fresh." if kept else ""
         typer.echo(f"\nInterrupted; all processes have ended.{resume}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(130) from None  # 128 + SIGINT; `__main__` replaces it after another signal
 
 
 def require_writable(option: str, path: Path | None) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 import yaml
@@ -19,14 +18,6 @@ from autofit.report.console.tables import summarise, sweep_table, trial_table
 from autofit.report.console.terminal import Terminal
 from autofit.report.html import page
 from autofit.storage import result_files
-
-
-class Format(str, Enum):
-    """Output format of `autofit kwargs`."""
-
-    python = "python"
-    json = "json"
-    yaml = "yaml"
 
 
 def show(result: ResultOrSweep) -> None:
@@ -43,14 +34,15 @@ def show(result: ResultOrSweep) -> None:
 
 
 def kwargs(
-    result: Result, output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.python
+    result: Result,
+    output_format: Annotated[Literal["python", "json", "yaml"], typer.Option("--format", help="Output format.")] = "python",
 ) -> None:
     """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
     with reporting_errors():
         record = result_files.answered(result_files.load(result), result)
-        if output_format is Format.python:
+        if output_format == "python":
             typer.echo(snippet.kwargs_as_python(record))
-        elif output_format is Format.json:
+        elif output_format == "json":
             typer.echo(json.dumps(snippet.kwargs_of(record), indent=2))
         else:
             typer.echo(yaml.safe_dump(snippet.kwargs_of(record), sort_keys=False).rstrip())

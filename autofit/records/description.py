@@ -150,16 +150,6 @@ class Estimate:
     largest_batch_size: int | None
 
     @property
-    def method(self) -> str:
-        """The method by which device memory was estimated."""
-        return self.description.footprints[0].method
-
-    @property
-    def relative_error(self) -> float:
-        """The relative error bound of the device memory estimates, as in `Footprint`."""
-        return self.description.footprints[0].relative_error
-
-    @property
-    def absolute_error_bytes(self) -> int:
-        """The lowest error bound of the device memory estimates, in bytes; it applies to small models."""
-        return self.description.footprints[0].absolute_error_bytes
+    def footprint(self) -> Footprint:
+        """The first footprint, whose method and error bounds are those of all."""
+        return self.description.footprints[0]

@@ -295,11 +295,6 @@ class TuneRecord(TuneLog):
         return self.choice.host_peak_bytes
 
     @property
-    def validation_batch_size(self) -> int | None:
-        """The batch size of the validation data; None if it is that of the config."""
-        return self.choice.validation_batch_size
-
-    @property
     def headroom(self) -> dict[str, float | None]:
         """The share of each limit that the chosen config leaves free, at most 1; None without a limit or a reading."""
         limits, device, host = self.limits, self.device_peak_bytes, self.host_peak_bytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,14 +46,9 @@ class Cell:
         return CellOutcome.DOES_NOT_FIT if self.tune.memory else CellOutcome.FAILED
 
     @property
-    def device_count(self) -> int | None:
-        """The number of devices that share each batch; None if the tune has no result."""
-        return self.tune.placement.count if isinstance(self.tune, TuneRecord) else None
-
-    @property
-    def rate_on_each(self) -> float | None:
-        """The rate of each device, in samples per second; None if the tune has no result."""
-        return self.tune.rate_on_each if isinstance(self.tune, TuneRecord) else None
+    def result(self) -> TuneRecord | None:
+        """The record of the tune; None if it has no result."""
+        return self.tune if isinstance(self.tune, TuneRecord) else None
 
     @property
     def problem_line(self) -> str:
@@ -83,7 +77,7 @@ class SweepRecord:
     @property
     def compares_devices(self) -> bool:
         """Whether cells differ in the number of devices."""
-        return len({cell.device_count for cell in self.cells} - {None}) > 1
+        return len({cell.result.placement.count for cell in self.cells if cell.result}) > 1
 
     def scaling_efficiencies(self) -> tuple[float | None, ...]:
         """Return the scaling efficiency of each cell.
@@ -94,13 +88,12 @@ class SweepRecord:
         """
         if not self.compares_devices:
             return (None,) * len(self.cells)
-        pairs = [(_beside_devices(cell), cell) for cell in self.cells]
+        pairs = [(_beside_devices(cell), cell.result) for cell in self.cells]
+        rated = [(group, result) for group, result in pairs if result is not None and result.samples_per_second]
         rates: dict[str, float] = {}  # for each group, the rate of each device in the cell with the fewest devices
-        for group, cell in sorted(pairs, key=lambda pair: pair[1].device_count or math.inf):
-            rates.setdefault(group, cell.rate_on_each or 0.0)
-        return tuple(
-            cell.rate_on_each / rates[group] if cell.rate_on_each and rates[group] else None for group, cell in pairs
-        )
+        for group, result in sorted(rated, key=lambda pair: pair[1].placement.count):
+            rates.setdefault(group, result.rate_on_each)
+        return tuple(result.rate_on_each / rates[group] if result and group in rates else None for group, result in pairs)
 
     @property
     def axes(self) -> tuple[str, ...]:

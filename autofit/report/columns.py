@@ -148,11 +148,6 @@ class CellRow:
     cell: Cell
     efficiency: float | None
 
-    @property
-    def result(self) -> TuneRecord | None:
-        """The result of the cell; None if it has none."""
-        return self.cell.tune if isinstance(self.cell.tune, TuneRecord) else None
-
 
 def cell_rows(record: SweepRecord) -> list[CellRow]:
     """Return a row for each cell of a sweep."""
@@ -160,7 +155,7 @@ def cell_rows(record: SweepRecord) -> list[CellRow]:
 
 
 def _of_result(read: Callable[[TuneRecord], Any]) -> Callable[[CellRow], Any]:
-    return lambda row: None if row.result is None else read(row.result)
+    return lambda row: None if row.cell.result is None else read(row.cell.result)
 
 
 def _result(name: str, label: str, form: Callable[[Any], str] = str, shown: Output = _ALL) -> Column[CellRow]:
@@ -188,8 +183,8 @@ _CELL_COLUMNS: tuple[Column[CellRow], ...] = (
     Column("config", "fastest that fits", _of_result(lambda result: result.config)),
     *(_figure(knob, attrgetter(f"config.{knob}")) for knob in KNOBS),
     _result("samples_per_second", "samples/s", format_rate),
-    Column("device_count", "devices", lambda row: row.cell.device_count, shown=Output.CSV),
-    Column("samples_per_second_per_device", "per device", lambda row: row.cell.rate_on_each, format_rate, _ALL),
+    _figure("device_count", attrgetter("placement.count")),
+    Column("samples_per_second_per_device", "per device", _of_result(attrgetter("rate_on_each")), format_rate, _ALL),
     Column("scaling_efficiency", "scaling", lambda row: row.efficiency, "{:.0%}".format, _ALL),
     Column("gain", "gain", _of_result(lambda result: gain(result).value), order=_of_result(_shown_ratio)),
     _figure("speedup", lambda result: result.speedup.ratio),

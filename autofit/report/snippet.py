@@ -24,7 +24,7 @@ def render(record: TuneRecord) -> str:
     """Return Python code that trains with the chosen config."""
     source, description = record.call_source, record.description
     keras = [f"import {description.keras}"] if source.dtype_policy else []
-    smaller = replace(record.config, batch_size=record.validation_batch_size or record.config.batch_size)
+    smaller = replace(record.config, batch_size=record.choice.validation_batch_size or record.config.batch_size)
     validation_knobs = {} if source.validation is None else render_validation(description, smaller)
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):

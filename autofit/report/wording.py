@@ -63,18 +63,19 @@ def cell_label(values: Mapping[str, Any]) -> str:
 
 def cell_outcome(cell: Cell) -> str:
     """Return the result of a cell in one line."""
-    if isinstance(cell.tune, TuneRecord):
-        return f"fastest: {cell.tune.config}, {format_rate(cell.tune.samples_per_second)} samples/s"
+    if cell.result is not None:
+        return f"fastest: {cell.result.config}, {format_rate(cell.result.samples_per_second)} samples/s"
     return f"{cell.outcome}: {cell.problem_line}"
 
 
 def estimate_facts(estimate: Estimate) -> dict[str, str]:
     """Return the input and the method of an estimate, and notes on its parts."""
-    others, least = replace(estimate.config, batch_size=None), estimate.absolute_error_bytes
-    error = f"{estimate.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
-    notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if estimate.method.startswith("XLA") else _PEAK_NOTE
+    others, footprint = replace(estimate.config, batch_size=None), estimate.footprint
+    least = footprint.absolute_error_bytes
+    error = f"{footprint.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
+    notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if footprint.method.startswith("XLA") else _PEAK_NOTE
     return {
         "input": str(others) if others.values() else estimate.description.input_kind,
-        "method": f"{estimate.method}; 95% of such estimates are within {error} of the measured peak",
+        "method": f"{footprint.method}; 95% of such estimates are within {error} of the measured peak",
         "parts": notes,
     }

@@ -5,6 +5,7 @@ They have not run, no failure rules them out, they are predicted to fit, and the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,7 +47,7 @@ class FeasibleSet:
     """Holds the configs of a space, cheapest first, and finds those that may be tried."""
 
     def __init__(self, space: SearchSpace, context: SearchContext) -> None:
-        self.configs = tuple(sorted(space.configs(), key=cost))
+        self.configs = _configs(space)
         self.arrays = ConfigArrays.of(self.configs, context.cores)
         self.index = {config: index for index, config in enumerate(self.configs)}
         self._context = context
@@ -78,6 +79,12 @@ class FeasibleSet:
         if sum(t.measurement.outcome.is_oom for t in trials) < self._context.max_oom:
             batch, processes = _BATCH_LEAP_FACTOR * batch, _PROCESSES_LEAP_FACTOR * max(1.0, processes)
         return np.asarray((self.arrays.batch <= batch) & (self.arrays.worker_processes <= processes))
+
+
+@functools.lru_cache
+def _configs(space: SearchSpace) -> tuple[FitConfig, ...]:
+    """Return the configs of a space, cheapest first; many tunes of a sweep have the same space."""
+    return tuple(sorted(space.configs(), key=cost))
 
 
 def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) -> Mask:

@@ -21,6 +21,9 @@ class TuningStudy:
 
     Its name is the fingerprint of the request. The constraints of new trials refer to `limits`. Stored timeouts of trials
     that had less time than `max_trial_seconds` do not count. If `fresh`, an existing study is deleted first.
+
+    `trials` omits the configs that are not `is_allowed`, such as those of a wider search space, and the trials with the
+    numbers in `stale`, which failed under tighter limits than today's.
     """
 
     def __init__(
@@ -28,7 +31,7 @@ class TuningStudy:
     ) -> None:
         self._limits, self._name, self._max_trial_seconds = limits, name, max_trial_seconds
         self._backend = connection.open_storage(storage)
-        self._is_allowed: Callable[[FitConfig], bool] = lambda config: True
+        self.is_allowed: Callable[[FitConfig], bool] = lambda config: True
         self._open(fresh=fresh)
 
     @connection.guarded
@@ -45,7 +48,7 @@ class TuningStudy:
             self._study.set_metric_names([codec.METRIC])
         self._read_trials()
         today = self._limits, self._max_trial_seconds
-        self._stale = {
+        self.stale = {
             n for n, (trial, then) in self._read.items() if not validity.trial_holds(trial.measurement, then, *today)
         }
 
@@ -74,8 +77,8 @@ class TuningStudy:
         """Return the finished trials, oldest first, without those that are stale or not allowed."""
         self._require_study()
         self._read_trials()
-        valid = (trial for number, (trial, _) in sorted(self._read.items()) if number not in self._stale)
-        return tuple(trial for trial in valid if self._is_allowed(trial.config))
+        valid = (trial for number, (trial, _) in sorted(self._read.items()) if number not in self.stale)
+        return tuple(trial for trial in valid if self.is_allowed(trial.config))
 
     def _read_trials(self) -> None:
         """Read the trials that were stored since the last call; skip trials of other programs."""
@@ -84,15 +87,6 @@ class TuningStudy:
             for trial in stored:
                 if trial.number not in self._read and (read := codec.stored_trial(trial)) is not None:
                     self._read[trial.number] = read
-
-    def restrict(self, is_allowed: Callable[[FitConfig], bool]) -> None:
-        """Make `trials` omit configs that are not allowed, such as those of a wider search space."""
-        self._is_allowed = is_allowed
-
-    @property
-    def stale(self) -> int:
-        """The number of stored trials that do not count, because they failed under tighter limits than today's."""
-        return len(self._stale)
 
     @connection.guarded
     def similar_trials(self, warm_start_key: str) -> tuple[Trial, ...]:

@@ -101,7 +101,7 @@ class _Tuning:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""
         prepared = prepare(self._request, description, self.study)
         space, baseline = prepared.space, prepared.baseline
-        self.study.restrict(lambda config: config in space or config == baseline)
+        self.study.is_allowed = lambda config: config in space or config == baseline
         proposer = self._make_proposer(self._request, prepared)
         confirmation = self._confirmation = Confirmation(self._runner, self.study, proposer, prepared)
         return prepared, proposer, confirmation
@@ -139,7 +139,7 @@ class _Tuning:
                 self._describing_seconds,
             )
         )
-        for notice in notices(request, prepared, self.study.stale):
+        for notice in notices(request, prepared, len(self.study.stale)):
             self._emit(notice)
 
     def _search(self, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:

@@ -78,7 +78,7 @@ def sweep_table(record: SweepRecord) -> Group:
 
 def _cell_texts(row: CellRow, columns: Sequence[Column[CellRow]]) -> list[Text]:
     """Return the fields of a cell; if it has no result, its outcome replaces the config."""
-    if row.result is not None:
+    if row.cell.result is not None:
         return [Text(column.field(row).text) for column in columns]
     outcome = Text(row.cell.outcome, style=_CELL_STYLES[row.cell.outcome])
     return [outcome if c.name == "config" else Text(c.field(row).text.removeprefix(NONE)) for c in columns]
@@ -143,9 +143,9 @@ def estimate_as_json(estimate: Estimate) -> str:
     """Return the estimate as JSON text; sizes are in bytes."""
     rows = [{**asdict(row), "device_bytes": row.device_bytes, "host_bytes": row.host_bytes} for row in estimate.rows]
     document = {
-        "method": estimate.method,
-        "relative_error": estimate.relative_error,
-        "absolute_error_bytes": estimate.absolute_error_bytes,
+        "method": estimate.footprint.method,
+        "relative_error": estimate.footprint.relative_error,
+        "absolute_error_bytes": estimate.footprint.absolute_error_bytes,
         "device": estimate.device,
         "limits": asdict(estimate.limits),
         "config": estimate.config.values(),

@@ -200,7 +200,7 @@ def cell_rates(record: SweepRecord) -> Plot | None:
     The plot answers "which cell is fastest, and by how much?".
     """
     shown = {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
-    rated = {label: cell.tune for label, cell in shown.items() if isinstance(cell.tune, TuneRecord)}
+    rated = {label: cell.result for label, cell in shown.items() if cell.result is not None}
     failed = {label: cell for label, cell in shown.items() if label not in rated}
     if not rated:
         return None

@@ -190,10 +190,12 @@ def test_validation_that_does_not_fit_is_given_smaller_batches(tmp_path, form):
     knobs = {"batch_size": "batch_size"} if form == "factory" else {}
     launcher = Validating(knobs, validates=20)
     events, record = collect(tune, make_request(tmp_path, max_trials=8, call_source=call_source), launcher)
-    assert record.config.batch_size > 20 >= record.validation_batch_size > 4
-    assert any(f"{record.validation_batch_size}" in event.text for event in events if isinstance(event, Notice))
-    assert record.fit_kwargs.get("validation_batch_size") == (None if form == "factory" else record.validation_batch_size)
-    assert f"batch_size={record.validation_batch_size}" in snippet.render(record)
+    assert record.config.batch_size > 20 >= record.choice.validation_batch_size > 4
+    assert any(f"{record.choice.validation_batch_size}" in event.text for event in events if isinstance(event, Notice))
+    assert record.fit_kwargs.get("validation_batch_size") == (
+        None if form == "factory" else record.choice.validation_batch_size
+    )
+    assert f"batch_size={record.choice.validation_batch_size}" in snippet.render(record)
 
 
 def confirming(launcher):
