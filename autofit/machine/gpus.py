@@ -34,7 +34,7 @@ Reading = TypeVar("Reading")
 
 @dataclass(frozen=True)
 class UnreadDevice:
-    """A GPU that tunes cannot use because NVML does not report its memory; `problem` is NVML's message."""
+    """A GPU that autofit cannot use because NVML does not report its memory; `problem` is NVML's message."""
 
     index: int
     name: str

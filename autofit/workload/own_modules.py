@@ -81,7 +81,7 @@ class OwnModules:
         return "\n".join(f"{file.name} {digests[file]}" for file in sorted(digests, key=lambda file: (file.name, file)))
 
     def _files_of(self, imports: Collection[str], file: Path) -> Iterator[Path]:
-        """Return the own files that imports in a file load: the modules, and the `__init__.py` of their packages."""
+        """Return the user's files that the imports in a file load: the modules, and the `__init__.py` of their packages."""
         if _ANY in imports:
             self._importing_by_name.append(file)
         for name in imports:

@@ -171,7 +171,8 @@ for data in ([], [200 * 2**20]):
     footprint = StepFootprint(step, onednn=False, workers=1)
     sizes.append(next(iter(footprint.estimates([8], compile_all=False))).device_bytes)
 limits = types.SimpleNamespace(device_bytes=2**30)
-context = types.SimpleNamespace(device="a GPU", spec=types.SimpleNamespace(limits=limits))
+placement = types.SimpleNamespace(device="a GPU")
+context = types.SimpleNamespace(placement=placement, spec=types.SimpleNamespace(limits=limits))
 data = types.SimpleNamespace(kind="arrays", batch=lambda: batch, batch_samples=8)
 notices = [list(describe._notices(context, data, None, size * 2**20)) for size in (50, 200)]
 print(json.dumps([sizes[1] - sizes[0], notices]))

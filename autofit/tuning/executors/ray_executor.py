@@ -120,9 +120,7 @@ class RayExecutor:
     def _pickled(self, request: CellRequest) -> PickledCell:
         """Pickle a cell for a host; data that several cells share is stored once."""
         if request.settings.device.startswith("gpu:"):
-            raise UsageError("on a cluster, Ray chooses the GPU: write device: gpu", key="device")
-        if isinstance(request.settings.devices, list):
-            raise UsageError("on a cluster, Ray chooses the GPUs: give only their number, as in devices: 2", key="devices")
+            raise UsageError("on a cluster, Ray chooses the GPUs; write how many, as in devices: 2", key="devices")
         with explained_pickling_errors():
             pickled = cloudpickle.dumps(replace(request, workload=replace(request.workload, data=None, validation=None)))
             data, validation = self._store(request.workload.data), self._store(request.workload.validation)

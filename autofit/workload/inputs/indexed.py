@@ -144,5 +144,5 @@ def proxy_class(base: type) -> Any:
 
 
 def _restored(base: type) -> Any:
-    """Return a proxy, in a worker process, whose attributes pickle sets."""
+    """Return an empty proxy in a worker process; pickle then sets its attributes."""
     return object.__new__(proxy_class(base))

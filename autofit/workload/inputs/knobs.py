@@ -75,7 +75,7 @@ def refuse_unsupported(data: Any) -> None:
 
 
 def _can_set(data: Any, name: str) -> bool:
-    """Return whether an object has a writable attribute of this name; this writes to a copy."""
+    """Return whether an object has a writable attribute of this name, by writing to a copy of it."""
     try:
         setattr(copy.copy(data), name, getattr(data, name))
     except AttributeError:
