@@ -70,7 +70,7 @@ class FeasibleSet:
         return Feasibility(untried, untried & (np.maximum(*expected) <= usable), candidates, *upper, likely)
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
-        """Return a mask of the configs near the finished trials; after `max_oom` OOMs, none beyond these is near."""
+        """Return a mask of the configs near finished trials; after `max_oom` OOMs, of those no larger than these."""
         finished = [t.config for t in (*trials, *self._context.warm_start) if t.measurement.outcome is Outcome.OK]
         if not finished:
             return np.ones(len(self.configs), bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -112,7 +112,7 @@ class SearchSpace:
         idle = [w for w in self.workers if not FitConfig(workers=w, use_multiprocessing=processes).has_queue]
         workers = idle[-1] if idle else config.workers
         factor = self.prefetch_factor[0] if self.prefetch_factor else config.prefetch_factor
-        return FitConfig(config.batch_size, workers, queue, processes, factor)
+        return replace(config, workers=workers, max_queue_size=queue, use_multiprocessing=processes, prefetch_factor=factor)
 
     def configs(self) -> Iterator[FitConfig]:
         """Yield every config of the space once, in canonical form.

@@ -79,7 +79,7 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             written.unlink()
-        raise UsageError(f"{target}: the result cannot be written: {error.strerror}") from None
+        raise UsageError(f"{target}: the result cannot be written ({error.strerror}); give another path") from None
 
 
 def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
@@ -99,7 +99,9 @@ def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
         return _SWEEPS.validate_python(raw) if "cells" in raw else decode(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged") from None
+        raise UsageError(
+            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged, so tune again"
+        ) from None
 
 
 def answered(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]) -> TuneRecord:

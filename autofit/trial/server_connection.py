@@ -93,7 +93,9 @@ class ServerConnection:
         self.is_ready = "ready" in message
         if not self.is_ready:
             problem = message.get("failed") or f"{self._silence()}\n\n{read_log(self._folder.path / SERVER_LOG)}"
-            raise TrialProcessError(f"the Keras backend could not be started:\n\n{problem.strip()}")
+            raise TrialProcessError(
+                f"the Keras backend could not be started (autofit doctor checks it):\n\n{problem.strip()}"
+            )
 
     def _silence(self) -> str:
         if not self.lost:

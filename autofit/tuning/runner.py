@@ -33,7 +33,7 @@ class TrialRunner:
     def describe(
         self, config: FitConfig, *, batch_sizes: tuple[int, ...] = (), compile_all: bool = False, note: str = ""
     ) -> Description | Measurement:
-        """Build the model and the data, and return their description; if that fails, return a measurement."""
+        """Build the model and the data and return their description, or the measurement of how that failed."""
         spec = replace(self._spec(Role.DESCRIBE, config), batch_sizes=batch_sizes, compile_all=compile_all)
         result = self._run(spec, Activity(f"describing the model and the data{note}"))
         if isinstance(result, Description) and result.compiler == TORCH_COMPILE:

@@ -88,7 +88,10 @@ def test_what_is_estimated_is_what_is_measured_within_the_error_stated(estimated
     measurement = play(on_kernels(onednn=onednn, model_kwargs=kwargs), FitConfig(256, 1, 10, False), device_bytes=GIB)
     assert measurement.outcome is Outcome.OK
     assert footprint.method == method
-    assert footprint.device_bytes == pytest.approx(measurement.device_peak_bytes, rel=0.1)
+    step_bytes = measurement.device_peak_bytes_by_phase["compute_alone"]
+    assert footprint.device_bytes == pytest.approx(step_bytes, rel=0.1)
+    # beside the step, one to two more batches may be on their way (seen in one run of eight)
+    assert footprint.device_bytes == pytest.approx(measurement.device_peak_bytes, rel=footprint.relative_error)
     assert footprint.relative_error > 0.1
 
 

@@ -86,7 +86,7 @@ def _with(arguments: Mapping[str, Any], keys: Sequence[str], value: Any, axis: s
         return {**arguments, first: value}
     inner = arguments.get(first) or {}
     if not isinstance(inner, Mapping):
-        raise MatrixError((axis,), f"{first} is {inner!r}, which is not a mapping and so has no {rest[0]}")
+        raise MatrixError((axis,), f"{first} is {inner!r}, so {rest[0]} cannot be set in it; make {first} a mapping")
     return {**arguments, first: _with(inner, rest, value, axis)}
 
 

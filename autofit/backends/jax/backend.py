@@ -142,7 +142,7 @@ class Jax(Backend):
         return StepFootprint(step)
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
-        """Classify an error of JAX's runtime, or of a `tf.data` pipeline, which uses host memory."""
+        """Classify an error of JAX's runtime, or of a `tf.data` pipeline: pipelines use host memory."""
         message = str(error)
         if isinstance(error, self._library.errors.JaxRuntimeError):
             if exhaustion.HOST.search(message):

@@ -103,7 +103,7 @@ class Torch(Backend):
         return StepFootprint(step)
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
-        """Classify an error of torch, or of a `tf.data` pipeline, which uses host memory."""
+        """Classify an error of torch, or of a `tf.data` pipeline: pipelines use host memory."""
         torch = self._library
         if isinstance(error, torch.OutOfMemoryError):
             return FailureKind.DEVICE_OOM

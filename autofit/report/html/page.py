@@ -57,7 +57,7 @@ def save(record: Record, path: str | os.PathLike[str]) -> None:
 
 
 def compact(record: TuneRecord | SweepRecord) -> str:
-    """Return HTML without scripts for a notebook: figures, lines to paste and trials of a tune, or the cells of a sweep."""
+    """Return HTML without scripts for a notebook: a tune's figures, lines to paste and trials, or a sweep's cells."""
     if isinstance(record, SweepRecord):
         columns = cell_columns(record, Output.NOTEBOOK)
         rows = [[column.field(row) for column in columns] for row in cell_rows(record)]

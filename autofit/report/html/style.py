@@ -64,7 +64,7 @@ class MemoryScale:
 
     @classmethod
     def of(cls, highest_bytes: float, limit_bytes: int | None) -> MemoryScale:
-        """Return a scale for values up to `highest_bytes`; it includes the limit unless the limit is far above them."""
+        """Return an axis for values up to `highest_bytes`, and for the memory limit unless it is far above these."""
         drawn = limit_bytes is not None and limit_bytes <= FAR * highest_bytes
         top = max(highest_bytes, limit_bytes or 0) if drawn else highest_bytes
         unit, unit_bytes = ("GiB", 2.0**30) if highest_bytes >= 2.0**30 else ("MiB", 2.0**20)

@@ -1,15 +1,15 @@
 """Predict the throughput of configs that have not run, with models of three rates fitted to all trials.
 
     step     R_c  = b / (t0 + t1·b)                        time is affine in the batch size b, so the rate saturates
-    input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads up to a capacity g (the GIL, the disk, the
-                                                           cores), abruptly at a large s, gradually at s = 1
+    input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads; the rate levels off at a capacity g (the GIL,
+                                                           the disk, the cores): suddenly if s is large
                   = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to a capacity G; pickling a sample takes x
-                    but at most 1 / r                      receiving a sample takes r, one sample after the other
-                  = a times the rate of one thread per core    with AUTOTUNE, which tf.data controls
+                  ≤ 1 / r                                  samples are received one after the other, each in r
+                  = a·(rate of one thread per core)        with AUTOTUNE, which tf.data controls
     fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they alternate; large k: the slower one limits
 
-Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with the queue size. The minima for
-processes are replaced by smooth functions, so that the fit has gradients.
+Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with the queue size. t0 and p0 are
+seconds per batch, t1 and p1 per sample. A smooth function replaces each minimum, so that the fit has gradients.
 
 The parameters have broad priors and are fitted by least squares (maximum a posteriori). Their uncertainty is the Laplace
 approximation (Bishop, Pattern Recognition and Machine Learning, 4.4). A Gaussian process over batch size, workers and queue

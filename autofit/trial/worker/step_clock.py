@@ -86,19 +86,19 @@ class StepClock:
 
     Args:
         batch_samples: samples per step.
-        max_seconds: longest steady part, in seconds; the run ends earlier once the spread is small enough.
+        measure_seconds: longest steady part, in seconds; the run ends earlier once the spread is small enough.
         warm_up: number of first steps that are not counted; fewer, but at least two, if they take more than a second.
         warm_up_seconds: shortest warm-up, in seconds: an idle GPU takes time to raise its clock.
         prefilled: steps after the stall that consume the full queue and are not counted.
         steps: number of steps to count, whatever the spread; the data then ends by itself. None to count until `done`.
-        enough_spread: spread at which the run may end early; 0 to use all of `max_seconds`.
+        enough_spread: spread at which the run may end early; 0 to use all of `measure_seconds`.
         to_beat: a rate in samples per second; the run also ends early once its own rate is lower by more than the spread.
         stall: called once after the warm-up; returns when the queue is full.
         most_ahead: largest number of steps in flight; None for no limit.
     """
 
     batch_samples: int
-    max_seconds: float
+    measure_seconds: float
     warm_up: int = 2
     warm_up_seconds: float = 0.0
     prefilled: int = 0
@@ -144,9 +144,9 @@ class StepClock:
         return steady_rate(self._ends[:], self.batch_samples)
 
     def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
-        """Note when a step ends, now or later; not for every step, but for at least one in each block.
+        """Record when a step ends, at once or from another thread, for at least one step in each block.
 
-        Many slow steps may be dispatched at once, so some of the first are noted as well.
+        More of the first steps are recorded, because many slow ones may be dispatched before the first ends.
         """
         if over is None or at_once:
             for noted in self._awaited:
@@ -178,7 +178,7 @@ class StepClock:
         if done - done_before < _FEWEST_STEPS:
             return False
         seconds = end - began
-        if seconds >= self.max_seconds:
+        if seconds >= self.measure_seconds:
             return True
         if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS or end < self._compared_at + _BLOCK_SECONDS:
             return False

@@ -82,7 +82,7 @@ class RayExecutor:
             self._disconnect()
             raise UsageError(
                 f"no host of the cluster has the resource {MEASURING!r}: start Ray on each host with "
-                f"--resources='{{\"{MEASURING}\": 1}}'. With it, autofit keeps two cells from sharing the CPU of a host",
+                f"--resources='{{\"{MEASURING}\": 1}}'. autofit then runs one cell at a time on each host",
                 key="executor",
             )
         self._has_gpus = "GPU" in resources

@@ -69,7 +69,7 @@ class Arrays(FitInput):
         return {"batch_size": "batch_size"}
 
     def batch(self) -> Any:
-        """Return a copy of the first full batch, with floats in Keras's precision, to which `fit` converts them."""
+        """Return a copy of the first full batch; as in `fit`, floats are converted to Keras's precision."""
         return self.as_step_data(mapped(self._rows(0, self.batch_samples), _converted))
 
     def as_step_data(self, batch: Any) -> Any:

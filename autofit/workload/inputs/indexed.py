@@ -23,7 +23,7 @@ class IndexedInput(FitInput):
 
     def _open(self) -> None:
         if self._length == 0:
-            raise UsageError(f"the {self.kind} has length 0: there is no batch to train on")
+            raise UsageError(f"the {self.kind} has length 0; make it hold at least one batch")
         self._made = multiprocessing.Value("q", 0)
         self._keep_first(self._epoch())
 

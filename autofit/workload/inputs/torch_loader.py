@@ -124,7 +124,7 @@ class _Reporting:
         self._dataset, self._report_error = dataset, report_error
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the dataset, since `worker_init_fn` may read one; DataLoader looks for `__getitems__`."""
+        """Return an attribute of the dataset: `worker_init_fn` may read any, and DataLoader checks for `__getitems__`."""
         if name == "__getitems__":
             return functools.partial(call_reported, self._report_error, self._dataset.__getitems__)
         if name.startswith("__") or name == "_dataset":

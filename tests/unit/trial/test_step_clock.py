@@ -53,13 +53,13 @@ def test_the_spread_is_that_of_blocks_not_of_steps():
 
 
 def test_slow_first_steps_are_not_counted(clock_time):
-    clock = StepClock(10, max_seconds=2.0, warm_up=3)
+    clock = StepClock(10, measure_seconds=2.0, warm_up=3)
     run(clock, clock_time, [5.0, 0.2, 0.2] + [0.1] * 100)
     assert clock.rate().samples_per_second == pytest.approx(100)
 
 
 def test_a_warm_up_of_slow_steps_is_cut_short(clock_time):
-    clock = StepClock(10, max_seconds=2.0, warm_up=6)
+    clock = StepClock(10, measure_seconds=2.0, warm_up=6)
     run(clock, clock_time, [9.0, 2.0, 1.0, 1.0, 1.0])
     assert clock.done
     assert clock.rate().steps == 3
@@ -67,14 +67,14 @@ def test_a_warm_up_of_slow_steps_is_cut_short(clock_time):
 
 def test_what_a_full_queue_held_is_not_counted(clock_time):
     stalls = []
-    clock = StepClock(10, max_seconds=2.0, warm_up=2, prefilled=5, stall=lambda: stalls.append(clock_time[0]))
+    clock = StepClock(10, measure_seconds=2.0, warm_up=2, prefilled=5, stall=lambda: stalls.append(clock_time[0]))
     run(clock, clock_time, [1.0, 0.1] + [0.01] * 5 + [0.1] * 100)
     assert stalls == [pytest.approx(1.1)]
     assert clock.rate().samples_per_second == pytest.approx(100)
 
 
 def test_a_steady_run_ends_early_and_a_noisy_one_at_its_time(clock_time):
-    steady, noisy = StepClock(1, max_seconds=5.0), StepClock(1, max_seconds=5.0)
+    steady, noisy = StepClock(1, measure_seconds=5.0), StepClock(1, measure_seconds=5.0)
     run(steady, clock_time, [0.05] * 1000)
     assert steady.rate().spread <= 0.02
     assert steady.rate().steps * 0.05 < 2.0
@@ -84,13 +84,13 @@ def test_a_steady_run_ends_early_and_a_noisy_one_at_its_time(clock_time):
 
 @pytest.mark.parametrize(("to_beat", "seconds"), [(None, 2.0), (150.0, 0.6), (90.0, 2.0)])
 def test_a_run_that_is_surely_too_slow_ends_early(clock_time, to_beat, seconds):
-    clock = StepClock(10, max_seconds=2.0, warm_up=0, enough_spread=0.0, to_beat=to_beat)
+    clock = StepClock(10, measure_seconds=2.0, warm_up=0, enough_spread=0.0, to_beat=to_beat)
     run(clock, clock_time, [0.0] + [0.095, 0.105] * 1000)
     assert clock_time[0] == pytest.approx(seconds, abs=0.3)
 
 
 def test_a_run_of_known_length_ends_with_it(clock_time):
-    clock = StepClock(1, max_seconds=0.1, warm_up=2, steps=40)
+    clock = StepClock(1, measure_seconds=0.1, warm_up=2, steps=40)
     run(clock, clock_time, [0.05] * 41)
     assert not clock.done
     run(clock, clock_time, [0.05])
@@ -99,7 +99,7 @@ def test_a_run_of_known_length_ends_with_it(clock_time):
 
 
 def test_a_confirming_run_takes_all_of_its_time(clock_time):
-    clock = StepClock(1, max_seconds=5.0, enough_spread=0.0)
+    clock = StepClock(1, measure_seconds=5.0, enough_spread=0.0)
     run(clock, clock_time, [0.05] * 1000)
     assert clock.rate().steps * 0.05 >= 5.0
 

@@ -173,7 +173,7 @@ class GraphReader:
         )
 
     def _body_bytes(self, body: Any, iterations: int = 1) -> int:
-        """Return the peak in bytes of consecutive iterations, which overlap if they do not need each other's results."""
+        """Return the peak of a loop's iterations, in bytes. Iterations that do not need each other's results overlap."""
         reader = replace(self)
         carried = [OUTSIDE for _ in body.inputs]
         for _ in range(iterations):
