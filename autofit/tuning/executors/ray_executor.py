@@ -120,6 +120,8 @@ class RayExecutor:
     def _pickled(self, request: CellRequest) -> PickledCell:
         """Pickle a cell for a host; data that several cells share is stored once."""
         if request.settings.device.startswith("gpu:"):
+            raise UsageError("on a cluster, Ray chooses the GPU: write device: gpu", key="device")
+        if isinstance(request.settings.devices, list):
             raise UsageError("on a cluster, Ray chooses the GPUs; write how many, as in devices: 2", key="devices")
         with explained_pickling_errors():
             pickled = cloudpickle.dumps(replace(request, workload=replace(request.workload, data=None, validation=None)))
