@@ -36,6 +36,7 @@ def start(folder, *arguments):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
     (tmp_path / "sweep.yaml").write_text(SWEEP)

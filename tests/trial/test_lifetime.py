@@ -25,7 +25,7 @@ from autofit.workload.workload import Workload
 from tests import workloads as w
 from tests.fakes import drain
 
-pytestmark = pytest.mark.quiet
+pytestmark = [pytest.mark.slow, pytest.mark.quiet]
 
 DRIVER = """
 import sys

@@ -50,6 +50,7 @@ def test_an_error_carries_the_users_own_traceback_and_no_frame_of_ours(warm, pla
     assert "keras/" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.quiet
 def test_a_hang_ends_at_its_deadline_while_nothing_is_known_of_pauses(start, play):
     measurement = play(start(), FitConfig(w.HANGS, *THREADS), seconds=8)
@@ -65,6 +66,7 @@ def test_a_thread_that_the_users_code_ended_is_no_hang(warm, play, knobs):
     assert "SystemExit: no more pictures" in (measurement.traceback or "") or "a worker" in measurement.evidence.reason
 
 
+@pytest.mark.slow
 @pytest.mark.quiet
 @pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
 def test_a_hang_is_noticed_long_before_its_deadline(warm, play, knobs):

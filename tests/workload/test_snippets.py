@@ -200,6 +200,7 @@ def test_tf_keras_takes_the_other_kinds_as_keras_3_does(tuned, factory):
     assert ran["updates"] == 512 // 64 if factory is w.make_arrays else ran["made"] == w.BATCHES
 
 
+@pytest.mark.slow
 @pytest.mark.quiet
 @needs_tf_keras
 @pytest.mark.parametrize("role", ["measure", "confirm"])
