@@ -85,6 +85,7 @@ def autofit(project):
     return run
 
 
+@pytest.mark.slow
 def test_values_of_the_environment_are_shown_nowhere(autofit):
     status, printed, all_of_it = autofit("tune", "tune.yaml", "--output", "result.json")
     assert status == 0, printed

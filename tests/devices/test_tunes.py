@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TWO = {"device": "cpu", "devices": 2, "progress": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "build_model", "distribution"),
     [("tensorflow", jobs.build_mirrored, None), ("jax", jobs.build, "data_parallel")],

@@ -78,6 +78,7 @@ def test_a_slow_queue_is_not_filled_again_for_a_memory_that_is_read_and_gives_th
     assert again.samples_per_second == pytest.approx(16 * 3 / SLOW, rel=0.25)
 
 
+@pytest.mark.slow
 def test_the_batches_of_a_full_queue_are_held_in_host_memory(start, play):
     launcher = start(launch="fork")
     batch = 1000 * 4 * w.PIXELS * w.PIXELS * 3
@@ -124,6 +125,7 @@ def test_a_confirming_run_sees_a_bug_in_the_validation(turn, play):
     assert "there is no folder of pictures" in measurement.traceback
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launch", ["fork", "plain"])
 def test_both_kinds_of_process_give_the_same(start, play, launch):
     measurement = play(start(launch=launch), FitConfig(16, 2, 4, False))

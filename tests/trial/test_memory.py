@@ -107,6 +107,7 @@ def test_the_estimate_holds_for_steps_of_every_kind(kind, error, on_kernels, pla
     assert footprint.relative_error > error
 
 
+@pytest.mark.slow
 @pytest.mark.quiet
 def test_arrays_take_what_plain_fit_takes_in_every_phase(on_kernels, play):
     command = [sys.executable, "-c", "from tests import programs; print(*programs.plain_peaks())"]
