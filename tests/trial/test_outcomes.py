@@ -34,7 +34,7 @@ GIB = 2**30
 )
 def test_the_outcome_is_what_happened(warm, play, case, knobs, outcome, told, signal):
     measurement = play(warm, FitConfig(case, *knobs))
-    assert (measurement.outcome, measurement.evidence.signal) == (outcome, signal)
+    assert (measurement.outcome, measurement.evidence.signal) == (outcome, signal), measurement.evidence
     assert told in measurement.evidence.reason
     assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
 

@@ -19,14 +19,7 @@ from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure, Message
 from autofit.trial.worker import data_workers
-from autofit.trial.worker.job import (
-    USER_ERROR_FILE,
-    DevicePeaks,
-    TrialContext,
-    first_line,
-    saved_user_error,
-    user_failure,
-)
+from autofit.trial.worker.job import USER_ERROR_FILE, DevicePeaks, TrialContext, first_line, saved_user_error, user_failure
 from autofit.workload import workload
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
