@@ -150,14 +150,6 @@ def test_the_tune_has_the_environment_and_the_cores_of_its_host(hosts, tmp_path,
         assert niceness == os.nice(0)
 
 
-@pytest.mark.parametrize(("settings", "key"), [({"device": "gpu:1"}, "device"), ({"devices": [0, 1]}, "devices")])
-def test_a_cell_cannot_name_its_gpus(hosts, tmp_path, settings, key):
-    cell = cells(tmp_path, 1)[0]
-    with pytest.raises(UsageError) as caught:
-        on_ray([replace(cell, settings=cell.settings.model_copy(update=settings))])
-    assert caught.value.key == key
-
-
 def test_without_a_cluster_or_a_host_that_may_measure_there_is_one_clear_error(mortal, monkeypatch):
     from autofit.tuning.executors.ray_executor import RayExecutor
 

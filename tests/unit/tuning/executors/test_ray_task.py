@@ -185,3 +185,11 @@ def test_closing_does_not_wait_for_a_cluster_that_does_not_answer(monkeypatch):
     assert executor._closing.is_set()
     answered.set()
     executor._thread.join()
+
+
+@pytest.mark.parametrize(("settings", "key"), [({"device": "gpu:1"}, "device"), ({"devices": [0, 1]}, "devices")])
+def test_a_cell_cannot_name_its_gpus(settings, key):
+    executor = object.__new__(ray_executor.RayExecutor)
+    with pytest.raises(UsageError) as caught:
+        executor.start([cell(**settings)], lambda *told: None)
+    assert caught.value.key == key
