@@ -43,6 +43,11 @@ def format_rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
 
 
+def format_spread(spread: float) -> str:
+    """Format the half-width of an interval relative to its centre: `±3%`, or `within a factor of 6.4` for one beyond 100%."""
+    return f"±{spread:.0%}" if spread < 1 else f"within a factor of {1 + spread:.2g}"
+
+
 def signal_name(number: int) -> str:
     """Name a signal: `SIGSEGV`, or `signal 99` if the platform has no name for it."""
     try:

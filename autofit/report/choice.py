@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FEW_UPDATES, FitConfig
-from autofit.records.units import counted, format_bytes, format_rate
+from autofit.records.units import counted, format_bytes, format_rate, format_spread
 from autofit.report.wording import outcome_label, shares
 from autofit.workload import accumulation
 
@@ -48,7 +48,7 @@ def figures(record: TuneRecord) -> list[Figure]:
         if record.choice.confirmed
         else "read once in the search: no time was left to confirm it"
     )
-    spread = "" if record.spread is None else f"±{record.spread:.0%}, "
+    spread = "" if record.spread is None else f"{format_spread(record.spread)}, "
     bottleneck, _, reason = bottleneck_sentence(record).partition(": ")
     return [
         Figure("rate", f"{format_rate(record.samples_per_second)} samples/s", f"{spread}{source}"),

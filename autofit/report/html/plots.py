@@ -13,7 +13,7 @@ from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Trial
-from autofit.records.units import format_bytes, format_rate
+from autofit.records.units import format_bytes, format_rate, format_spread
 from autofit.report.html import style
 from autofit.report.html.style import BAR_LOOKS, BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, MemoryScale, Plot
 from autofit.report.wording import cell_label, part_name
@@ -209,7 +209,7 @@ def cell_rates(record: SweepRecord) -> Plot | None:
     error_bars = {"type": "data", "array": spreads, "color": BLACK, "thickness": 1.2}
     hover = []
     for label, result in rated.items():
-        interval = "" if result.spread is None else f" ±{result.spread:.0%}"
+        interval = "" if result.spread is None else f" {format_spread(result.spread)}"
         rate = f"{format_rate(result.samples_per_second)} samples/s{interval}"
         lines = [str(result.config), rate, f"bottleneck: {result.bottleneck}"]
         hover.append(style.hover(cell_label(shown[label].values), lines))

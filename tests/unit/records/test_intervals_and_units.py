@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.records.intervals import mean_interval
-from autofit.records.units import counted, format_bytes, format_rate, format_seconds
+from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
 
 
 def test_the_interval_of_three_readings_is_students():
@@ -36,6 +36,11 @@ def test_bytes_have_three_digits_and_a_unit(count, text):
 @pytest.mark.parametrize(("rate", "text"), [(12345.6, "12,346"), (10, "10"), (0.534, "0.53"), (3.0, "3")])
 def test_rates_below_ten_keep_two_digits(rate, text):
     assert format_rate(rate) == text
+
+
+@pytest.mark.parametrize(("spread", "text"), [(0.031, "±3%"), (0.995, "±100%"), (5.4, "within a factor of 6.4")])
+def test_a_spread_beyond_its_rate_is_a_factor(spread, text):
+    assert format_spread(spread) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (42, "42 s"), (65, "1 min 05 s"), (7380, "2 h 03 min")])
