@@ -1,4 +1,4 @@
-"""The errors that autofit raises on purpose; each class says when, and sets the exit code of the commands.
+"""The errors that autofit raises on purpose; each class says when it is raised, and sets the exit code of the commands.
 
 AutofitError
 ├── UsageError ── ConfigError, UnsupportedInputError
@@ -23,7 +23,7 @@ class AutofitError(Exception):
 
 
 class CancelledError(AutofitError):
-    """The program that called the tune cancelled it."""
+    """The calling program cancelled the tune or the sweep."""
 
 
 class ExecutorError(AutofitError):
@@ -162,7 +162,7 @@ class NoTrialFinishedError(TuneError):
 
 
 class TrialProcessError(AutofitError):
-    """A trial process could not be started or ended unexpectedly."""
+    """A trial process could not be started, or it ended unexpectedly."""
 
 
 class StorageError(AutofitError):

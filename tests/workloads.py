@@ -144,7 +144,9 @@ def misbehave(case):
     if case == MEMORY_ERROR:
         _held.append(np.zeros(2**50, "uint8"))
     if case == FILLS_HOST:
-        _held.extend(np.ones(32 * 2**20, "uint8") for _ in range(100))
+        for _ in range(100):
+            _held.append(np.ones(32 * 2**20, "uint8"))
+            time.sleep(0.04)  # so that two processes grow by at most 1.6 GB/s
     if case == FILLS_SLOWLY:
         _held.append(np.ones(64 * 2**20, "uint8"))
         time.sleep(0.2)

@@ -89,8 +89,8 @@ def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dic
         overrides: arguments of `tune` that take precedence over the file.
 
     Returns:
-        A pair for the tune, or for each cell of the sweep: its values by axis, and the findings by subject
-        (model, data, validation, device, host, stored result).
+        A list with a pair for each cell of a sweep, or with one pair for a tune: the cell's values by axis (empty for a
+        tune), and the findings by subject (model, data, validation, device, host, stored result).
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.

@@ -46,7 +46,7 @@ def measure(
         build_model: as for `tune`.
         data: as for `tune`.
         configs: configurations to measure, in this order.
-        wait: whether to wait until another autofit has measured on the device, instead of raising an error.
+        wait: whether to wait while another autofit is measuring on the device; if false, an error is raised.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:

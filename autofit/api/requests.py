@@ -30,7 +30,7 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
 
 
 def detect(settings: TuneSettings) -> tuple[Machine, Placement]:
-    """Detect the machine and choose the devices; raise UsageError if there is no such device."""
+    """Detect the machine and choose the devices; raise UsageError if the requested devices cannot be used."""
     machine = host.detect(gpus.nvidia_devices())
     return machine, gpus.choose_placement(machine, settings.device, settings.devices)
 

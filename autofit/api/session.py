@@ -54,10 +54,11 @@ def run(
     Args:
         engine: the part of the engine; called with the request, a launcher, and a function that receives events.
         cancelled: when it is set, the running trial and the engine stop.
-        known: looks up a stored result, which is returned without measuring or waiting; it returns None if there is none.
+        known: function that returns a stored result, or None if there is none. A stored result is returned at once,
+            without measuring or waiting.
 
     Raises:
-        AutofitError: an argument is wrong, the device cannot be used, `cancelled` was set, or the engine raised it.
+        AutofitError: an argument is wrong, the device cannot be used, `cancelled` was set, or `engine` raised this error.
     """
     refuse_unsupported(workload)
     backend, (machine, placement) = backends.named(workload.backend), detect(settings)
@@ -128,7 +129,7 @@ def run_beside(
     settings: TuneSettings,
     progress: bool | Progress,
 ) -> Returned:
-    """Run a part of the engine that times nothing, without waiting for the device. The arguments are those of `run`."""
+    """Run a part of the engine that takes no timings, so do not wait for the device. The arguments are those of `run`."""
     refuse_unsupported(workload)
     backend, shown = backends.named(workload.backend), progress_of(progress)
     request = build_request(workload, settings, backend, *detect(settings))

@@ -66,13 +66,13 @@ def sweep(
         ship: folder with your code, which Ray copies to each host; None if all hosts share the folder. For Ray only.
         host_labels: labels that the host of a cell must have in Ray, as in `{"ray.io/accelerator-type": "A100"}`; they may
             be an axis of the matrix.
-        jobs: most cells to tune at the same time on this machine; None for one on each GPU. Two cells never share a device.
-            For "local" only.
+        jobs: maximum number of cells to tune at the same time on this machine; None for one on each GPU. Two cells never
+            share a device. For "local" only.
         fresh: whether to delete the stored trials of every cell first.
         wait: as for `tune`, before every cell.
         progress: whether to show progress, or a `Progress` to show it on.
-        save: function that is called with the sweep so far when a cell has ended, or for several cells at once if saving
-            takes long.
+        save: function that is called with the sweep so far each time a cell has ended; if saving takes long, it is called
+            only once for several cells.
         arguments: other arguments of `tune`, the same for all cells.
 
     Returns:
@@ -128,7 +128,7 @@ def sweep_file(
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
-    """Make the request for a cell from its values by axis, and its arguments of `tune` with the labels of its host."""
+    """Make the request for a cell from its `values` by axis and its `arguments`: those of `tune`, and `host_labels`."""
     arguments = dict(arguments)
     labels = arguments.pop(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
@@ -218,7 +218,7 @@ def _make_executor(
 
 
 def _tune(shown: Progress | None, cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
-    """Tune a cell and show its progress on `shown`, or send it to `tell` in one line if `shown` is None."""
+    """Tune a cell; show its progress on `shown`, or, if `shown` is None, send the progress to `tell` as single lines."""
     progress = _OneLine(tell) if shown is None else shown
     return run_tune(cell.workload, cell.settings, progress, fresh=cell.fresh, wait=wait, cancelled=cancelled)
 

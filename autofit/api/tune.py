@@ -59,13 +59,13 @@ def tune(
 
     Args:
         build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
-        data: arrays as `fit` takes them, `x`, `(x, y)` or `(x, y, sample_weight)`, each a nest of arrays if the model has
-            several (`([a, b], y)`); or a factory called as `data(**data_kwargs, **knobs)` that returns a
-            `keras.utils.PyDataset`, a `tf.data.Dataset`, a torch `DataLoader`, a generator or such arrays; or a PyDataset
-            object whose attribute `batch_size` can be set. The knobs (`batch_size`, `workers`, `max_queue_size`,
-            `use_multiprocessing`) among the factory's parameters are tuned. The factory may call `workers`
-            `num_parallel_calls` and `max_queue_size` `prefetch`; for a `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried
-            for these two as well as numbers.
+        data: arrays as `fit` takes them: `x`, `(x, y)` or `(x, y, sample_weight)`, where each part may be a nest of arrays
+            for a model with several inputs or outputs (`([a, b], y)`); or a factory called as `data(**data_kwargs,
+            **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a torch `DataLoader`, a generator or such
+            arrays; or a PyDataset object whose attribute `batch_size` can be set. The knobs (`batch_size`, `workers`,
+            `max_queue_size`, `use_multiprocessing`) among the factory's parameters are tuned. Its parameter for `workers`
+            may be named `num_parallel_calls`, and that for `max_queue_size` may be named `prefetch`. For a
+            `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried for these two, in addition to numbers.
         validation: validation data, like `data`. The confirming runs validate on it, so that its memory counts.
         fit_kwargs: further arguments of `fit`, used in every trial and in the generated call. Allowed are `class_weight`,
             `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, `steps_per_epoch` (for the
@@ -83,41 +83,42 @@ def tune(
             allocator.
         host_memory: memory limit of a trial's processes together: a percentage of the RAM that the machine or the container
             allows, a size (6GiB), or bytes. The limit is never more than what is free.
-        max_trials: most trials of the search. Describing the workload and confirming the choice are not counted.
-        max_seconds: most seconds for the whole tune; None for no limit. A trial that is still running then is ended. As
-            soon as one trial has finished, time for three pairs of confirming runs is reserved; with less time no gain can
-            be shown.
+        max_trials: maximum number of trials in the search. Describing the workload and confirming the choice do not count.
+        max_seconds: time limit of the whole tune, in seconds; None for no limit. A trial that is still running when it is
+            reached is ended. As soon as one trial has finished, time for three pairs of confirming runs is reserved; with
+            fewer than two pairs, no gain can be shown.
         storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
             file in your data folder.
         model_kwargs: arguments of `build_model`.
         data_kwargs: arguments of the data factory. A knob given here is fixed instead of tuned.
         validation_kwargs: arguments of the validation factory.
-        dtype_policy: default dtype policy of Keras while the model is built, such as "mixed_float16"; None keeps it.
+        dtype_policy: default dtype policy of Keras while the model is built, such as "mixed_float16"; None for no change.
         jit_compile: whether XLA (on torch: torch.compile) compiles the train step; None keeps what `compile` was given.
-        backend: backend of Keras to train on; None for that of `KERAS_BACKEND` or of Keras's file.
-        distribution: build the model under a `tf.distribute.MirroredStrategy` (on JAX: a `keras.distribution.DataParallel`)
-            for several `devices`; None if `build_model` does that itself.
-        max_trial_seconds: most seconds for a trial; a longer one is stopped and recorded as a timeout. 300 are added if
-            torch.compile compiles the step.
-        max_batch_size: largest batch size to try, samples; caps `space` as well. None for no cap.
+        backend: backend of Keras to train on; None for the one that `KERAS_BACKEND` or keras.json names.
+        distribution: "data_parallel" builds the model for several `devices` under a `tf.distribute.MirroredStrategy` (on
+            JAX: a `keras.distribution.DataParallel`); None if `build_model` does that itself.
+        max_trial_seconds: time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit
+            is 300 seconds longer if torch.compile compiles the train step.
+        max_batch_size: largest batch size to try, in samples, even if `space` has larger ones; None for no limit.
         effective_batch_size: samples of one weight update, reached by accumulating gradients over several batches
             (`gradient_accumulation_steps` of Keras's optimizers). Only batch sizes that divide it are tried.
         tolerance: relative difference in throughput below which configurations count as equally fast (2%, or 0.02). Among
-            these, the one nearest to the baseline is chosen, by batch size first.
-        headroom: share of each memory limit that predicted memory, uncertainty included, must leave free (3%, or 0.03).
-            More makes out-of-memory trials rarer and leaves more memory unused.
-        max_oom: number of out-of-memory trials after which nothing larger than the finished trials is tried.
-        min_updates: batch sizes that leave fewer weight updates in an epoch are not tried, except the baseline's. Counts
-            full batches. Needs a known number of samples; unused with `effective_batch_size`.
+            these, the one nearest to the baseline is chosen; batch sizes are compared first.
+        headroom: share of each memory limit that must stay free according to the upper bound of the predicted memory (3%,
+            or 0.03). A larger share makes out-of-memory trials rarer and leaves more memory unused.
+        max_oom: number of out-of-memory trials after which no larger batch size and no more worker processes are tried than
+            in the finished trials.
+        min_updates: fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not
+            tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` is given.
         sample_count: samples in an epoch, for data of unknown length, such as an endless generator. Sets `steps_per_epoch`.
-        expected_training_seconds: how long you will train; the search ends when no trial is expected to save more of that
-            time than it takes. None for a training so long that any trial pays.
-        devices: devices that train one model together, each on a share of the batch: how many, or the numbers of the GPUs;
-            None for one. Batch sizes are then global and multiples of that number. With device: cpu they are logical
-            devices of one CPU, to try the code.
+        expected_training_seconds: how long you will train; the search ends when no further trial is expected to save more
+            training time than the trial itself takes. None to ignore the time that trials take.
+        devices: devices that train one model together, each on a share of the batch: their number, or a list of GPU
+            indices; None for one device. With several devices, batch sizes are global and multiples of the number of
+            devices. With device: cpu, the devices are logical devices of one CPU, for testing the code without GPUs.
         launch: how trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.
         fresh: whether to delete the stored trials of the same request first.
-        wait: whether to wait until another autofit has measured on the device, instead of raising an error.
+        wait: whether to wait while another autofit is measuring on the device; if false, an error is raised.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:

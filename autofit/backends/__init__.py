@@ -1,7 +1,7 @@
 """The supported Keras backends, one folder each: device limits, memory peaks, OOM detection and memory estimates.
 
-As in Keras itself, `KERAS_BACKEND` selects the backend, or keras.json if that variable is not set; a tune may name another
-one. Importing this package does not load any backend.
+As in Keras itself, `KERAS_BACKEND` selects the backend, or keras.json if that variable is not set. A tune may name a
+different backend. Importing this package does not load any backend.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def named(name: str | None) -> Backend:
 
 
 def remedy_for_missing(name: str, selector: str = "KERAS_BACKEND") -> str:
-    """Say how to install a missing backend, and which installed one `selector`, a variable or an argument, may name."""
+    """Say how to install a missing backend, and which installed backends may be used instead.
+
+    `selector` is the environment variable or the argument that selects the backend.
+    """
     command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)  # the other backends are extras
     others = [other for other in NAMES if other != name and importlib.util.find_spec(other) is not None]
     return f"run {command}" + (f", or set {selector} to {' or '.join(others)}" if others else "")

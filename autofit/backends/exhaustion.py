@@ -2,8 +2,8 @@
 
 A failed GPU allocation does not always raise an out-of-memory error: errors have other types if memory is missing for a
 copy to the GPU, for cuDNN's choice of an algorithm, or for a library's own buffers. Conversely, a log line about exhausted
-memory does not always mean a failure: the allocator may request less from the driver, and autotuning may choose another
-algorithm.
+memory does not always mean a failure: the allocator may repeat a request to the driver with a smaller size, and autotuning
+may choose another algorithm.
 """
 
 from __future__ import annotations

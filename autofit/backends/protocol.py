@@ -101,7 +101,7 @@ class Backend(ABC):
 
     @property
     def _library(self) -> Any:
-        """The backend's module, imported on first use: it is heavy and must stay out of the parent."""
+        """The backend's module, imported on first use: it is heavy and must not be loaded in the parent process."""
         return import_module(self.name)
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
@@ -128,10 +128,16 @@ class Backend(ABC):
 
     @abstractmethod
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Enforce the limit on each device before a process's first operation; raise UsageError if it does not see them."""
+        """Enforce the limit on each device; called before the process's first operation.
+
+        Raise UsageError if the backend does not see the devices.
+        """
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Return a context manager: a model built in its block trains on all of these devices, by `distribution`."""
+        """Return a context manager; a model built in its block trains on all of these devices.
+
+        It uses the class that `distribution` names.
+        """
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
@@ -165,7 +171,7 @@ class Backend(ABC):
         return None
 
     def takes_turns(self, device: Device | None) -> bool:
-        """Return whether data without a queue makes a batch only while no step runs."""
+        """Return whether, if there is no queue, a batch is made only while no step runs."""
         return False
 
     def process_problem(self, device: Device | None) -> str | None:
@@ -188,7 +194,7 @@ class Backend(ABC):
         """Return the memory that an exception itself reports as exhausted; a type that the user defines never counts."""
 
     def distributions(self) -> tuple[str, ...]:
-        """Return the names of the distributions whose versions affect a step's speed and memory."""
+        """Return the names of the installed packages whose versions affect a step's speed and memory."""
         return (self.name, "keras", "numpy")
 
     def settings(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ def reporting_errors(kept: Callable[[], str] | None = None, options: Mapping[str
 
     Args:
         kept: returns a sentence, without its full stop, on the results that are kept after Ctrl-C; None if none are kept.
-        options: the command-line option of each argument; an error in the argument names the option.
+        options: the command-line option of each argument, which the message of an error in that argument names.
     """
     try:
         yield

@@ -68,7 +68,7 @@ def print_history(tunes: Sequence[PastTune], storage: str, console: Console) -> 
 
 
 def matching(tunes: Sequence[PastTune], which: str) -> tuple[str, ...]:
-    """Return the names of the tunes that `which` selects: an age (`30d`: older ones), a name or its beginning, or `all`."""
+    """Return the names of tunes: those older than `which` (`30d`), the one whose name starts with it, or all (`all`)."""
     if which == "all":
         return tuple(tune.name for tune in tunes)
     age = re.fullmatch(r"(\d+)([hdw])", which)

@@ -79,7 +79,7 @@ def sweep(
 ) -> None:
     """Tune every cell of the matrix in FILE, and print a table with the fastest configuration of each.
 
-    A failed cell is a row of the table as well. Results are saved after every cell. Run the same command again to resume.
+    The table also has a row for each failed cell. Results are saved after every cell. Run the same command again to resume.
 
     Exit codes: 0 at least one cell has a result; 1 no cell has one; 2 wrong arguments, YAML or storage; 130 interrupted.
     """

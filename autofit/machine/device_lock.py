@@ -39,7 +39,10 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
         self.release()
 
     def acquire(self) -> bool:
-        """Acquire all locks without waiting, or none and return False if one is held; True if locking is unavailable."""
+        """Acquire all locks without waiting and return True; if one of them is held, acquire none and return False.
+
+        If locking is unavailable, return True.
+        """
         for path in self._paths:
             try:
                 file = _locked(path)

@@ -169,7 +169,7 @@ def _has_opened_cuda() -> bool:
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:
     """Return the device memory in use by all processes, and by the given ones, in bytes.
 
-    Each is None if the driver does not report it. In a container the driver may omit single processes, or report 0 bytes.
+    Each is None if the driver does not report it. In a container the driver may omit some processes, or report 0 bytes.
     """
     with opened():
         own = [size for pid, size in bytes_by_pid(device).items() if pid in pids]
@@ -194,7 +194,10 @@ def nvidia_devices() -> tuple[Device, ...]:
 
 
 def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order; if `hidden`, all GPUs in the driver's order."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order.
+
+    If `hidden` is true, return all GPUs in the driver's order, including those that the variable hides.
+    """
     selection = None if hidden else os.environ.get(_VISIBLE)
     with opened():
         driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
@@ -203,10 +206,10 @@ def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
 
 
 def _selected(devices: tuple[Device | UnreadDevice, ...], selection: str) -> tuple[Device | UnreadDevice, ...]:
-    """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that selects none.
+    """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that matches no device.
 
-    Numbers follow the order of the PCI bus. CUDA's numbers do if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one
-    model.
+    Numbers are read in the order of the PCI bus. CUDA uses this order only if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs
+    are of one model.
     """
     chosen: list[Device | UnreadDevice] = []
     for entry in (part.strip() for part in selection.split(",")):
@@ -236,7 +239,7 @@ def _read(index: int, handle: Any, driver: str) -> Device | UnreadDevice:
 
 @contextlib.contextmanager
 def opened() -> Iterator[bool]:
-    """Open NVML for the block and yield whether it is available. Blocks may be nested; readings outside one are empty.
+    """Open NVML for the block and yield whether it is available. Blocks may be nested. Outside a block, readings are empty.
 
     Without persistence mode, the driver shuts a GPU down when its last client closes, and initializing it again takes
     seconds. One block around many readings avoids this.

@@ -117,7 +117,11 @@ class ProcessMemory:
 
     @classmethod
     def of(cls, process: psutil.Process) -> ProcessMemory:
-        """Read the memory of a process; without Linux's counts, only its resident and its unshared pages."""
+        """Read the memory of a process, from Linux's counts if they are available.
+
+        Otherwise `proportional` is PSS if psutil reports it, else the unshared pages (USS); `resident` and
+        `highest_resident` are RSS, and the other fields are 0.
+        """
         try:
             rollup = _kernel_sizes(process.pid, "smaps_rollup")
             status = _kernel_sizes(process.pid, "status")
@@ -154,7 +158,7 @@ def process_name(pid: int) -> str:
 
 
 def _cgroups(controller: str) -> list[Path]:
-    """Return the folders of this process's cgroups that have a controller, and of their parents; v2 or v1."""
+    """Return the folders of this process's cgroups with this controller and of their parents, for cgroups v1 and v2."""
     groups = []
     for line in _read_lines(_OWN_CGROUPS):
         _, controllers, path = line.split(":", 2)

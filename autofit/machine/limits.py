@@ -27,11 +27,12 @@ def resolve_limits(
     """Convert memory amounts that are valid (see `validated`) into limits in bytes.
 
     Args:
-        machine: a percentage of `host_memory` refers to its memory, or to the cgroup's limit if there is one.
+        machine: a percentage in `host_memory` is a share of its RAM, or of the cgroup's limit if that is lower.
         device: the GPU; None for the CPU.
         device_memory: on a GPU, a percentage refers to the memory that is free now; on a CPU, only a size sets a limit.
         host_memory: the limit is never more than the memory that is available now.
-        pool_bytes: the GPU memory that a program without a limit takes; a percentage never gives more. None if unknown.
+        pool_bytes: the GPU memory that a program without a limit takes; None if unknown. A percentage in `device_memory`
+            gives at most this amount.
     """
     host_bytes = int(_bytes_of(host_memory, machine.memory_bytes))
     if host_bytes > machine.memory_bytes:

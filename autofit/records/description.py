@@ -57,11 +57,12 @@ class Description:
     built the model, opened the data and traced the train step.
 
     `footprints` are estimates of device memory by ascending batch size; if there are none, `estimate_problem` says why.
-    `accumulates_by` is where to set `gradient_accumulation_steps`: "optimizer" or "optimizer.inner_optimizer" for an
-    attribute of the model, "build_model" for an argument of that function, and empty if the train step uses other
-    optimizers. `batch_parts` is the number of arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for
-    x without a tuple. `notices` are messages to the user. `processes_hang` is true if forked workers cannot make the data.
-    `keras` is the module that the model comes from, keras or tf_keras.
+    `accumulates_by` says where to set `gradient_accumulation_steps`: "optimizer" and "optimizer.inner_optimizer" are
+    attributes of the model, and "build_model" means an argument of that function. It is empty if that function has no such
+    argument and the train step does not use the optimizer passed to `compile`. `batch_parts` is the number of arrays in a
+    tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple. `notices` are messages
+    to the user. `processes_hang` is true if forked workers cannot make the data. `keras` is the module that the model comes
+    from, keras or tf_keras.
 
     `shapes` is not empty if batches differ in shape; all sizes are then those of the longest batch. `fixed_batch_size` is
     the only size of batches that the workload takes, for the reason in `fixed_batch_size_reason`; None if it takes others.
@@ -151,5 +152,5 @@ class Estimate:
 
     @property
     def footprint(self) -> Footprint:
-        """The first footprint, whose method and error bounds are those of all."""
+        """The first footprint; all footprints have its method and error bounds."""
         return self.description.footprints[0]

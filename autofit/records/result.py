@@ -129,10 +129,10 @@ class Recommendation:
     """The chosen config, with the figures from the runs that confirmed it.
 
     `spread` is the half-width of the 95% confidence interval of the rate, relative to the rate; peaks are None if they
-    could not be read. `validation_batch_size` is None unless validation fits only in smaller batches than training.
-    `challenger` is None unless it lost to the baseline, which is then the chosen config. `passed_over` is None unless
-    another config has the highest reading. If `confirmed` is false, no time was left for confirming runs, and the figures
-    come from the search.
+    could not be read. `validation_batch_size` is set only if validation needs smaller batches than training.
+    `challenger` is set only if the baseline is the chosen config because `challenger` did not beat it. `passed_over` is set
+    only if another config has the highest reading. If `confirmed` is false, no time was left for confirming runs, and the
+    figures come from the search.
     """
 
     config: FitConfig
@@ -222,8 +222,8 @@ class FailedTune(TuneLog):
     """A tune without a result; `problem` is the reason.
 
     If nothing fits, `memory` is the memory that is exceeded ("device" or "host"), `batch_size` the smallest batch size, and
-    `needed_bytes` the memory that this size needs; `at_least` is true if `needed_bytes` is a lower bound. Otherwise the
-    first three are None.
+    `needed_bytes` the memory that this size needs; `at_least` is true if `needed_bytes` is a lower bound. If the
+    tune failed for another reason, `memory`, `batch_size` and `needed_bytes` are None.
     """
 
     problem: str
@@ -240,8 +240,9 @@ class TuneRecord(TuneLog):
     `choice` is the chosen config with its confirmed figures. `data_kwargs` are for the data factory (or the attributes of a
     PyDataset object), `fit_kwargs` for `Model.fit`. `optimizer_kwargs` are for the optimizer; they are empty unless
     gradients are accumulated to keep the `effective_batch_size`. `compute_samples_per_second` and
-    `input_samples_per_second` are ceilings of the rate from one run of the chosen config; each is None if it was not read,
-    or if it was lower than the rate of `fit` in that run, `ceilings_run_samples_per_second`. `stop_reason` says why the
+    `input_samples_per_second` are ceilings of the rate, measured in one run of the chosen config;
+    `ceilings_run_samples_per_second` is the rate of `fit` in that run. A ceiling is None if it was not read or is lower
+    than that rate. `stop_reason` says why the
     search ended. `untuned` gives the reason for each knob that the data takes but that could not be tuned.
     """
 
@@ -271,7 +272,7 @@ class TuneRecord(TuneLog):
 
     @property
     def rate_on_each(self) -> float:
-        """The rate of each device, in samples per second, since the devices share each batch."""
+        """The rate divided by the number of devices, in samples per second, because the devices share each batch evenly."""
         return self.samples_per_second / self.placement.count
 
     @property

@@ -77,12 +77,15 @@ class Phase(Text):
 
     @property
     def counts(self) -> bool:
-        """Whether the memory of this phase counts: the user's run has no phase in which the input pipeline runs alone."""
+        """Whether the memory of this phase counts.
+
+        The phase in which the input pipeline runs alone does not count, because the user's run has no such phase.
+        """
         return self is not Phase.INPUT_ALONE
 
     @property
     def is_first(self) -> bool:
-        """Whether the first step with new shapes runs in this phase, which compiles the step and chooses algorithms."""
+        """Whether this phase runs the first step with new shapes, in which the step is compiled and algorithms chosen."""
         return self in (Phase.FIRST_STEP, Phase.FIRST_LONGEST)
 
     @property

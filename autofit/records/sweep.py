@@ -82,9 +82,10 @@ class SweepRecord:
     def scaling_efficiencies(self) -> tuple[float | None, ...]:
         """Return the scaling efficiency of each cell.
 
-        It is the rate of each device, divided by that rate in the cell that has the fewest devices and otherwise equal
-        values. It is 1 if N devices train N times as many samples per second as one device. It is None for a cell without a
-        result, and for all cells if they have the same number of devices.
+        It is the rate per device, divided by the rate per device of a reference cell: among the cells with a result and the
+        same values on all other axes, the one with the fewest devices. It is 1 if N devices train N times as many samples
+        per second as one device. It is None for a cell without a result, and for all cells if they have the same number of
+        devices.
         """
         if not self.compares_devices:
             return (None,) * len(self.cells)

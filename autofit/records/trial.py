@@ -64,9 +64,9 @@ class FitConfig:
     def has_queue(self) -> bool:
         """Whether there is a queue between the workers and the train step.
 
-        Keras makes one for more than one worker thread, or for any worker process. Otherwise `workers` 0 and 1 are the same
-        and `max_queue_size` has no effect (Keras 3.15, `PyDatasetAdapter`). Data that takes `max_queue_size` but not
-        `workers` has a queue, and so has tf.data with AUTOTUNE.
+        Keras makes a queue for more than one worker thread, or for any worker process. Without a queue, `workers` 0 and 1
+        have the same effect, and `max_queue_size` has none (Keras 3.15, `PyDatasetAdapter`). Data that takes
+        `max_queue_size` but not `workers` has a queue, and so has tf.data with AUTOTUNE.
         """
         if AUTOTUNE in (self.workers, self.max_queue_size):
             return True
@@ -91,9 +91,9 @@ class FitConfig:
         return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
 
     def worker_count(self, cores: int) -> int:
-        """Return the number of workers in addition to the training thread.
+        """Return the number of threads or processes that make batches; it is 1 if there is no queue.
 
-        It is 1 if there is no queue; AUTOTUNE counts as one thread for each core.
+        AUTOTUNE counts as one thread for each core.
         """
         if not self.has_queue:
             return 1
@@ -223,7 +223,10 @@ class Measurement:
 
     @property
     def rate_noise(self) -> float:
-        """The relative standard deviation of `samples_per_second`: half of `spread`, but at least that of repeated runs."""
+        """The relative standard deviation of `samples_per_second`: half of `spread`, but not below that between runs.
+
+        A usual deviation is assumed if `spread` is None.
+        """
         return _USUAL_RATE_NOISE if self.spread is None else max(_RATE_NOISE_FLOOR, self.spread / 2)
 
 
@@ -232,8 +235,8 @@ class Trial:
     """A `FitConfig` that ran in its own process, with its measurement.
 
     `why` is the reason why the search chose it. `number` is the trial's number among the stored trials of a tune, starting
-    at 0; None for a trial that is not stored by itself. `validation_batch_size` is the batch size of the validation data;
-    None if it is that of the config.
+    at 0; it is None for a run that is stored only in the list of the runs after the search. `validation_batch_size` is the
+    batch size of the validation data; None if it is that of the config.
     """
 
     config: FitConfig
@@ -253,14 +256,14 @@ class Trial:
 class TrialSpec:
     """Everything that a trial's process needs to know.
 
-    A describing trial replaces a knob of `config` that is None by the factory's default, or else by Keras's. It estimates
-    the memory of each of `batch_sizes`. If XLA compiles the step, it estimates only the first two, unless `compile_all` is
-    true.
+    In a describing trial, a knob of `config` that is None takes the factory's default, or Keras's if the factory has none.
+    The trial estimates the memory of each of `batch_sizes`, or of only the first two if XLA compiles the step and
+    `compile_all` is false.
 
     A measuring trial times the end-to-end rate for at most `measure_seconds`. It ends early if its rate is clearly below
     `rate_to_beat`. It does not time the step alone if `compute_samples_per_second` is given, nor the pipeline alone if
-    `input_samples_per_second` is given. It does not wait until the queue is full if `memory_is_read` is true and the input
-    is slower than the step.
+    `input_samples_per_second` is given. If `memory_is_read` is true, the memory with a full
+    queue is known, and the trial waits until the queue is full only if the input is clearly faster than the step.
 
     A confirming trial times the rate for all of `measure_seconds`. It needs both given rates to discount the batches that
     were in the queue before, which would inflate the rate. If `validates` is true, it validates in batches of

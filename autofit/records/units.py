@@ -44,7 +44,7 @@ def format_rate(per_second: float) -> str:
 
 
 def format_spread(spread: float) -> str:
-    """Format the half-width of an interval relative to its centre: `±3%`, or `within a factor of 6.4` for one beyond 100%."""
+    """Format the half-width of an interval relative to its centre: `±3%`, or from 100% on `within a factor of 6.4`."""
     return f"±{spread:.0%}" if spread < 1 else f"within a factor of {1 + spread:.2g}"
 
 

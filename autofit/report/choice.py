@@ -88,7 +88,7 @@ def gain(record: TuneRecord) -> Figure:
 
 
 def gain_evidence(record: TuneRecord, config: FitConfig, rate: float, speedup: Speedup) -> str:
-    """Describe what the pairs of runs with the baseline show for a config that is not shown to be faster."""
+    """Explain, from paired runs of a config and the baseline, why the config is not shown to be faster."""
     if speedup.ratio is None:
         return f"no time was left to compare {config} with the baseline in a pair of runs"
     if speedup.is_loss:
@@ -105,7 +105,7 @@ def gain_evidence(record: TuneRecord, config: FitConfig, rate: float, speedup: S
 
 
 def why_not_highest(record: TuneRecord) -> str:
-    """Explain why the config with the highest reading is not the choice; return an empty text if it is."""
+    """Explain why the config with the highest rate in a single trial is not the choice; return an empty text if it is."""
     passed = record.choice.passed_over
     if passed is None:
         return ""
@@ -160,7 +160,10 @@ def bottleneck_sentence(record: TuneRecord) -> str:
 
 
 def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | None) -> str:
-    """Return the bottleneck if a ceiling was not measured, or was dropped because it is lower than the rate of `fit`."""
+    """Return the bottleneck when a ceiling is missing: the rate of the model alone or of the input alone.
+
+    A ceiling is missing if it was not measured, or was dropped because it is lower than the rate of `fit`.
+    """
     if record.ceilings_run_samples_per_second is None:
         return "unknown: the rates of the model alone and the input alone were not measured"
     if compute is None and inputs is None:

@@ -69,7 +69,7 @@ def render(record: TuneRecord) -> str:
 
 
 class _Autotune(int):
-    """The number of AUTOTUNE; its `repr` is Python code."""
+    """The integer -1 of AUTOTUNE, whose `repr` is `tf.data.AUTOTUNE`."""
 
     def __repr__(self) -> str:
         return "tf.data.AUTOTUNE"
@@ -107,7 +107,7 @@ def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
 
 
 def _call(name: str, kwargs: Mapping[str, Any], expressions: Mapping[str, str]) -> str:
-    """Return a call with the values from autofit, after the user's expressions for the other arguments."""
+    """Return the code of a call: the user's `expressions` come first, then `kwargs`, which take precedence over them."""
     written = {key: code for key, code in expressions.items() if key not in kwargs}
     written |= {key: repr(value) for key, value in kwargs.items()}
     return _lines(name, [f"{key}={code}" for key, code in written.items()])
@@ -123,7 +123,7 @@ def _lines(name: str, arguments: list[str]) -> str:
 
 
 def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[str], list[str]]:
-    """Return the lines that build the model by `assignment` on its devices, after their environment and their imports.
+    """Return three lists of lines: the environment, the imports, and the code that builds the model by `assignment`.
 
     The environment precedes all imports, because JAX splits a CPU into devices when it is loaded. The model is built within
     a distribution if autofit distributes it.

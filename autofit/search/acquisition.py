@@ -66,7 +66,7 @@ class FrontierSearch:
     def rates(self, trials: Sequence[Trial]) -> dict[FitConfig, tuple[float, float]]:
         """Estimate the log rate of each config that ran, and its standard deviation.
 
-        Readings are noisy, so the estimate also uses those of similar configs and the two ceilings.
+        Readings are noisy, so the estimate also uses similar configs, and the rates of the step and of the input alone.
         """
         ran = _ran(trials)
         if not ran:
@@ -86,7 +86,7 @@ class FrontierSearch:
         return self._promise(ran, feasibility)
 
     def _proposed(self, index: int, reason: Reason, feasibility: Feasibility, **prediction: Any) -> Decision:
-        """Propose the config with this index; `prediction` holds what is known about its rate, as fields of `Proposal`."""
+        """Propose the config with this index; `prediction` sets the fields of `Proposal` that describe its rate."""
         return Decision(
             Proposal(
                 self.feasible.configs[index],
@@ -170,8 +170,8 @@ class FrontierSearch:
     def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
         """Return the batch size of the second probe; None if two sizes have run or no other size is a candidate.
 
-        It is the largest candidate up to `_STRIDE_FACTOR` times the first size. If that is less than
-        `_LEAST_STRIDE_FACTOR` times the first, a smaller size is preferred.
+        The second size is the largest candidate up to `_STRIDE_FACTOR` times the first size. If that is less than
+        `_LEAST_STRIDE_FACTOR` times the first size, a size below the first is preferred.
         """
         batches = {t.config.batch_size or 1 for t in ran}
         first, possible = batches.pop(), np.unique(self.feasible.arrays.batch[candidates])
@@ -194,10 +194,11 @@ class FrontierSearch:
 
 
 def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) -> Vector:
-    """Return the expected improvement for normally distributed leads over the best config, in log rate.
+    """Return the expected improvement over the best config, in log rate.
 
-    A lead below `least` counts as 0. Source: Jones, Schonlau and Welch, Efficient global optimization of expensive
-    black-box functions, 1998.
+    A config's lead over the best one is normally distributed, with mean `lead` and standard deviation `deviation`. A lead
+    below `least` counts as 0. Source: Jones, Schonlau and Welch, Efficient global optimization of expensive black-box
+    functions, 1998.
     """
     from scipy.special import ndtr  # loading takes a quarter of a second, which a stored result does not need
 
@@ -207,9 +208,9 @@ def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) ->
 
 
 def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
-    """Return the candidate with the least memory, in tenths of the limit, among those that tie for the best improvement.
+    """Return the candidate that needs the least memory among those that tie for the best improvement.
 
-    The cheapest config wins if several need the same.
+    Memory is rounded to tenths of the limit; if several candidates then need the same, return the cheapest of them.
     """
     indices = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
     return int(indices[np.argmin(np.round(10 * share[indices]))])

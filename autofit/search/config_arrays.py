@@ -33,7 +33,7 @@ class ConfigArrays:
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig], cores: int = 1) -> ConfigArrays:
-        """Convert configs; no batch size counts as 1, no queue size as 0, and AUTOTUNE workers as `cores` threads."""
+        """Convert configs; a missing batch size counts as 1, a missing queue as 0, AUTOTUNE workers as `cores` threads."""
         return cls(
             np.array([c.batch_size or 1 for c in configs], float),
             np.array([c.worker_count(cores) for c in configs], float),
@@ -59,8 +59,8 @@ class ConfigArrays:
     def coordinates(self) -> Matrix:
         """Return a row of coordinates for each config.
 
-        The columns are batch size, workers and queue size in octaves; and 0 or 1 for processes, AUTOTUNE of the workers and
-        AUTOTUNE of the queue.
+        The first three columns are batch size, workers and queue size in octaves. The other three are 0 or 1: whether the
+        workers are processes, whether the workers are AUTOTUNE, and whether the queue size is AUTOTUNE.
         """
         sizes = np.log2(self.batch), np.log2(self.workers), np.log2(self.queue + 2)
         return np.stack([*sizes, self.processes, self.auto_workers, self.auto_queue], axis=1)

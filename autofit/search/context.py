@@ -40,8 +40,8 @@ class SearchContext:
 class Observations:
     """The trials of this tune, and those of an earlier tune of the same workload under other limits or versions.
 
-    `with_noise` has each trial with its noise relative to that of a trial of this tune; `finished` are the trials that
-    finished.
+    `with_noise` pairs each trial with its noise: a factor that is 1 for the trials of this tune. `finished` are the trials
+    that finished.
     """
 
     def __init__(self, trials: Sequence[Trial], warm_start: Sequence[Trial]) -> None:

@@ -32,7 +32,7 @@ class Feasibility:
     `untried` configs have not run, and no OOM, hang or timeout rules them out. `expected` marks the untried configs whose
     expected memory is within the limits. `candidates` may be tried now: the upper bounds of their memory are within the
     limits, and they are not too far beyond the finished trials. `device` and `host` are the upper bounds of both memories,
-    as shares of their limits; `likely` is the expected value of the one with the higher bound.
+    as shares of their limits; `likely` is the expected share of the memory that has the higher bound.
     """
 
     untried: Mask
@@ -70,7 +70,10 @@ class FeasibleSet:
         return Feasibility(untried, untried & (np.maximum(*expected) <= usable), candidates, *upper, likely)
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
-        """Return a mask of the configs near finished trials; after `max_oom` OOMs, of those no larger than these."""
+        """Return a mask of the configs near the finished trials.
+
+        After `max_oom` OOMs, only configs that are no larger than the finished trials count as near.
+        """
         finished = [t.config for t in (*trials, *self._context.warm_start) if t.measurement.outcome is Outcome.OK]
         if not finished:
             return np.ones(len(self.configs), bool)
@@ -106,7 +109,8 @@ def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) 
 def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
     """Return a mask of the configs that may hang, given one that did.
 
-    With a queue, they have at least as many workers of the same kind; without one, at least the same batch size.
+    If the config that hung has a queue, these have a queue and at least as many workers of the same kind. If it has none,
+    these have none, and at least the same batch size.
     """
     failed = ConfigArrays.of([hung])
     same_kind = (arrays.processes == failed.processes) & (arrays.queued == failed.queued)
@@ -114,7 +118,10 @@ def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
 
 
 def hardly_faster(arrays: ConfigArrays, slow: FitConfig) -> Mask:
-    """Return a mask of the configs with more than half the batch size of one that timed out, and no more workers."""
+    """Return a mask of the configs that are hardly faster than one that timed out.
+
+    They have more than half its batch size, at most as many workers, and no worker processes if it has none.
+    """
     failed = ConfigArrays.of([slow])
     no_faster = (arrays.workers <= failed.workers) & (arrays.processes <= failed.processes)
     return np.asarray((arrays.batch > _SLOW_SHARE * failed.batch) & no_faster)

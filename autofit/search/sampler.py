@@ -35,7 +35,7 @@ _UNKNOWN_WORKLOAD = Description(
 
 
 class _Arguments(BaseModel):
-    """The arguments of `FrontierSampler` that are validated as those of `tune` are."""
+    """The arguments of `FrontierSampler` that are validated in the same way as those of `tune`."""
 
     space: Space
     _explained = EXPLAINED
@@ -143,7 +143,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         return self.proposer.propose(self._trials(study))
 
     def stop_reason(self, study: optuna.Study) -> str | None:
-        """Return the reason why no further trial is worth its time; None if one is."""
+        """Return the reason why no further trial is worth its time; None if another trial is worth it."""
         return self.decide(study).stop_reason
 
     def stop_when_settled(self, study: optuna.Study, trial: FrozenTrial) -> None:

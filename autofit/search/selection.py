@@ -64,7 +64,7 @@ def finalists(
     baseline: FitConfig,
     estimates: Mapping[FitConfig, tuple[float, float]],
 ) -> tuple[Trial, ...]:
-    """Return the choice, preceded by its rivals: trials whose configs may prove faster if both run again.
+    """Return the rivals of the choice, then the choice. A rival may prove faster than the choice if both run again.
 
     A rival is worth another run if the expected gain from that run is large enough; only a lead above the tolerance counts
     as a gain. Noisy runs change the estimates little, so their expected gain is small. `estimates` are log rates and their
@@ -91,7 +91,7 @@ def overlooked(
 ) -> Trial | None:
     """Find the trial whose reading exceeds the confirmed rate the most; None if noise explains every reading.
 
-    Configs in `confirmed` are ignored, among them the choice. `noise` is the rate's relative standard deviation.
+    The configs in `confirmed`, which include the choice, are ignored. `noise` is the rate's relative standard deviation.
     """
     surprises: list[tuple[float, Trial]] = []
     for trial in eligible(trials, limits):
@@ -105,9 +105,10 @@ def overlooked(
 def passed_over(
     choice: FitConfig, ran: Sequence[Trial], limits: Limits, no_time: Collection[FitConfig]
 ) -> PassedOver | None:
-    """Find the config with the highest reading, and say why it was not chosen; None if it is the choice.
+    """Find the config with the highest reading, and say why it was not chosen; None if it was chosen.
 
-    `ran` are all trials of the search and all runs after it. `no_time` are the configs that there was no time to confirm.
+    `ran` are all trials of the search and all runs after it. `no_time` are the configs that were not confirmed for lack of
+    time.
     """
     finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
     rates = [(trial.measurement.samples_per_second or 0.0, trial.config) for trial in finished]

@@ -101,7 +101,10 @@ class SearchSpace:
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
 
     def canonical(self, config: FitConfig) -> FitConfig:
-        """Return one config for all that are equivalent: without a queue (see `FitConfig`), only the batch size matters."""
+        """Return the config that stands for all configs equivalent to this one.
+
+        Configs without a queue (see `FitConfig`) are equivalent if they have the same batch size.
+        """
         if config.workers is None or self.workers is None or config.has_queue:
             return config
         queue = config.max_queue_size
@@ -118,7 +121,7 @@ class SearchSpace:
         """Yield every config of the space once, in canonical form.
 
         Workers beyond `max_queue_size + 2` are never busy (measured: see tests/trial/test_keras_facts.py). Of the worker
-        counts from that number on, only the smallest is used.
+        counts that are at least `max_queue_size + 2`, only the smallest is used.
         """
         knobs = self.knobs()
         seen = set()
@@ -255,9 +258,10 @@ def build_space(
 
 
 def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: Any) -> tuple[int, ...]:
-    """Return the batch sizes up to `largest`, and the present one.
+    """Return the batch sizes up to `largest`, and the present batch size if it is among the values.
 
-    If no size is that small, return those up to the present one; if there are none either, the smallest.
+    If every size is above `largest`, return the sizes up to the present one instead, or the smallest size if every size is
+    also above the present one.
     """
     allowed = {b for b in values if b <= largest or b == present}
     if not isinstance(asked, list) and values[0] <= largest <= values[-1]:
@@ -268,7 +272,7 @@ def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: A
 
 
 def _capped(values: Sequence[int], largest: int, asked: Any) -> tuple[int, ...]:
-    """Return the batch sizes up to `largest`, which is added unless the user listed all values."""
+    """Return the batch sizes up to `largest`; add `largest` itself unless the user listed all values."""
     allowed = {b for b in values if b <= largest}
     if not isinstance(asked, list) and 0 < largest <= values[-1]:
         allowed.add(largest)

@@ -21,7 +21,7 @@ _QUERY = """
 
 
 def read_quickly(storage: str | None, name: str) -> Mapping[str, Any] | None:
-    """Read the system attributes of a study from an SQLite file, without the second that Optuna takes to load.
+    """Read the system attributes of a study from an SQLite file, without loading Optuna, which takes a second.
 
     Return None if the storage is of another kind or damaged, or has no such study.
     """

@@ -37,8 +37,9 @@ def user_attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
 def parameter(knob: str, values: tuple[int, ...]) -> str:
     """Return the name of a knob's Optuna parameter.
 
-    A knob that may be AUTOTUNE gets the name that it has in `tf.data`, because its distribution is not logarithmic: a study
-    may already contain the logarithmic one, and Optuna refuses both under one name.
+    A knob that may be AUTOTUNE has a distribution that is not logarithmic. It gets the name that it has in `tf.data`,
+    because a study may already contain a logarithmic distribution under the knob's own name, and Optuna does not accept
+    two distributions under one name.
     """
     return _AUTOTUNED[knob] if AUTOTUNE in values else knob
 

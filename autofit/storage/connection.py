@@ -56,8 +56,8 @@ class _DisconnectedError(StorageError):
 def open_storage(storage: str | None) -> BaseStorage:
     """Open a storage; create it if it does not exist.
 
-    It is given by a URL that Optuna takes, as `journal:FILE` (on a network drive, only if locks work there), or by the path
-    of an SQLite file.
+    `storage` is a URL that Optuna takes, `journal:FILE`, or the path of an SQLite file. A journal may be on a network drive
+    only if file locks work there.
     """
     url = url_of(storage)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -87,7 +87,7 @@ def _mend_journal(file: Path) -> None:
 
 
 def _is_torn_journal(file: Path) -> bool:
-    """Return whether a file is a journal, judged by its first line, and its last line is incomplete."""
+    """Return whether a file is a journal (judged by its first line) whose last line is incomplete."""
     if not file.exists() or not file.stat().st_size:
         return False
     with file.open("rb") as journal:
@@ -109,7 +109,10 @@ def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
 
 
 def _for_optuna(url: str) -> str:
-    """Return the URL as Optuna takes it, with doubled braces; SQLAlchemy before 2.1 does not decode the name of a file."""
+    """Return the URL as Optuna takes it, with doubled braces.
+
+    If SQLAlchemy would not decode the name of a file (before 2.1), the URL names the file by a `file:` URI.
+    """
     file = file_of(url)
     if file is not None:
         name, query = quote(str(file)), url.partition("?")[2]

@@ -61,7 +61,7 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a file atomically: write a temporary file, which takes over the permissions of the file and replaces it.
+    """Write a file atomically: write a temporary file with the old file's permissions, then replace the old file by it.
 
     If the path is a link, replace its target and keep the link. If it is a device or a pipe, write to it.
     """
@@ -105,7 +105,7 @@ def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
 
 
 def answered(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]) -> TuneRecord:
-    """Return a record that was read from a file; raise UsageError if it is not that of a tune with a result."""
+    """Return a record that was read from a file if it is a tune with a result; otherwise raise UsageError."""
     if isinstance(record, SweepRecord):
         raise UsageError(f"{path}: this is a sweep, not a result; show it with: autofit show {path}")
     if isinstance(record, FailedTune):

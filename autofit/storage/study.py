@@ -22,8 +22,8 @@ class TuningStudy:
     Its name is the fingerprint of the request. The constraints of new trials refer to `limits`. Stored timeouts of trials
     that had less time than `max_trial_seconds` do not count. If `fresh`, an existing study is deleted first.
 
-    `trials` omits the configs that are not `is_allowed`, such as those of a wider search space, and the trials with the
-    numbers in `stale`, which failed under tighter limits than today's.
+    `trials` omits two kinds of trials: those whose config `is_allowed` rejects, such as configs of a wider search space,
+    and those whose number is in `stale`, because they failed under tighter limits than today's.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Decide whether a stored trial or result is still valid under today's limits.
 
-There is one rule: an OOM, a timeout, or a search near a limit no longer counts once the limit that caused it has grown.
+There is one rule: an OOM, a timeout, or a search that came near a limit no longer counts once that limit has grown.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def result_holds(record: TuneRecord, now: Limits) -> bool:
 
 
 def failure_holds(failed: FailedTune, now: Limits) -> bool:
-    """Return whether a workload that did not fit still does not fit: its limit has not grown at all."""
+    """Return whether a workload that did not fit still does not fit: the limit it exceeded has not grown by any amount."""
     if failed.memory == "device":
         then_bytes, now_bytes = failed.limits.device_bytes, now.device_bytes
     else:

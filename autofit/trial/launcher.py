@@ -53,8 +53,8 @@ class ProcessLauncher:
     """Runs each trial in its own process.
 
     `launch` is "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": "fork" on Linux, and "plain" on
-    other systems, where forking is unsafe. Without a `placement`, trials run on the CPU as a single device; without a
-    `backend`, it is looked up for the workload. When `cancelled` is set, the running trial ends.
+    other systems, where forking is unsafe. If `placement` is None, trials run on the CPU as a single device. If `backend`
+    is None, the backend that the workload names is used. When `cancelled` is set, the running trial ends.
     """
 
     def __init__(
@@ -176,7 +176,8 @@ class ProcessLauncher:
     ) -> Generator[Phase, None, tuple[int | None, StopReason | None]]:
         """Follow a trial until it ends and yield its phases; return its exit code and why the watcher stopped it.
 
-        After the description, the deadline is shortened, unless the estimate is the trial's purpose (`estimates_all`).
+        When the description has arrived, the deadline is shortened: only the memory estimate is still missing. This does
+        not apply if the estimate is the purpose of the trial (`estimates_all`).
         """
         stopped: StopReason | None = None
         stopped_at = math.inf

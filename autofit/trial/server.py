@@ -1,4 +1,4 @@
-"""The trial server, a child of the driver: it imports the backend once, runs no operation, and forks for each trial.
+"""The trial server, a child of the driver: it imports the backend once, runs none of its operations, and forks trials.
 
 In plain mode, the server imports nothing and starts a new interpreter for each trial. In both modes, it reaps its children.
 When the driver ends, the server kills all its own descendants. If the driver died, it also removes the driver's folder.

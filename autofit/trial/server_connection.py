@@ -105,7 +105,7 @@ class ServerConnection:
         return "its process closed its connection"
 
     def start(self, task: Task, log_path: Path) -> TrialPipe:
-        """Request a process for a task, which is saved next to the log; raise `TrialProcessError` if there is none."""
+        """Save a task next to its log, and request a process for it; raise `TrialProcessError` if none is started."""
         task_path = log_path.with_suffix(".json")
         with self._folder.explained_errors():
             task_path.write_bytes(TASKS.dump_json(task))

@@ -8,8 +8,8 @@ only other processes of the tree map.
 
 Reading PSS takes milliseconds per process, reading the resident set size (RSS) microseconds. The last PSS plus the growth
 of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the limit, and
-periodically otherwise. Peaks between two readings are not lost: if the highest RSS of a process rose above its present RSS,
-its PSS was higher by the same amount.
+periodically otherwise. Peaks between two readings are not lost: if the highest RSS of a process has risen since the last
+reading, its PSS is taken to have been higher by the difference between its highest and its present RSS.
 
 A trial hangs if its processes use no CPU time and read no bytes for longer than expected. The expected pause is learned
 from the trials that finished: data that waits for a network or a lock also pauses, and for longer if batches are larger.
@@ -60,8 +60,8 @@ class Watcher:
     """Watches the process tree of the trial server while one trial runs.
 
     `host_limit_bytes` limits the ΣPSS of the tree. If all processes pause for longer than `patience_seconds`, the trial
-    counts as hung. At the deadline, half of this is enough. In phases in which an allocator may retry, the pause may be ten
-    seconds longer.
+    counts as hung. A trial that reaches the deadline counts as hung after a pause of half of that. In phases in which an
+    allocator may retry, ten more seconds are allowed in both cases.
     """
 
     def __init__(
@@ -152,7 +152,10 @@ class Watcher:
         return None
 
     def _read(self, since: Phase) -> None:
-        """Read the memory of all processes; `since` is the phase since the last reading, even if it has just ended."""
+        """Read the memory of all processes.
+
+        `since` is the phase in which the time since the last reading was spent; that phase may have just ended.
+        """
         total = unseen = files_in_part = files = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
@@ -184,7 +187,7 @@ class Watcher:
             self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, free)
 
     def end_known(self) -> None:
-        """Kill the processes of the last listing that still run; without the server, nothing else ends them."""
+        """Kill the processes of the last listing that still run; if the server is gone, nothing else ends them."""
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
                 process.kill()

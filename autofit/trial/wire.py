@@ -38,7 +38,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Message:
-    """One line in a trial's pipe, which sets a single field; or, joined by `then`, all lines so far.
+    """One line in a trial's pipe, which sets a single field, or the result of joining all lines so far with `then`.
 
     A describing trial sends its description, then each footprint as soon as it is estimated, then `estimate_problem`:
     what prevented an estimate, or "" if all footprints were sent. The measurement contains what the trial's process can
@@ -67,8 +67,9 @@ class Message:
     def described(self, end_reason: str) -> Description | None:
         """Return the description with the part of the estimate that arrived; None if no description arrived.
 
-        If there are footprints of several methods, use the latest method with two batch sizes, because a line needs two
-        points. If the process ended before it sent a footprint or a problem, `end_reason` is the problem of the estimate.
+        If there are footprints of several methods, use the latest method that has footprints of at least two batch sizes,
+        because a line needs two points. If the process ended before it sent a footprint or a problem, `end_reason` is the
+        problem of the estimate.
         """
         if self.description is None:
             return None

@@ -80,9 +80,9 @@ class Budget:
     def reserved_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
         """Return the seconds reserved for confirming; 0 if `max_seconds` is not set or no trial has finished.
 
-        Time is reserved for three pairs of runs of the fastest config and the baseline. If a second trial and three pairs
-        do not fit into the time left, it is reserved for one pair; if not even one pair fits, for one run of the fastest
-        config.
+        Time is reserved for three pairs of runs of the fastest config and the baseline. If the time left
+        is too short for a second trial and three pairs, only one pair is reserved; if it is too short even for one pair,
+        one run of the fastest config.
         """
         if self._settings.max_seconds is None or not _finished(trials):
             return 0.0
@@ -100,7 +100,8 @@ class Budget:
     def _seconds_beside(self, trials: Sequence[Trial], rivals: Sequence[FitConfig], rounds: int) -> float:
         """Return how long the next trial may take, in seconds, so that the confirming runs still fit after it.
 
-        These are `rounds` runs of its config or of the best one so far, and `rounds` runs of each rival.
+        The confirming runs are `rounds` runs of the next trial's config or of the best config so far, and `rounds` runs of
+        each rival.
         """
         left = self.seconds_left() - rounds * sum(confirming_seconds(rival, trials) for rival in rivals)
         further = CONFIRM_SECONDS - SEARCH_SECONDS
@@ -123,7 +124,7 @@ class Budget:
         return min(self.most_trial_seconds, max(0.0, self._seconds_for_trial(trials, baseline)))
 
     def deadline_seconds(self) -> float:
-        """Return how long a process may take that is neither a trial of the search nor a confirming run, in seconds."""
+        """Return how long a process other than a trial of the search or a confirming run may take, in seconds."""
         return min(self.most_trial_seconds, self.seconds_left())
 
     def confirming_deadline_seconds(self, measured: Measurement) -> float:

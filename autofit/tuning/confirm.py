@@ -80,7 +80,7 @@ class Confirmation:
         return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates)
 
     def _affordable(self, trials: Sequence[Trial]) -> Sequence[Trial]:
-        """Remove the configs that there is no time to confirm, unless this leaves no other config than the baseline."""
+        """Remove the configs for whose confirmation the time is too short, unless only the baseline would be left."""
         budget, baseline = self._runner.budget, self._baseline
         slow = {t.config for t in trials if not budget.allows_runs((t.config, baseline) * KEPT_PAIRS, trials)}
         others = selection.eligible([t for t in trials if t.config not in slow | {baseline}], self._limits)
@@ -133,7 +133,7 @@ class Confirmation:
         return choice
 
     def _next_round(self, pair: Pair) -> tuple[FitConfig, ...]:
-        """Return the configs to run next; those that there is no time for are omitted."""
+        """Return the configs to run next, without those whose run no longer fits into the time left."""
         if pair.is_over or pair.rounds >= pair.most_rounds(self._tolerance):
             return ()
         budget, ran = self._runner.budget, (*self._study.trials(), *self.runs)
@@ -147,7 +147,8 @@ class Confirmation:
     def _run_of_pair(self, pair: Pair, config: FitConfig) -> None:
         """Run one config of a pair, and record the result in the pair.
 
-        While only the validation of the chosen config does not fit, its run is repeated with smaller validation batches.
+        If the chosen config runs out of memory only in validation, its run is repeated with smaller and smaller validation
+        batches.
         """
         is_chosen = config == pair.chosen.config
         stage, name = (Stage.CHOSEN, "the chosen config") if is_chosen else (Stage.BASELINE, "the baseline")

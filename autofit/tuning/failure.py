@@ -66,7 +66,7 @@ def _ended_compiling(trial: Trial) -> bool:
 
 
 def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:
-    """Make the error for a tune that ran out of time before something had happened, such as "a trial finished"."""
+    """Make the error for a tune that ran out of time; `before` says before what, such as "a trial finished"."""
     return NoTrialFinishedError(f"{runner.budget.out_of_time()} before {before}. Raise max_seconds")
 
 

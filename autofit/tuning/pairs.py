@@ -69,7 +69,7 @@ class Pair:
     def speedup(self) -> Speedup:
         """Return the ratio of the geometric mean rates of both configs, with its interval.
 
-        The same number of runs of each config counts.
+        If one config has more runs than the other, its last runs are ignored.
         """
         if self.baseline_failure is not None:
             return Speedup(self.baseline, self.baseline_failure.outcome)
@@ -130,7 +130,7 @@ class Pair:
 
 
 def _least_gain(tolerance: float) -> float:
-    """Return the largest speedup for which the baseline is still within the tolerance of the config."""
+    """Return the speedup above which the rate of the baseline is not within the tolerance of the config's rate."""
     return 1 / (1 - tolerance)
 
 

@@ -64,7 +64,7 @@ def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
 
 
 def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedTune) -> None:
-    """Store a record as the result of a request; that nothing fits is also a result."""
+    """Store a record as the result of a request, also if the result is that nothing fits."""
     study.set_attribute(request.result_key(), result_files.encode(result))
     study.set_attribute(attributes.RUNS, [])
     chosen, rate = "nothing fits", None
@@ -76,10 +76,10 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
 def ceilings_of(
     choice: Recommendation, measured: Sequence[Measurement]
 ) -> tuple[Bottleneck, float | None, float | None, float | None]:
-    """Return the bottleneck, the ceilings of step and input, and the rate of the run that they are from, in samples/s.
+    """Return the bottleneck, the rates of step and input alone (the ceilings), and the rate of the run with these readings.
 
-    That run is the one nearest to the confirmed rate. A ceiling below the rate of the whole `fit` is omitted, because the
-    machine was slower when it was measured; the other ceiling then decides the bottleneck.
+    That run is the one whose rate is nearest to the confirmed rate; rates are in samples/s. A ceiling below the rate of the
+    whole `fit` is None, because the machine was slower when it was measured; the other ceiling then decides the bottleneck.
     """
     complete = [
         (m.samples_per_second, m.compute_samples_per_second, m.input_samples_per_second)

@@ -33,7 +33,7 @@ class TrialRunner:
     def describe(
         self, config: FitConfig, *, batch_sizes: tuple[int, ...] = (), compile_all: bool = False, note: str = ""
     ) -> Description | Measurement:
-        """Build the model and the data and return their description, or the measurement of how that failed."""
+        """Build the model and the data and return their description, or a measurement that says how that failed."""
         spec = replace(self._spec(Role.DESCRIBE, config), batch_sizes=batch_sizes, compile_all=compile_all)
         result = self._run(spec, Activity(f"describing the model and the data{note}"))
         if isinstance(result, Description) and result.compiler == TORCH_COMPILE:
@@ -107,7 +107,7 @@ class TrialRunner:
         )
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
-        """Measure a config, and repeat that once if the limit left libraries no memory or other work disturbed it."""
+        """Measure a config; measure it once more if the limit left no memory for libraries or other work disturbed it."""
         result = self._run_once(spec, activity)
         left_seconds = spec.deadline_seconds - result.seconds
         again = replace(spec, deadline_seconds=left_seconds) if left_seconds > _REPEAT_RATIO * result.seconds else None

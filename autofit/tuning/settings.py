@@ -27,7 +27,7 @@ def _share(value: Any) -> Any:
 
 
 def _at_least(lowest: int) -> Callable[[int], int]:
-    """Make a validator of numbers from `lowest` on, and AUTOTUNE."""
+    """Make a validator that accepts AUTOTUNE and the numbers from `lowest` on."""
 
     def validate(value: int) -> int:
         if value < lowest and value != AUTOTUNE:
@@ -107,21 +107,23 @@ class TuneSettings(BaseModel):
     )
     max_trials: Count = Field(
         default=12,
-        description="Most trials of the search. Describing the workload and confirming the choice are not counted.",
+        description="Maximum number of trials in the search. Describing the workload and confirming the choice do not "
+        "count.",
     )
     max_seconds: Seconds | None = Field(
         default=None,
-        description="Most seconds for the whole tune; None for no limit. A trial that is still running then is ended. As "
-        "soon as one trial has finished, time for three pairs of confirming runs is reserved; with less time no gain can "
-        "be shown.",
+        description="Time limit of the whole tune, in seconds; None for no limit. A trial that is still running when it "
+        "is reached is ended. As soon as one trial has finished, time for three pairs of confirming runs is "
+        "reserved; with fewer than two pairs, no gain can be shown.",
     )
     max_trial_seconds: Seconds = Field(
         default=180.0,
-        description="Most seconds for a trial; a longer one is stopped and recorded as a timeout. 300 are added if "
-        "torch.compile compiles the step.",
+        description="Time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit is "
+        "300 seconds longer if torch.compile compiles the train step.",
     )
     max_batch_size: Count | None = Field(
-        default=None, description="Largest batch size to try, samples; caps `space` as well. None for no cap."
+        default=None,
+        description="Largest batch size to try, in samples, even if `space` has larger ones; None for no limit.",
     )
     effective_batch_size: Count | None = Field(
         default=None,
@@ -131,21 +133,23 @@ class TuneSettings(BaseModel):
     tolerance: Share = Field(
         default=0.02,
         description="Relative difference in throughput below which configurations count as equally fast (2%, or 0.02). "
-        "Among these, the one nearest to the baseline is chosen, by batch size first.",
+        "Among these, the one nearest to the baseline is chosen; batch sizes are compared first.",
     )
     headroom: Share = Field(
         default=0.03,
-        description="Share of each memory limit that predicted memory, uncertainty included, must leave free (3%, or "
-        "0.03). More makes out-of-memory trials rarer and leaves more memory unused.",
+        description="Share of each memory limit that must stay free according to the upper bound of the predicted memory "
+        "(3%, or 0.03). A larger share makes out-of-memory trials rarer and leaves more memory unused.",
     )
     max_oom: Count = Field(
         default=2,
-        description="Number of out-of-memory trials after which nothing larger than the finished trials is tried.",
+        description="Number of out-of-memory trials after which no larger batch size and no more worker processes are "
+        "tried than in the finished trials.",
     )
     min_updates: Count = Field(
         default=FEW_UPDATES,
-        description="Batch sizes that leave fewer weight updates in an epoch are not tried, except the baseline's. Counts "
-        "full batches. Needs a known number of samples; unused with `effective_batch_size`.",
+        description="Fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not "
+        "tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` "
+        "is given.",
     )
     sample_count: Count | None = Field(
         default=None,
@@ -154,8 +158,8 @@ class TuneSettings(BaseModel):
     )
     expected_training_seconds: Seconds | None = Field(
         default=None,
-        description="How long you will train; the search ends when no trial is expected to save more of that time than it "
-        "takes. None for a training so long that any trial pays.",
+        description="How long you will train; the search ends when no further trial is expected to save more training "
+        "time than the trial itself takes. None to ignore the time that trials take.",
     )
     storage: str | None = Field(
         default=None,
@@ -164,9 +168,10 @@ class TuneSettings(BaseModel):
     )
     devices: Devices = Field(
         default=None,
-        description="Devices that train one model together, each on a share of the batch: how many, or the numbers of the "
-        "GPUs; None for one. Batch sizes are then global and multiples of that number. With device: cpu they are logical "
-        "devices of one CPU, to try the code.",
+        description="Devices that train one model together, each on a share of the batch: their number, or a list of GPU "
+        "indices; None for one device. With several devices, batch sizes are global and multiples of the "
+        "number of devices. With device: cpu, the devices are logical devices of one CPU, for testing the "
+        "code without GPUs.",
     )
     launch: Literal["auto", "fork", "plain"] = Field(
         default="auto",

@@ -107,7 +107,7 @@ class _Tuning:
         return prepared, proposer, confirmation
 
     def fail(self, error: AutofitError) -> None:
-        """Add the log of the tune to an error; store it as the result if nothing fits; remove the study if it is empty."""
+        """Add the record of the tune to an error. Store it as the result if nothing fits; else remove an empty study."""
         if isinstance(error, StorageError):
             return
         if isinstance(error, TuneError):
@@ -194,7 +194,7 @@ class _Tuning:
         return measurement.outcome is Outcome.OK
 
     def _log(self) -> TuneLog:
-        """Return the log of everything that has run so far; trials that ran after the search have their stage."""
+        """Return the log of everything that has run so far; `stage` is set in trials that ran after the search."""
         request = self._request
         runs = self._confirmation.runs if self._confirmation is not None else ()
         later = {run.number: run for run in runs}

@@ -37,7 +37,7 @@ def is_argument_of(build_model: Callable[..., Any]) -> bool:
 
 
 def place_of(model: Any, build_model: Callable[..., Any]) -> str:
-    """Return where to set the steps: "build_model", "optimizer" or, if it scales losses, "optimizer.inner_optimizer"."""
+    """Return where to set the steps: "build_model", "optimizer" or, for a loss scaler, "optimizer.inner_optimizer"."""
     if is_argument_of(build_model):
         return BUILD_MODEL
     return "optimizer.inner_optimizer" if hasattr(model.optimizer, "inner_optimizer") else "optimizer"

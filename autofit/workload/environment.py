@@ -70,7 +70,7 @@ def is_from_environment(value: Any) -> bool:
 
 
 def hiding(*values: Any) -> Callable[[str], str]:
-    """Return a function that replaces, in a text, the values of the environment variables in `values` by `${NAME}`."""
+    """Return a function that takes a text and replaces each value of an environment variable in `values` by `${NAME}`."""
     names = {text: name for value in values for inner in _within(value) for name, text in inner.source.variables}
     texts = sorted((text for text in names if len(text) >= _SHORTEST), key=len, reverse=True)
     if not texts:

@@ -39,10 +39,10 @@ class Identity(NamedTuple):
 def identify(workload: Workload) -> Identity:
     """Return the identity of a workload; its fingerprint is the same in every process.
 
-    The fingerprint depends on every own module that defines the functions or that they import, directly or indirectly (see
-    `own_modules`), and on arguments, defaults and closures (see `_Hasher`). It depends on the shape and type of arrays
-    given as data, but not on their values, which change neither speed nor memory. It does not depend on files that the
-    functions read.
+    The fingerprint depends on each of the user's own modules that defines one of the functions or is imported, directly or
+    indirectly, by such a module (see `own_modules`), and on arguments, defaults and closures (see `_Hasher`). It depends on
+    the shape and type of arrays given as data, but not on their values, which change neither speed nor memory. It does not
+    depend on files that the functions read.
     """
     importlib.invalidate_caches()  # the user of a notebook may have written a module a moment ago
     inputs, fit_kwargs = (workload.data, workload.validation), dict(workload.fit_kwargs)
@@ -77,12 +77,12 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
     """A pickler that hashes its output, which is the same in every process.
 
     Functions and classes are hashed by name. Some cannot be imported by name in a trial: those of `__main__` or a notebook,
-    and those made by another function. For these, the byte code or the members, the globals that they use, and the modules
-    that they import are hashed as well. An object without a stable pickle, such as a set of objects, has another hash in
-    each process.
+    and those made by another function. For these, the byte code of a function or the members of a class, the globals
+    that they use, and the modules that they import are hashed as well. An object without a stable pickle, such as a set of
+    objects, has another hash in each process.
 
-    The modules that define functions and classes are added to `modules`. `arrays_by_form` hashes only the shape and type of
-    arrays, without their first and last values. `texts` are all strings that were hashed.
+    The modules that define functions and classes are added to `modules`. Of an array, the shape, the type and the first
+    and last values are hashed; with `arrays_by_form`, only the shape and type. `texts` are all strings that were hashed.
     """
 
     def __init__(self, modules: OwnModules, *, arrays_by_form: bool = False) -> None:
@@ -161,7 +161,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
 
 
 def _code_parts(code: CodeType) -> list[Any]:
-    """Return a function's instructions without their positions, and with the constants that they use: no docstring."""
+    """Return a function's instructions with the constants that they use, but without positions and docstring."""
     arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames)
     instructions = [(one.opname, one.argval) for one in dis.get_instructions(code)]
     stores_line = ("STORE_NAME", "__firstlineno__")  # since Python 3.13, a class body stores its line number

@@ -101,7 +101,7 @@ def rendered(
     """Return the user's arguments for the call that trains with the chosen batch size.
 
     `steps_per_epoch`, which the user wrote for the batch size `written_for`, is scaled so that an epoch keeps its number of
-    samples. So is `validation_steps` if `scale_validation` is set, because the validation data takes the batch size.
+    samples. `validation_steps` is scaled too if `scale_validation` is set: the batch size then applies to validation data.
     """
     if not chosen or not written_for:
         return dict(options)

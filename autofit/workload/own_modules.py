@@ -1,8 +1,8 @@
 """The user's own modules, found by following imports from file to file. Nothing is imported or run.
 
-Everything in a module counts except comments, layout and docstrings. If a module uses `import_module` or `__import__`, then
-all modules in its folder and on the search path count as well, and so do those in packages that its strings or the
-workload's arguments name.
+Everything in a module counts except comments, layout and docstrings. If a module uses `import_module` or `__import__`, it
+may import anything: all modules in its folder and on the search path count as well. The modules of a package count too if
+a string in the module or in the workload's arguments names that package.
 
 This module writes an import as a dotted name. Leading dots make it relative; `*` as the last part means every module there.
 """
@@ -53,11 +53,11 @@ class OwnModules:
             pending += self._files_of(imports, file)
 
     def follow(self, imports: Collection[str], file: Path) -> None:
-        """Add the own modules that these imports load in a file; a file that does not exist stands for a notebook."""
+        """Add the own modules that `imports` in a file load; if the file does not exist, a notebook is meant."""
         self.add(*self._files_of(imports, file if file.is_file() else Path("notebook").absolute()))
 
     def follow_texts(self, texts: set[str]) -> None:
-        """Add the own modules that strings in functions and arguments may name, if anything imports by name."""
+        """Add the own modules that strings in code and arguments may name, if code uses `import_module` or `__import__`."""
         if _IMPORTERS & texts:
             self.follow([_ANY], Path())
         for file in self._importing_by_name:  # the loop reaches files that it adds
@@ -76,7 +76,7 @@ class OwnModules:
         return True
 
     def text(self) -> str:
-        """Return the names and digests of the files; the folders of the files do not change it."""
+        """Return the names and digests of the files, without their folders."""
         digests = {file.resolve(): digest for file, digest in self._digests.items()}  # a file counts once despite links
         return "\n".join(f"{file.name} {digests[file]}" for file in sorted(digests, key=lambda file: (file.name, file)))
 

@@ -37,13 +37,14 @@ class Workload:
         description="Function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.",
     )
     data: Any = Field(
-        description="Arrays as `fit` takes them, `x`, `(x, y)` or `(x, y, sample_weight)`, each a nest of arrays if the "
-        "model has several (`([a, b], y)`); or a factory called as `data(**data_kwargs, **knobs)` that returns a "
-        "`keras.utils.PyDataset`, a `tf.data.Dataset`, a torch `DataLoader`, a generator or such arrays; or a PyDataset "
-        "object whose attribute `batch_size` can be set. The knobs (`batch_size`, `workers`, `max_queue_size`, "
-        "`use_multiprocessing`) among the factory's parameters are tuned. The factory may call `workers` "
-        "`num_parallel_calls` and `max_queue_size` `prefetch`; for a `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried "
-        "for these two as well as numbers.",
+        description="Arrays as `fit` takes them: `x`, `(x, y)` or `(x, y, sample_weight)`, where each part may be a nest "
+        "of arrays for a model with several inputs or outputs (`([a, b], y)`); or a factory called as "
+        "`data(**data_kwargs, **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a torch "
+        "`DataLoader`, a generator or such arrays; or a PyDataset object whose attribute `batch_size` can be "
+        "set. The knobs (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`) among the "
+        "factory's parameters are tuned. Its parameter for `workers` may be named `num_parallel_calls`, and "
+        "that for `max_queue_size` may be named `prefetch`. For a `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) "
+        "is tried for these two, in addition to numbers.",
     )
     validation: Any = Field(
         default=None,
@@ -64,19 +65,19 @@ class Workload:
     )
     dtype_policy: str | None = Field(
         default=None,
-        description='Default dtype policy of Keras while the model is built, such as "mixed_float16"; None keeps it.',
+        description='Default dtype policy of Keras while the model is built, such as "mixed_float16"; None for no change.',
     )
     jit_compile: bool | None = Field(
         default=None,
         description="Whether XLA (on torch: torch.compile) compiles the train step; None keeps what `compile` was given.",
     )
     backend: Literal["tensorflow", "jax", "torch"] | None = Field(
-        default=None, description="Backend of Keras to train on; None for that of `KERAS_BACKEND` or of Keras's file."
+        default=None, description="Backend of Keras to train on; None for the one that `KERAS_BACKEND` or keras.json names."
     )
     distribution: Literal["data_parallel"] | None = Field(
         default=None,
-        description="Build the model under a `tf.distribute.MirroredStrategy` (on JAX: a "
-        "`keras.distribution.DataParallel`) for several `devices`; None if `build_model` does that itself.",
+        description='"data_parallel" builds the model for several `devices` under a `tf.distribute.MirroredStrategy` (on '
+        "JAX: a `keras.distribution.DataParallel`); None if `build_model` does that itself.",
     )
 
     _explained = EXPLAINED

@@ -32,9 +32,9 @@ class Document:
     root: yaml.Node
 
     def error(self, keys: tuple[int | str, ...], problem: str, key: str | None = None) -> ConfigError:
-        """Make an error at the deepest of these keys that the file has, where a number is the index of an item of a list.
+        """Make an error at the deepest of `keys` that the file has; a number among them is an index into a list.
 
-        `key` is the dotted path to show, if another.
+        `key` is the dotted path to show, if it differs from `keys` joined by dots.
         """
         value, place = self.root, self.root
         for part in keys:
@@ -87,7 +87,7 @@ class _Loader(yaml.SafeLoader):
         self._sources: dict[int, Source] = {}  # for each node with variables, by the node's id
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Replace environment variables in values, though not in keys, and refuse duplicate keys."""
+        """Replace environment variables in values but not in keys, and refuse duplicate keys."""
         is_alias = self.check_event(yaml.AliasEvent)  # its node was composed before
         node = super().compose_node(parent, index)
         is_key = isinstance(parent, yaml.MappingNode) and index is None
@@ -108,7 +108,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Mark values with variables, and name the line of a value that YAML rejects, such as an impossible date."""
+        """Mark values that contain variables, and name the line of a value that YAML rejects (an impossible date)."""
         try:
             value = super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError) as error:

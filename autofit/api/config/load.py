@@ -1,4 +1,4 @@
-"""Read YAML files into the arguments of `tune`; every error names file, line, column and key. Their JSON Schema."""
+"""Read YAML files into the arguments of `tune`, with errors that name file, line, column and key; and their JSON Schema."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Read a file with a `matrix` into its cells: pairs of values by axis and arguments of `tune`."""
+    """Read a file with a `matrix`; return a pair for each cell: its values by axis, and its arguments of `tune`."""
     document = read(path)
     raw = dict(_mapping(document))
     if MATRIX not in raw:
@@ -72,7 +72,7 @@ def load_any(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[st
 
 @contextlib.contextmanager
 def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
-    """Turn a UsageError that names a key of the file into a ConfigError with its place; leave errors about overrides."""
+    """Turn a UsageError about a key of the file into a ConfigError that names its place, unless `overrides` has the key."""
     try:
         yield
     except UsageError as error:

@@ -29,10 +29,11 @@ _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 def variables_for_cpu_devices(count: int) -> dict[str, str]:
     """Return the environment variables that split a CPU into `count` devices; set them before JAX is imported.
 
-    In an all-reduce, each device holds a thread until the others arrive. All dispatched steps share one pool, which has one
-    thread for each core by default. With few cores, a later step takes the threads that an earlier one waits for, and
-    training hangs (measured: 192 samples on 2 devices of 2 cores, every time; `jax_cpu_enable_async_dispatch` does not
-    prevent it). Therefore the pool gets a thread for each device and step.
+    In an all-reduce, each device holds a thread until the other devices arrive. All dispatched steps share one thread pool,
+    which has one thread for each core by default. With few cores, a later step may hold the threads that an earlier step
+    needs, and training hangs (measured: every time with 192 samples on 2 devices and 2 cores;
+    `jax_cpu_enable_async_dispatch` does not prevent it). Therefore the pool gets, for each device, a thread for each step
+    that may be dispatched ahead and a few spare ones.
     """
     return {"JAX_NUM_CPU_DEVICES": str(count), "PJRT_NPROC": str(count * (_STEPS_AHEAD + _SPARE_THREADS))}
 
@@ -110,7 +111,7 @@ class Jax(Backend):
         return min(device.free_bytes, round(fraction * device.total_bytes))
 
     def has_started(self) -> bool:
-        """Return whether JAX's clients exist, which the first operation creates; False if that cannot be read."""
+        """Return whether the first operation has created JAX's clients; False if that cannot be read."""
         bridge = sys.modules.get("jax._src.xla_bridge")
         return bool(getattr(bridge, "_backends", None))
 

@@ -47,12 +47,12 @@ class TensorFlow(Backend):
         return {**variables, **gpu.cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Configure a logical device of this size on each GPU, or cap the CPU's allocator, which all its devices share.
+        """Configure a logical device of `limit_bytes` on each GPU, or cap the allocator that all devices of the CPU share.
 
         On a CPU, a limit selects the BFC allocator, which counts memory and can be capped, with and without oneDNN
         (measured: see tests/trial/test_keras_facts.py). Without a limit, TensorFlow keeps its default allocator, which is
-        slightly faster or slower. A TensorFlow built for GPUs other than NVIDIA's may see them whatever the variables say,
-        so they are hidden here.
+        slightly faster or slower than BFC. A TensorFlow built for GPUs other than NVIDIA's may see its GPUs even if the
+        environment variables hide them; if the placement is the CPU, this method therefore hides them.
         """
         tf = self._library
         if not placement.gpus:
@@ -88,7 +88,7 @@ class TensorFlow(Backend):
         return None if device is None else gpu.default_pool_bytes(device)
 
     def has_started(self) -> bool:
-        """Return whether TensorFlow's context exists, which the first operation creates; False if that cannot be read."""
+        """Return whether the first operation has created TensorFlow's context; False if that cannot be read."""
         return getattr(import_module(_CONTEXT).context_safe(), "_context_handle", None) is not None
 
     def peak_bytes(self, placement: Placement) -> int | None:

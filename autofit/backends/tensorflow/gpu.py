@@ -1,9 +1,9 @@
 """TensorFlow on a GPU: the size of its memory pool, the enforcement of a limit, and the caches of compiled code.
 
-A limit must hold whatever the user's code configures. In TensorFlow itself, requesting memory growth for a GPU with a limit
-raises an error, although TensorFlow's guide requests it; a later limit replaces an earlier one; and a program that hides
-the GPU silently trains on the CPU. All public functions for these settings call methods of one context object; `hold`
-replaces these methods.
+A limit must hold whatever the user's code configures. TensorFlow itself does not ensure that: if a GPU has a limit, a call
+that turns on memory growth raises an error, although TensorFlow's guide contains this call; a later limit replaces an
+earlier one; and a program that hides the GPU trains on the CPU without a message. All public functions for these settings
+call methods of one context object, and `hold` replaces these methods.
 
 A tune starts about twenty processes, and each would compile the same steps again. XLA therefore caches compiled programs
 and chosen kernels in the tune's folder. CUDA has its own cache, which all programs share: for GPUs of compute capability
@@ -73,7 +73,7 @@ def default_pool_bytes(device: Device) -> int | None:
 
 
 def pool_problem(device: Device, limit_bytes: int | None) -> str | None:
-    """Return a warning about the user's run if the limit is above TensorFlow's default pool; otherwise None."""
+    """Return a warning if the limit is above TensorFlow's default pool, which is all that the user's run gets; or None."""
     pool_bytes = default_pool_bytes(device)
     if limit_bytes is None or pool_bytes is None or limit_bytes <= pool_bytes:
         return None

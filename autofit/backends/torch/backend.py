@@ -42,7 +42,8 @@ class Torch(Backend):
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         """Return the variables that select the GPU or the CPU, and that share the code that torch compiles.
 
-        Without KERAS_TORCH_DEVICE, Keras asks torch whether CUDA is available; forked processes then cannot use the GPU.
+        KERAS_TORCH_DEVICE is set because Keras otherwise asks torch whether CUDA is available, and a process that is forked
+        after that call cannot use the GPU.
         """
         variables = super().environment(placement, cache)
         variables["KERAS_TORCH_DEVICE"] = "cpu" if placement.device is None else "cuda"

@@ -37,8 +37,8 @@ def gpus(
 ) -> Iterator[Finding]:
     """Check which GPUs can be used, and how much of their memory is free.
 
-    `visible` are those `installed` GPUs that CUDA_VISIBLE_DEVICES selects. `unusable` says why a GPU cannot be used; None
-    if there is no such GPU.
+    `visible` are those `installed` GPUs that CUDA_VISIBLE_DEVICES selects. `unusable` is the reason why a GPU that is
+    present and not hidden cannot be used; None if there is no such reason.
     """
     selection = environment.get("CUDA_VISIBLE_DEVICES", "")
     usable = any(isinstance(device, Device) for device in visible)
@@ -77,7 +77,7 @@ def _gpu_memory(device: Device) -> Finding:
 
 
 def memory(machine: Machine, total_bytes: int) -> Finding:
-    """Check how much host memory is available; `total_bytes` is that of the machine, whatever a cgroup allows."""
+    """Check how much host memory is available; `total_bytes` is the machine's memory without a cgroup's limit."""
     limited = machine.memory_bytes < total_bytes
     detail = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.memory_bytes)} available"
     detail += f" (limit of the cgroup; the machine has {format_bytes(total_bytes)})" if limited else ""
@@ -115,7 +115,7 @@ def cores(visible: int, quota: float | None) -> Finding:
 
 @dataclass(frozen=True)
 class Folder:
-    """Readings of a folder; `file_system` is empty if it is unknown."""
+    """Properties of a folder; `file_system` is empty if the file system is unknown."""
 
     path: Path
     writable: bool
@@ -124,7 +124,7 @@ class Folder:
 
 
 def read_folder(path: Path) -> Folder:
-    """Read a folder, or its nearest existing parent if it has yet to be created."""
+    """Return the properties of a folder, or of its nearest existing parent if the folder does not exist yet."""
     # Path.is_dir raises if this process may not enter a parent
     existing = next(folder for folder in (path, *path.parents) if os.path.isdir(folder))  # noqa: PTH112
     writable = os.access(existing, os.W_OK | os.X_OK)

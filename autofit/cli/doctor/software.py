@@ -63,7 +63,7 @@ def libraries(
 
 
 def keras_backend(environment: Mapping[str, str], version_of: VersionOf) -> Finding:
-    """Check that autofit supports Keras's backend and that it is installed; KERAS_BACKEND overrides keras.json."""
+    """Check that Keras's backend is installed and supported by autofit; KERAS_BACKEND overrides keras.json."""
     backend = backend_name(environment)
     source = "KERAS_BACKEND" if environment.get("KERAS_BACKEND") else "keras.json or Keras's default"
     if backend not in backends.NAMES:

@@ -134,7 +134,7 @@ class Progress:
         return [*lines, Text(f"     why: {now.why}", style="dim")] if now.why else [*lines]
 
     def _last_rows(self, lines: int) -> list[RenderableType]:
-        """Return the last rows of the table and a count of the others; rich would cut off the end of a longer drawing."""
+        """Return the last rows of the table and a count of the earlier trials; rich would cut off the end of more lines."""
         if not self._trials:
             return []
         count, room = len(self._trials), lines - _HEADER_LINES

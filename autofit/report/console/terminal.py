@@ -25,7 +25,7 @@ class Terminal(Console):
         super().__init__(**{"highlight": False, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as `Console.render`, through which all content passes, and replace control characters."""
+        """Render as `Console.render` does, and replace control characters; all content passes through this method."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 

@@ -156,7 +156,7 @@ def origin(record: TuneLog | SweepRecord) -> str:
 
 
 def machine(record: Record) -> dict[str, str]:
-    """Describe the machine of a record, its workload and its limits; of a sweep, only the machine and the versions."""
+    """Describe the machine, workload and limits of a record; for a sweep, describe only the machine and the versions."""
     m = record.machine
     facts = {
         "host": m.host,
@@ -185,7 +185,7 @@ def machine(record: Record) -> dict[str, str]:
 
 
 def needed(record: FailedTune) -> Figure | None:
-    """Return the memory that was needed, with the fraction that the limit allows; None unless both are known."""
+    """Return the memory that was needed and the fraction of it that the limit allows; None if either is unknown."""
     limit = record.limits.device_bytes if record.memory == "device" else record.limits.host_bytes
     if not record.memory or not record.needed_bytes or not limit:
         return None
@@ -240,7 +240,8 @@ def _sizes(by_phase: Mapping[Phase, int]) -> str:
 def alternatives(record: TuneRecord) -> list[dict[str, Any]]:
     """Return the trials that no other trial beats in both rate and memory; empty if there are fewer than two.
 
-    They answer "what do I lose with less memory?". Each has the `change` from the chosen config.
+    They answer "what do I lose with less memory?". The `change` of each is its difference in memory and throughput from the
+    chosen config, in percent.
     """
     name = "host_peak_bytes" if record.device_peak_bytes is None else "device_peak_bytes"
     read = [

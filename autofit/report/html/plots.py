@@ -133,10 +133,10 @@ def _reading_bytes(trial: Trial, which: str, limit_bytes: int | None) -> int:
 
 
 def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial], list[Trial]]:
-    """Split trials, by batch size, into those that differ from a config at most in the batch size, and the others.
+    """Return a label, the trials with the setting of one config, and the other trials, both sorted by batch size.
 
-    The config is the chosen one, else the fastest. The first part of the result is a name for the trials that have its
-    setting.
+    The setting of a config is its knobs without the batch size. The config is the chosen one, or else the fastest. The
+    label is for the trials with its setting.
     """
     config = log.config if isinstance(log, TuneRecord) else max(log.trials, key=_rate).config
     setting = replace(config, batch_size=None)

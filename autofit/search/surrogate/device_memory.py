@@ -133,16 +133,20 @@ def _scatter(model: LinearModel, points: Sequence[Point]) -> float:
 
 
 def _highest_affine(peaks: Sequence[tuple[int, float]], batch: Vector) -> Vector:
-    """Return the highest peak that an affine function through the measured peaks allows, in bytes; inf without a peak.
+    """Return an upper bound of the peak of each batch size, in bytes, if peaks are affine in the batch size.
 
-    A batch takes at most the peak of a larger batch, and at most the peak of a smaller batch times the ratio of sizes.
+    A batch takes at most the peak of a larger batch, and at most the peak of a smaller batch times the ratio of sizes. The
+    bound is inf if no peak was measured.
     """
     bounds = [peak * np.maximum(1.0, batch / size) for size, peak in peaks]
     return np.asarray(np.min(bounds, axis=0)) if bounds else np.full(len(batch), np.inf)
 
 
 def least_device_bytes(description: Description, batch_size: int) -> int:
-    """Return a lower bound of the device memory, in bytes: the estimate minus twice its error, at least the variables."""
+    """Return a lower bound of the device memory, in bytes.
+
+    It is the size of the variables or, if that is larger, the estimate minus twice its error.
+    """
     variables = description.parameter_bytes + description.optimizer_bytes
     if not description.footprints:
         return variables

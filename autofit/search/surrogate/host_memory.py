@@ -8,9 +8,9 @@ training. "tensors" are the copies that `fit` makes of arrays, and "conversion" 
 before the first step. Each forked worker holds c batches and U bytes, the pages that it writes to. AUTOTUNE counts as one
 thread per core, and as a queue of `AUTOTUNE_BATCHES`.
 
-The fitted model has the same terms. It fits the bytes of the process, the step and a queued batch, the batches of a thread,
-and U and c of a worker; the constants in this module are the prior. An OOM is a censored point: its true value is above the
-limit.
+The fitted model has the same terms. Its coefficients are the bytes of the process, the step relative to its estimate, a
+held batch relative to b·s, the batches of a thread, and U and c of a worker; the constants in this module are the prior.
+An OOM is a censored point: its true value is above the limit.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class HostModel:
         """Return a row of features for each config; sizes are in bytes.
 
         The columns are 1, the step on a CPU, held batches, batches of threads, the number of worker processes, and their
-        batches. If a trial has read how many batches were queued, that number replaces a full queue.
+        batches. A measured number of queued batches is used if it is below that of a full queue.
         """
         description = self._context.description
         held, processes = _held_batches(configs) + description.steps_ahead, configs.worker_processes
@@ -129,7 +129,10 @@ class HostModel:
         return np.stack([np.ones(len(configs)), step, held * batch_bytes, of_threads, processes, of_processes], axis=1)
 
     def _step_bytes(self, batch: Vector) -> Vector:
-        """Return the bytes of the train step on a CPU: the estimate or, without one, weights, gradients, some batches."""
+        """Return the bytes of the train step on a CPU.
+
+        Without an estimate, these are the weights, the gradients and the samples of four batches.
+        """
         description = self._context.description
         if footprints := description.footprints:
             return estimates(footprints, batch) - (footprints[0].device_bytes - footprints[0].step_bytes)

@@ -3,10 +3,10 @@
     step     R_c  = b / (t0 + t1·b)                        time is affine in the batch size b, so the rate saturates
     input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads; the rate levels off at a capacity g (the GIL,
                                                            the disk, the cores): suddenly if s is large
-                  = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to a capacity G; pickling a sample takes x
-                  ≤ 1 / r                                  samples are received one after the other, each in r
+                  = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to a capacity G; pickling a sample takes x s
+                  ≤ 1 / r                                  with processes: receiving a sample takes r s, one at a time
                   = a·(rate of one thread per core)        with AUTOTUNE, which tf.data controls
-    fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: they alternate; large k: the slower one limits
+    fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: step and input alternate; large k: the slower one limits
 
 Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with the queue size. t0 and p0 are
 seconds per batch, t1 and p1 per sample. A smooth function replaces each minimum, so that the fit has gradients.
@@ -50,9 +50,9 @@ _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determi
 class Residual:
     """A zero-mean Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine Learning, algorithm 2.1).
 
-    It is the sum of independent parts. Each has an amplitude, the standard deviation, and a squared-exponential covariance
-    over its own `points`, of shape (n, d) and in units of its length scales. `residuals` are observed minus fitted values,
-    and `noise` their standard deviations, both of shape (n,).
+    It is the sum of independent parts. Each has an amplitude (its standard deviation) and a squared-exponential
+    covariance over its own `points`, which have shape (n, d) and are in units of its length scales.
+    `residuals` are observed minus fitted values, and `noise` their standard deviations, both of shape (n,).
     """
 
     def __init__(self, amplitudes: Sequence[float], points: Sequence[Matrix], residuals: Matrix, noise: Matrix) -> None:
@@ -62,7 +62,7 @@ class Residual:
         self._weights = np.linalg.solve(covariance, residuals)
 
     def predict(self, points: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
-        """Predict mean and standard deviation at new points: for each part, coordinates of shape (m, d)."""
+        """Predict mean and standard deviation at new points; `points` has coordinates of shape (m, d) for each part."""
         covariance = self._covariance(points)
         explained = np.linalg.solve(self._root, covariance.T)
         variance = sum(a**2 for a in self._amplitudes) - np.square(explained).sum(0)
@@ -78,7 +78,7 @@ class Residual:
 
 
 class ThroughputSurrogate:
-    """Predicts the rate of `fit` from finished trials with a rate, at least one.
+    """Predicts the rate of `fit` from one or more finished trials that have a rate.
 
     `warm_start` is the surrogate of an earlier tune of the same workload, whose parameters are the prior.
     """
@@ -124,7 +124,7 @@ class ThroughputSurrogate:
         return fit + mean, np.sqrt(variance)
 
     def _fit_step_residual(self) -> Residual | None:
-        """Fit the residuals of the step's rate: which batch sizes suit the hardware better; None without readings."""
+        """Fit the residuals of the step's rate, which show what batch sizes suit the hardware; None without readings."""
         observed, is_read = self._observed[0], self._is_read[0]
         if not is_read.any():
             return None
@@ -189,7 +189,10 @@ class ThroughputSurrogate:
 
 
 def _amplitude(usual: float, residuals: Vector) -> float:
-    """Return the weighted amplitude of usual and observed residuals: the mean of an inverse-gamma posterior."""
+    """Return the amplitude of residuals: a weighted root mean square of the usual amplitude and the observed residuals.
+
+    Its square is the mean of an inverse-gamma posterior.
+    """
     total = _PRIOR_WEIGHT_TRIALS * usual**2 + float(np.square(residuals).sum())
     return math.sqrt(total / (_PRIOR_WEIGHT_TRIALS + len(residuals)))
 
@@ -200,7 +203,7 @@ def _batch_points(configs: ConfigArrays) -> tuple[Matrix, Matrix]:
 
 
 def _roundness(batch: Vector) -> Vector:
-    """Return the expected loss of the step's log rate (at most 0) because a batch size lacks factors of 2."""
+    """Return the expected change of the step's log rate, 0 or negative, if a batch size lacks factors of 2."""
     size = batch.astype(int)
     twos = np.log2(size & -size)
     lacking = np.maximum(0.0, np.minimum(_TILE_POWERS, np.floor(np.log2(batch))) - twos)
@@ -219,7 +222,8 @@ def log_rates(
 
     `parameters` are natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a and s, of shape (sets, 11): times in
     seconds per sample, ratios of times in samples, capacities in workers. `step_off` and `input_off` are known errors of
-    two models in log rate, which are added. If `takes_turns`, step and input alternate without a queue.
+    the models of step and input, and are added to their log rates. If `takes_turns`, step and input of a config without a
+    queue alternate.
     """
     columns = np.exp(parameters).T[:, :, None]
     t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness = columns

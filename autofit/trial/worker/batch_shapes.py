@@ -39,7 +39,8 @@ OPENS_ALIKE = (
 class BatchShapes:
     """The batches with the most and the fewest bytes per sample.
 
-    `count` batches were read; `complete` is set if these are all. `opens_alike`: the first two have the same shape.
+    `count` batches were read; `complete` is true if the data has no more, and `opens_alike` if the first two batches have
+    the same shape.
     """
 
     longest: Any
@@ -53,7 +54,7 @@ class BatchShapes:
         return f"batches differ in shape; each trial also trains on the longest of {scanned} batches"
 
     def resized(self, samples: int) -> list[Any]:
-        """Return the longest and the shortest batch, with samples repeated or dropped to get `samples`.
+        """Return the longest and the shortest batch, resized to `samples` samples by repeating or dropping some.
 
         Ragged, sparse and scalar arrays stay as they are.
         """

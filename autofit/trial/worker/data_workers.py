@@ -6,7 +6,7 @@ not, all workers would draw the same random numbers. A fork that does not answer
 fork, such as TensorFlow operations.
 
 A `multiprocessing.Pool` silently replaces a worker that dies, and `fit` waits for its batch forever. So a trial's process
-ends and reports it as soon as a worker dies.
+reports the death of a worker at once, and ends.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ def of_loader(error: BaseException) -> Failure | None:
 
 
 def end_with_worker(context: TrialContext) -> None:
-    """From now on, report the death of any worker of a pool, and end this process.
+    """Make this process watch the workers of a pool from now on: if one dies, it reports this and ends.
 
     A pool checks its workers only until it terminates them itself, so a worker that ended with a status other than 0 died
-    while it made a batch. The garbage collector may terminate a pool during the check, in the same thread; the state of the
-    thread shows this.
+    while it made a batch. The garbage collector may terminate a pool during the check, in the same thread. The state of the
+    thread then says so, and the check stops.
     """
     own_pid = os.getpid()
     join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees the death

@@ -144,8 +144,9 @@ def describe(context: TrialContext, loaded: Workload) -> None:
 def _tensors_of(context: TrialContext, data: FitInput | None, pipeline_bytes: Callable[[], int]) -> list[int]:
     """Return the bytes of each tensor that the data holds on the training device in addition to its batches.
 
-    `fit` copies arrays to tensors on this device. The tensors and buffers of a tf.data pipeline are in host memory; the
-    allocator of the CPU counted `pipeline_bytes`, which whole pieces and a rest occupy in full.
+    `fit` copies arrays to tensors on this device. The tensors and buffers of a tf.data pipeline are in host memory, so
+    they count only on a CPU. Its allocator counts their total, `pipeline_bytes`; this is returned as pieces of
+    `_PIECE_BYTES` and a remainder.
     """
     if data is None or data.kind != TfData.kind:
         return [] if data is None else list(data.array_bytes().tensors)

@@ -37,7 +37,7 @@ _NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all process
 
 @dataclass(frozen=True)
 class Run:
-    """A part of a `fit` call, timed by a clock; `first` is the phase of its first step if it is another than `phase`.
+    """A part of a `fit` call, timed by a clock; `first` is the phase of its first step if that is not `phase`.
 
     If `is_abandoned`, the run ends as soon as its clock is done, without waiting for dispatched steps.
     """

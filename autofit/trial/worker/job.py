@@ -44,7 +44,7 @@ class DevicePeaks:
             self._phase = phase
 
     def highest(self) -> int | None:
-        """Return the highest peak so far of the phases that count, in bytes, including the present phase; None without one.
+        """Return the highest peak so far, in bytes, of the phases that count and the present one; None without a reading.
 
         In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
         if there is room, so a first step does not count on a GPU: the later steps show what training needs.
@@ -64,7 +64,7 @@ class DevicePeaks:
 
 @dataclass(frozen=True)
 class TrialContext:
-    """The folder with the workload, the spec and the devices of a trial, and the descriptor of the pipe to the driver."""
+    """A trial's process: the workload's folder, the spec, the devices, and the descriptor of the pipe to the driver."""
 
     folder: Path
     spec: TrialSpec
@@ -85,7 +85,7 @@ class TrialContext:
     def send(self, message: Message) -> None:
         """Send a message to the driver; end the process if the user's code has closed the pipe.
 
-        The descriptor of a closed pipe may belong to another file.
+        The descriptor of a closed pipe may belong to another file by now, so that is checked before each message.
         """
         line = encode(message)
         with contextlib.suppress(OSError):

@@ -37,11 +37,11 @@ def set_dtype_policy(policy: str) -> None:
 
 
 def build_variables(model: Any, batch: Any) -> None:
-    """Create the variables of the optimizer and the metrics before the first step, if the step would create the same.
+    """Create the variables of the optimizer and the metrics before the first step, if the step would create the same ones.
 
     On TensorFlow, a step that creates variables is traced twice, and tracing takes most of the time until the first step
-    runs. On other backends, `fit` creates them first. A step with the user's own methods may use other variables, or none.
-    In a distributed model, the strategy creates them.
+    runs. Nothing is done on other backends, where `fit` creates the variables first; for a model whose step has the user's
+    own methods, which may use other variables, or none; and for a distributed model, whose strategy creates them.
     """
     flavour = keras_of(model)
     if flavour.__name__ != "keras" or flavour.backend.backend() != "tensorflow":

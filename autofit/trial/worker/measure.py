@@ -61,7 +61,7 @@ class _Bench:
 
     @classmethod
     def of(cls, context: TrialContext, loaded: Workload) -> _Bench:
-        """Build the model and open the data, including validation data, because the user's run also holds its memory."""
+        """Build the model and open the data, including validation data, because the user's run holds that as well."""
         model, data = build_model(context, loaded), open_training(context, loaded)
         build_variables(model, data.batch())
         return cls(context, model, data, open_validation(context, loaded), FitCall(loaded, keras_of(model)))
@@ -75,8 +75,8 @@ class _Bench:
 def measure(context: TrialContext, loaded: Workload) -> None:
     """Measure the compute rate, the input rate and the end-to-end rate; the last run may leave an enqueuer running.
 
-    For data that `fit` copies, measure the input rate last, so that leftovers do not count as training memory. Also
-    validate on such data for one step: in the user's run, its copies stay in memory during training.
+    For data that `fit` copies, measure the input rate last, so that leftovers do not count as training memory. If
+    `fit` copies the validation data, also validate for one step: in the user's run, these copies stay in memory.
     """
     bench = _Bench.of(context, loaded)
     _train_on_longest(bench)
@@ -113,7 +113,7 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
 def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, is_traced: bool) -> None:
     """Train until the clock is done; if there are `validation_steps`, first train a short epoch and validate.
 
-    Train on data that each `fit` copies in one call, as in the user's own run. For other data, the short epoch is a
+    If each call of `fit` copies the data, there is only one call, as in the user's own run. Otherwise the short epoch is a
     separate call, so that its workers end. A first step that must still be traced and compiled is a separate phase.
     """
     validation: dict[str, Any] = {}
@@ -211,8 +211,8 @@ def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequ
 
     Such a pipeline costs almost nothing. On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a
     dataset unchanged: `train_step` gets its elements with their structure (Keras 3.15 `TFDatasetAdapter`, tf_keras 2.21
-    `DatasetAdapter`). On other backends, Keras takes the batches of a PyDataset one by one, and an x without y as a tuple
-    with one element.
+    `DatasetAdapter`). On other backends, Keras takes the batches of a PyDataset one by one; a batch that has only x is
+    passed as a tuple with one element.
     """
     if backends.current().uses_tfdata:
         data = _tfdata(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
@@ -240,8 +240,9 @@ class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no t
 def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
     """Return the same batches as a `tf.data.Dataset`.
 
-    Dimensions that differ between the batches are open. The first dimension is also open, as in a dataset that ends in a
-    partial batch, unless the data has batches of a fixed size: a step that is traced for data of another form may fail.
+    Dimensions that differ between the batches have the static size None. So does the first dimension, as in a dataset that
+    ends in a partial batch, unless the data has batches of a fixed size: a step that is traced for data of another form may
+    fail.
     """
     import tensorflow as tf  # not installed for other backends
 

@@ -51,9 +51,9 @@ class SteadyRate:
 
 
 def steady_rate(ends: Sequence[tuple[float, int]], batch_samples: int) -> SteadyRate:
-    """Compute the rate from times in seconds, each with the number of steps that had ended; the first begins the window.
+    """Compute the rate; `ends` holds times in seconds, each with the number of steps that had ended by then.
 
-    The spread is the spread of blocks of steps of at least 0.15 s, not of single steps.
+    The first time starts the window. The spread is that of blocks of steps of at least 0.15 s, not of single steps.
     """
     if len(ends) < 2:
         raise ValueError("a rate needs the ends of at least two steps")
@@ -68,7 +68,7 @@ def steady_rate(ends: Sequence[tuple[float, int]], batch_samples: int) -> Steady
 
 
 def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:
-    """Return the number of steps that drain a queue with batches for `queued` steps while the pipeline fills it.
+    """Return how many steps it takes to drain a queue that holds batches for `queued` steps and is filled meanwhile.
 
     This is 0 if the pipeline is clearly faster, so that the queue also stays full in the user's run. Otherwise it is at
     least `queued` and at most three times `queued`: what remains drains slowly and hardly affects the rate. Both rates are
@@ -146,7 +146,7 @@ class StepClock:
     def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
         """Record when a step ends, at once or from another thread, for at least one step in each block.
 
-        More of the first steps are recorded, because many slow ones may be dispatched before the first ends.
+        The first steps are recorded more often, because many slow steps may be dispatched before the first of them ends.
         """
         if over is None or at_once:
             for noted in self._awaited:
@@ -195,7 +195,7 @@ def _wait(over: Callable[[], None] | None) -> None:
 
 
 def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> None:
-    """Wait until a pipeline makes no more batches while its consumer waits; one producer takes `batch_seconds` for one."""
+    """Wait until a pipeline stops because its consumer waits; `batch_seconds` is one producer's time for a batch."""
     quiet_seconds = max(_QUIET_SECONDS, _QUIET_BATCHES * batch_seconds)
     started = changed = time.perf_counter()
     made = batches_made()

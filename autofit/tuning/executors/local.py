@@ -38,8 +38,8 @@ def slots_of(
 ) -> tuple[Slot, ...]:
     """Divide a machine into slots: one per GPU, each with its own cores, up to `jobs`.
 
-    A single slot would be the whole machine, so the result is empty then. `cores` are the numbers of the CPU cores that
-    this process may use, `nearby` returns those on a GPU's NUMA node; empty if they are unknown.
+    If there would be only one slot, the result is empty, because that slot would be the whole machine. `cores` are the
+    numbers of the CPU cores that this process may use. `nearby` returns those on a GPU's NUMA node, or nothing if unknown.
     """
     if jobs is not None and jobs > max(1, len(gpus)):
         available = f"{len(gpus)} GPUs" if len(gpus) > 1 else "one device"

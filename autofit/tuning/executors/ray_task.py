@@ -158,7 +158,7 @@ def tune_on_host(progress: Any, tune: Tune, index: int, pickled: PickledCell) ->
 
 
 def _continuation(cell: Cell, began: float, lost: str) -> str:
-    """Say whether the tune that a lost host had started was resumed, that is, has trials from before this task."""
+    """Say whether a tune that a lost host had started was resumed: then it has trials from before this task."""
     trials = cell.tune.searched if cell.tune is not None else ()
     earlier = sum((trial.measurement.started_at or began) < began for trial in trials)
     end = f"resumed with {counted(earlier, 'earlier trial')}" if earlier else "started over"

@@ -65,7 +65,7 @@ class Arrays(FitInput):
         )
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """Return `batch_size` of `fit`; a function that returns arrays need not take it."""
+        """Return `batch_size`, an argument of `fit`, even if a factory that returns arrays has no parameter for it."""
         return {"batch_size": "batch_size"}
 
     def batch(self) -> Any:
@@ -96,16 +96,17 @@ class Arrays(FitInput):
         return training, validation
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """Return the arguments for all full batches, over several epochs if the steps need them.
+        """Return arguments that make `fit` train on all full batches, for as many epochs as the steps need.
 
         All batches are given because fewer would take less memory than the user's run.
         """
         return self._arguments(self._count // self.batch_samples, steps)
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        """Return the arguments for a few batches, repeated.
+        """Return arguments that make `fit` run on a few batches, repeated.
 
-        `fit` copies the arrays that it is given, and the user's run never holds a second copy of all of them.
+        All batches would take more memory than the user's run: `fit` copies the arrays that it is given, and that run never
+        holds a second copy of all of them.
         """
         few = _PIPELINE_BYTES // max(1, bytes_of(self.batch()))
         return self._arguments(min(self._count // self.batch_samples, max(_FEWEST_PIPELINE_BATCHES, few)), steps)
@@ -118,11 +119,11 @@ class Arrays(FitInput):
         }
 
     def array_bytes(self) -> ArrayBytes:
-        """Return the bytes of mapped arrays, of the tensors that `fit` trains on, and of the copies while it makes these.
+        """Return the bytes of mapped arrays, of the tensors that `fit` trains on, and of the temporary copies for them.
 
-        On TensorFlow, Keras first casts all arrays that hold floats of another precision. TensorFlow then makes one tensor
-        after the other, and copies each array once more before that (Keras 3.15 `convert_to_sliceable`, TensorFlow 2.21
-        `convert_to_eager_tensor`). On other backends, Keras casts the arrays and slices them batch by batch.
+        On TensorFlow, Keras first casts all arrays that hold floats of another precision. TensorFlow then turns one array
+        after the other into a tensor, each from one more copy of the array (Keras 3.15 `convert_to_sliceable`, TensorFlow
+        2.21 `convert_to_eager_tensor`). On other backends, Keras casts the arrays and slices them batch by batch.
         """
         arrays = leaves(self._parts)
         from_files = sum(bytes_of(array) for array in arrays if _is_mapped(array))

@@ -29,9 +29,9 @@ class ArrayBytes:
     conversion: int = 0
 
     def then(self, other: ArrayBytes) -> ArrayBytes:
-        """Return the memory of these arrays and of others that are copied later.
+        """Return the memory of these arrays together with that of `other`, which `fit` copies after them.
 
-        The tensors of the others do not exist yet while these arrays are copied.
+        While these arrays are copied, the tensors of `other` do not exist yet, which leaves room for the temporary copies.
         """
         conversion = max(self.conversion - sum(other.tensors), other.conversion)
         return ArrayBytes(self.mapped + other.mapped, self.tensors + other.tensors, conversion)
@@ -120,7 +120,7 @@ class FitInput(ABC):
         return self.fit_arguments(steps)
 
     def look(self) -> Iterator[Any]:
-        """Yield the batches of an epoch in the form of `batch`, to compare their shapes; none if shapes cannot differ."""
+        """Yield an epoch's batches in the form of `batch`, to compare shapes; yield nothing if shapes cannot differ."""
         return map(self._as_batch, self._epoch())
 
     def _epoch(self) -> Iterable[Any]:
@@ -146,7 +146,7 @@ class FitInput(ABC):
         self.batch_samples = samples_of(self._batch, self._config.batch_size)
 
     def _require_passed_on(self, name: str, asked: int | None, where: str) -> None:
-        """Check that the data has the value of a knob with which its factory was called; `name` is its attribute."""
+        """Raise UsageError if the data's attribute `name` is not `asked`, the value that its factory was called with."""
         actual = getattr(self._data, name)
         if asked not in (None, actual):
             raise UsageError(
@@ -166,7 +166,7 @@ def packed(parts: Iterable[Any]) -> Any:
 
 
 def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
-    """Yield `count` batches, starting over after each epoch; fewer if an epoch has none."""
+    """Yield `count` batches, starting over after each epoch; stop early if an epoch has no batches."""
     passed = 0
     while passed < count:
         passed_before = passed

@@ -41,7 +41,7 @@ class IndexedInput(FitInput):
         return (self._data[index] for index in indices)
 
     def _proxy(self, length: int) -> Any:
-        """Return a `DatasetProxy` of the dataset that has `length` batches."""
+        """Return a `DatasetProxy` with `length` batches of the user's dataset."""
         base = [base for base in type(self._data).__mro__ if base.__name__ == self.kind][-1]  # the last is Keras's class
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS if knob not in self.fit_knobs}
         return proxy_class(base)(self._data, self._length, length, self._report_error, self._made, **knobs)
@@ -100,11 +100,11 @@ class SequenceInput(IndexedInput):
 
 
 class DatasetProxy:
-    """The full batches of the user's dataset, with another length; a longer proxy starts over at the first batch.
+    """A dataset of `length` batches: the full batches of the user's dataset, which it repeats if there are too few.
 
     The user's dataset has `count` batches; None if it is endless. `knobs` are arguments of Keras's class of datasets. The
-    proxy counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. Its
-    length ends an epoch after the required steps: an epoch that `stop_training` ends would leave Keras's enqueuer running.
+    proxy counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. An
+    epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running.
     """
 
     def __init__(

@@ -31,7 +31,12 @@ KINDS: dict[str, type[FitInput]] = {
 def open_input(
     data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: Callable[[BaseException], None]
 ) -> FitInput:
-    """Make the user's data with a config applied; knobs that the data does not take are ignored. Raises as `FitInput`."""
+    """Make the user's data with a config applied; ignore knobs that the data does not take.
+
+    Raises:
+        UnsupportedInputError: the data is of an unsupported kind.
+        UsageError: the data or a knob is wrong, such as an empty dataset, or AUTOTUNE for a kind without it.
+    """
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
     reopen = functools.partial(data, **kwargs, **given) if callable(data) else None
@@ -82,7 +87,7 @@ def render_validation(description: Description, config: FitConfig) -> dict[str, 
 def _rendered(
     description: Description, names: Mapping[str, str], required: Sequence[str], config: FitConfig
 ) -> dict[str, Any]:
-    """Return the arguments of `arguments_of`, without a queue size that has no effect and is not required."""
+    """Return the result of `arguments_of` without the queue size, if that has no effect and is not required."""
     given = arguments_of(names, config)
     is_indexed = issubclass(KINDS[description.input_kind], IndexedInput)
     queue = names.get("max_queue_size") if is_indexed and not config.has_queue else None

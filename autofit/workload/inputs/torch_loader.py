@@ -67,7 +67,7 @@ class TorchLoader(FitInput):
         """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`.
 
         An epoch of the copy has `batches` full batches; if the loader has fewer, it starts over. An iterable dataset keeps
-        its length in any case. None keeps the loader's value.
+        its length whatever `batches` is. An argument of None keeps the loader's value.
         """
         from torch.utils.data import DataLoader, IterableDataset  # heavy: must stay out of the parent
 

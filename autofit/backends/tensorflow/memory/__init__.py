@@ -7,6 +7,6 @@
 
 Running steps on small batches, as on torch, cannot replace the walk: TensorFlow reports only the highest peak of a step,
 and as the batch grows, the peak moves from one operation to another. The error of the walk is 5% in the median and 16% at
-the 90th percentile; that of a line through the peaks of two real trials is 16% and 79%. Every part of the walk lowers its
-error (both measured: tests/benchmarks/memory-parts.txt).
+the 90th percentile; the error of a line through the peaks of two real trials is 16% and 79%. Every part of the walk lowers
+its error (all errors measured: tests/benchmarks/memory-parts.txt).
 """

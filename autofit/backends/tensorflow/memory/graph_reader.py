@@ -25,7 +25,7 @@ _ITERATIONS_AHEAD = 8  # loop iterations that may overlap; TensorFlow allows 32,
 
 @dataclass(eq=False)
 class GraphReader:
-    """Converts graphs: inlines function calls, and makes a loop or branch one operation whose workspace is its peak.
+    """Converts graphs. Function calls are inlined; a loop or branch becomes one operation, with its peak as workspace.
 
     Operations of an eager step do not overwrite their inputs, because the caller holds these.
     """
@@ -211,7 +211,7 @@ class GraphReader:
 def _in_order(graph: Any) -> list[Any]:
     """Return the operations that a result or a side effect depends on, in topological order; TensorFlow prunes the others.
 
-    The graph's own order is not topological: the inputs of a loop may have been added to it after the loop.
+    The graph's own order is not topological: it may list the inputs of a loop after the loop.
     """
     needed: dict[Any, set[Any]] = {}
     wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]

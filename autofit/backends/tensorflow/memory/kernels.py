@@ -54,12 +54,14 @@ UPDATES = frozenset(
 
 
 def onednn_takes(dtype: str, flags: Collection[str], *, onednn: bool) -> bool:
-    """Return whether oneDNN, if TensorFlow uses it, runs the convolutions, poolings and matrix products with a dtype.
+    """Return whether oneDNN runs the convolutions, poolings and matrix products of a dtype.
+
+    `onednn` says whether TensorFlow uses oneDNN at all; if not, the answer is False.
 
     The rule is that of `IsDataTypeSupportedByOneDNNOnThisCPU` (TensorFlow 2.21, tensorflow/core/util/util.cc), with one
-    exception: AVX-NE-CONVERT also allows half precision, but Linux does not list it. On a processor with AVX-NE-CONVERT,
-    the workspaces of half precision are therefore overestimated. `flags` are the processor's features as /proc/cpuinfo
-    names them.
+    exception: TensorFlow also allows half precision on processors with AVX-NE-CONVERT, but Linux does not list this
+    feature. On such a processor, the workspaces of half precision are therefore overestimated. `flags` are the
+    processor's features as /proc/cpuinfo names them.
     """
     if dtype == "float16":
         return onednn and "avx512bw" in flags and ("avx512_fp16" in flags or "amx_fp16" in flags)
@@ -91,8 +93,8 @@ def workspace_bytes(
 ) -> tuple[int, ...]:
     """Return the sizes in bytes of the buffers that a kernel allocates and frees while it runs on a CPU.
 
-    `kind` is the operation's type, `item_bytes` the size of an element of the output, and `equation` that of an Einsum.
-    `onednn` is true if the kernel is oneDNN's.
+    `kind` is the operation's type, `item_bytes` is the size of an element of the output, and `equation` is the equation of
+    an Einsum. `onednn` is true if the kernel is oneDNN's.
     """
     sizes: tuple[int, ...] = ()
     match kind:
@@ -132,7 +134,7 @@ def _worthwhile(tensors: tuple[Shape, Shape, Shape], kernel: Shape, item_bytes: 
 
 @functools.cache
 def _third_cache_bytes() -> int:
-    """Return the size of the L3 cache in bytes; to Eigen, an EPYC reports its eight L3 caches, of which Linux shows one."""
+    """Return the L3 cache size that Eigen uses, in bytes: on an EPYC, that of all eight caches; Linux shows only one."""
     try:
         size = int(TypeAdapter(ByteSize).validate_python(_THIRD_CACHE.read_text().strip() + "iB"))
         return size * (_COMPLEXES if "EPYC" in _cpuinfo() else 1)

@@ -2,8 +2,8 @@
 
 A buffer is live from the start of the operation that produces it until the last operation that reads it has ended. Buffers
 of operations that overlap are live together, so the walk schedules operations on as many workers as TensorFlow has threads;
-a free worker takes the operation that became ready last. Durations vary from step to step, and therefore overlaps do:
-the walk repeats the step with random durations and keeps the highest peak.
+a free worker takes the operation that became ready last. Durations vary from step to step, and so do the overlaps.
+Therefore the walk repeats the step with random durations and keeps the highest peak.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def peak(
     """Return the highest peak of several walks through a program: the bytes of each part.
 
     `workers` operations may run at the same time. `least_bytes` is the smallest buffer that the allocator counts. The walk
-    simulates `runs` trainings of `steps` steps, of which the first gives each optimizer variable its own buffer.
+    simulates `runs` trainings of `steps` steps. The first step of each training gives each optimizer variable its own
+    buffer.
     """
     producers = {value: number for number, op in enumerate(program.operations) for value in op.outputs}
     followers: list[list[int]] = [[] for _ in program.operations]
@@ -128,7 +129,11 @@ class _Memory:
         self._record()
 
     def _make(self, size: int, part: str) -> int:
-        """Allocate a buffer that outlives the step. A weight is drawn, scaled and shifted, each into a new buffer."""
+        """Allocate a buffer that outlives the step.
+
+        The initial value of a weight is drawn, scaled and shifted, and each of these operations makes a new buffer. So a
+        weight needs two more buffers until its value is computed.
+        """
         drafts = [self._take(size, "temporaries") for _ in range(_DRAFTS if part == "weights" else 0)]
         address = self._take(size, part)
         self._record()
@@ -137,7 +142,7 @@ class _Memory:
         return address
 
     def run_step(self, waits: list[int], followers: Sequence[Sequence[int]], workers: int, chance: random.Random) -> None:
-        """Run all operations; `waits` counts what each one waits for, and `followers` are those that wait for it."""
+        """Run all operations; `waits` counts what each operation waits for, `followers` lists those that wait for it."""
         operations = self._program.operations
         ready = [number for number, count in enumerate(waits) if count == 0]
         running: list[tuple[float, int]] = []  # end time and number of each operation

@@ -22,7 +22,8 @@ _UNSIZED = ("resource", "variant", "string")
 class Scale:
     """Scales tensors that were traced with `traced` samples to `batch_size` samples.
 
-    Every dimension that `traced` divides counts samples. `least_bytes` is the smallest buffer that the allocator counts.
+    A dimension that is a multiple of `traced` is a number of samples. `least_bytes` is the smallest buffer that the
+    allocator counts.
     """
 
     traced: int
@@ -80,7 +81,8 @@ class Scale:
     def _filled_bytes(self, listed: Any, *, shared: bool) -> int:
         """Return the bytes that the iterations of a loop add to a list of tensors that is one of its outputs.
 
-        If not `shared`, a tensor counts once, even if several lists hold it or the previous iteration has put it into one.
+        If `shared` is false, a tensor that several of the loop's lists hold counts only for the first of them, and a tensor
+        that the previous iteration has put into a list does not count again.
         """
         body = body_of(listed.op)
         inputs = {id(t): index for index, t in enumerate(body.inputs)}
