@@ -7,6 +7,8 @@ from hypothesis import settings
 
 from autofit.machine import gpus
 
+UNIT = Path(__file__).parent / "unit"
+
 settings.register_profile("shared machine", deadline=None)  # no time that a busy machine could spoil
 settings.load_profile("shared machine")
 
@@ -16,7 +18,12 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # tunes of two workers run 
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
 
+def pytest_configure(config):
+    config.option.loadscopereorder = False  # pytest-xdist starts the files in the order below
+
+
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: UNIT in item.path.parents)  # the shortest last, so that the workers end together
     if gpus.nvidia_devices():
         return
     for item in items:

@@ -189,10 +189,7 @@ def _make_executor(
     *,
     wait: bool,
 ) -> tuple[Executor, bool]:
-    """Return the executor that the arguments of a sweep select, and whether it tunes several cells at the same time.
-
-    `shown` displays notices and, if cells are tuned one at a time, the progress of each tune.
-    """
+    """Return the executor that the arguments select, and whether it tunes several cells at once; `shown` shows notices."""
     is_ray = isinstance(executor, str) and (executor == RAY or executor.startswith(f"{RAY}://"))
     if isinstance(executor, str) and executor != LOCAL and not is_ray:
         raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")

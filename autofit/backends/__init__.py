@@ -35,10 +35,7 @@ def named(name: str | None) -> Backend:
 
 
 def remedy_for_missing(name: str, selector: str = "KERAS_BACKEND") -> str:
-    """Say how to install a missing backend, and which installed backends may be used instead.
-
-    `selector` is the environment variable or the argument that selects the backend.
-    """
+    """Say how to install a missing backend, and which installed ones may be used; `selector` is a variable or argument."""
     command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)  # the other backends are extras
     others = [other for other in NAMES if other != name and importlib.util.find_spec(other) is not None]
     return f"run {command}" + (f", or set {selector} to {' or '.join(others)}" if others else "")

@@ -128,16 +128,10 @@ class Backend(ABC):
 
     @abstractmethod
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Enforce the limit on each device; called before the process's first operation.
-
-        Raise UsageError if the backend does not see the devices.
-        """
+        """Enforce the limit on each device before a process's first operation; raise UsageError if a device is missing."""
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Return a context manager; a model built in its block trains on all of these devices.
-
-        It uses the class that `distribution` names.
-        """
+        """Return a context manager in which a model is built for all of these devices, with the class `distribution`."""
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:

@@ -78,5 +78,5 @@ def matching(tunes: Sequence[PastTune], which: str) -> tuple[str, ...]:
     named = tuple(tune.name for tune in tunes if which and tune.name.startswith(which))
     if len(named) != 1:
         problem = "matches several names" if named else "is neither an age such as 30d, nor the name of a tune, nor all"
-        raise UsageError(f"--prune: {which!r} {problem}; to list the names run: autofit history")
+        raise UsageError(f"--prune: {which!r} {problem}; to list the names, run autofit history")
     return named

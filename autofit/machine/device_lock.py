@@ -39,10 +39,7 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
         self.release()
 
     def acquire(self) -> bool:
-        """Acquire all locks without waiting and return True; if one of them is held, acquire none and return False.
-
-        If locking is unavailable, return True.
-        """
+        """Acquire all locks without waiting, or none and return False; return True also if locking is unavailable."""
         for path in self._paths:
             try:
                 file = _locked(path)
@@ -76,10 +73,7 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
 
 
 def _locked(path: Path) -> int | None:
-    """Return a locked file, or raise BlockingIOError if another process holds the lock.
-
-    Return None if the file can be neither opened nor created, or if its file system does not support locks.
-    """
+    """Return a locked file; None if locking is unavailable. Raise BlockingIOError if another process holds the lock."""
     while (file := _opened(path)) is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

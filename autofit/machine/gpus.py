@@ -194,10 +194,7 @@ def nvidia_devices() -> tuple[Device, ...]:
 
 
 def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order.
-
-    If `hidden` is true, return all GPUs in the driver's order, including those that the variable hides.
-    """
+    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order; if `hidden`, return all in the driver's order."""
     selection = None if hidden else os.environ.get(_VISIBLE)
     with opened():
         driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
@@ -208,8 +205,7 @@ def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
 def _selected(devices: tuple[Device | UnreadDevice, ...], selection: str) -> tuple[Device | UnreadDevice, ...]:
     """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that matches no device.
 
-    Numbers are read in the order of the PCI bus. CUDA uses this order only if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs
-    are of one model.
+    Numbers follow the PCI bus. CUDA's do so only if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model.
     """
     chosen: list[Device | UnreadDevice] = []
     for entry in (part.strip() for part in selection.split(",")):

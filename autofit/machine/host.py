@@ -117,11 +117,7 @@ class ProcessMemory:
 
     @classmethod
     def of(cls, process: psutil.Process) -> ProcessMemory:
-        """Read the memory of a process, from Linux's counts if they are available.
-
-        Otherwise `proportional` is PSS if psutil reports it, else the unshared pages (USS); `resident` and
-        `highest_resident` are RSS, and the other fields are 0.
-        """
+        """Read the memory of a process. Without Linux's counts, only PSS (or else unshared pages) and RSS are known."""
         try:
             rollup = _kernel_sizes(process.pid, "smaps_rollup")
             status = _kernel_sizes(process.pid, "status")

@@ -32,10 +32,10 @@ class Device:
 class Placement:
     """The devices that one training uses: GPUs, or the CPU as one or several logical devices.
 
-    `count` is the number of devices. If `gpus` is empty, they are logical devices of the CPU.
+    `count` is the number of devices: GPUs, or logical CPU devices if `gpus` is empty.
 
     Raises:
-        ValueError: `count` is not the number of `gpus` (a damaged file).
+        ValueError: there are `gpus`, but not `count` of them (a damaged file).
     """
 
     gpus: tuple[Device, ...] = ()

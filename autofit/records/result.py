@@ -309,8 +309,7 @@ class TuneRecord(TuneLog):
 class PastTune:
     """A tune in a storage, as `autofit history` lists it.
 
-    `config` is empty and `samples_per_second` is None until the tune has a result. `started_at` is in seconds since 1970
-    (UTC).
+    `config` is empty and `samples_per_second` is None until the tune has a result. `started_at` is a Unix time in seconds.
     """
 
     name: str

@@ -77,10 +77,7 @@ class Phase(Text):
 
     @property
     def counts(self) -> bool:
-        """Whether the memory of this phase counts.
-
-        The phase in which the input pipeline runs alone does not count, because the user's run has no such phase.
-        """
+        """Whether the memory of this phase counts; the user's run has no phase in which the input pipeline runs alone."""
         return self is not Phase.INPUT_ALONE
 
     @property

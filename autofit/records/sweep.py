@@ -84,8 +84,7 @@ class SweepRecord:
 
         It is the rate per device, divided by the rate per device of a reference cell: among the cells with a result and the
         same values on all other axes, the one with the fewest devices. It is 1 if N devices train N times as many samples
-        per second as one device. It is None for a cell without a result, and for all cells if they have the same number of
-        devices.
+        per second as one device. It is None for a cell without a result, and for all if they have equally many devices.
         """
         if not self.compares_devices:
             return (None,) * len(self.cells)

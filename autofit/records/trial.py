@@ -223,10 +223,7 @@ class Measurement:
 
     @property
     def rate_noise(self) -> float:
-        """The relative standard deviation of `samples_per_second`: half of `spread`, but not below that between runs.
-
-        A usual deviation is assumed if `spread` is None.
-        """
+        """The relative standard deviation of `samples_per_second`: half of `spread`, but at least that between runs."""
         return _USUAL_RATE_NOISE if self.spread is None else max(_RATE_NOISE_FLOOR, self.spread / 2)
 
 

@@ -160,10 +160,7 @@ def bottleneck_sentence(record: TuneRecord) -> str:
 
 
 def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | None) -> str:
-    """Return the bottleneck when a ceiling is missing: the rate of the model alone or of the input alone.
-
-    A ceiling is missing if it was not measured, or was dropped because it is lower than the rate of `fit`.
-    """
+    """Return the bottleneck if the rate of the model or of the input alone was not measured, or was below that of `fit`."""
     if record.ceilings_run_samples_per_second is None:
         return "unknown: the rates of the model alone and the input alone were not measured"
     if compute is None and inputs is None:

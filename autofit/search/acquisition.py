@@ -107,10 +107,7 @@ class FrontierSearch:
         return self._proposed(int(chosen), Reason.WARM_START, feasibility)
 
     def _probe(self, trials: Sequence[Trial], feasibility: Feasibility) -> Decision:
-        """Propose the first probe or, if all trials so far have failed, a smaller batch size.
-
-        Probes use parallel workers only if the baseline uses AUTOTUNE.
-        """
+        """Propose a probe, or a smaller batch if all trials failed; parallel workers only if the baseline uses AUTOTUNE."""
         if not feasibility.untried.any():
             return Decision(stop_reason=EXHAUSTED)
         if not feasibility.candidates.any():  # the prediction may be wrong: the cheapest untried config may fit
@@ -128,7 +125,7 @@ class FrontierSearch:
         return self._proposed(nearest, Reason.PROBE, feasibility)
 
     def _promise(self, ran: Sequence[Trial], feasibility: Feasibility) -> Decision:
-        """Propose the second probe, the config with the highest expected improvement, or a step towards a better one."""
+        """Propose a second probe if due; else the config of highest expected improvement, or a step to a better one."""
         candidates, arrays, index = feasibility.candidates, self.feasible.arrays, self.feasible.index
         rates, deviations = ThroughputSurrogate(ran, self._context, self._warm_start).predict(arrays)
         share = np.maximum(feasibility.device, feasibility.host)
@@ -196,9 +193,8 @@ class FrontierSearch:
 def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) -> Vector:
     """Return the expected improvement over the best config, in log rate.
 
-    A config's lead over the best one is normally distributed, with mean `lead` and standard deviation `deviation`. A lead
-    below `least` counts as 0. Source: Jones, Schonlau and Welch, Efficient global optimization of expensive black-box
-    functions, 1998.
+    A config's lead is normally distributed, with mean `lead` and standard deviation `deviation`; below `least` it counts as
+    0. Source: Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998.
     """
     from scipy.special import ndtr  # loading takes a quarter of a second, which a stored result does not need
 
@@ -208,10 +204,7 @@ def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) ->
 
 
 def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
-    """Return the candidate that needs the least memory among those that tie for the best improvement.
-
-    Memory is rounded to tenths of the limit; if several candidates then need the same, return the cheapest of them.
-    """
+    """Return the candidate with the least memory (to a tenth of the limit), then the cheapest, among those that tie."""
     indices = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
     return int(indices[np.argmin(np.round(10 * share[indices]))])
 

@@ -35,8 +35,7 @@ class Proposal:
 
     `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of its 95% interval, and
     `change` the difference from that config in words. `device_share` and `host_share` are the upper bounds of both memories
-    as shares of their limits; `likely_share` is the expected share of the memory (device or host) that has
-    the higher upper bound.
+    as shares of their limits; `likely_share` is the expected share of the one with the higher bound.
     """
 
     config: FitConfig
@@ -69,8 +68,7 @@ class Proposal:
 class Decision:
     """The next step of a search: try the proposal, or stop.
 
-    If there is a `stop_reason`, the proposal is the best remaining config, which is not worth a trial, or None if no config
-    remains.
+    With a `stop_reason`, the proposal is the best remaining config, which is not worth a trial, or None if none remains.
     """
 
     proposal: Proposal | None = None

@@ -70,10 +70,7 @@ class FeasibleSet:
         return Feasibility(untried, untried & (np.maximum(*expected) <= usable), candidates, *upper, likely)
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
-        """Return a mask of the configs near the finished trials.
-
-        After `max_oom` OOMs, only configs that are no larger than the finished trials count as near.
-        """
+        """Return a mask of the configs near the finished trials; after `max_oom` OOMs, larger ones do not count as near."""
         finished = [t.config for t in (*trials, *self._context.warm_start) if t.measurement.outcome is Outcome.OK]
         if not finished:
             return np.ones(len(self.configs), bool)
@@ -118,10 +115,7 @@ def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
 
 
 def hardly_faster(arrays: ConfigArrays, slow: FitConfig) -> Mask:
-    """Return a mask of the configs that are hardly faster than one that timed out.
-
-    They have more than half its batch size, at most as many workers, and no worker processes if it has none.
-    """
+    """Return a mask of the configs with more than half the batch size of one that timed out, and at most its workers."""
     failed = ConfigArrays.of([slow])
     no_faster = (arrays.workers <= failed.workers) & (arrays.processes <= failed.processes)
     return np.asarray((arrays.batch > _SLOW_SHARE * failed.batch) & no_faster)

@@ -107,8 +107,7 @@ def passed_over(
 ) -> PassedOver | None:
     """Find the config with the highest reading, and say why it was not chosen; None if it was chosen.
 
-    `ran` are all trials of the search and all runs after it. `no_time` are the configs that were not confirmed for lack of
-    time.
+    `ran` are all trials of the search and all runs after it. `no_time` are the configs that it was too late to confirm.
     """
     finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
     rates = [(trial.measurement.samples_per_second or 0.0, trial.config) for trial in finished]

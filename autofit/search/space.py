@@ -101,10 +101,7 @@ class SearchSpace:
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
 
     def canonical(self, config: FitConfig) -> FitConfig:
-        """Return the config that stands for all configs equivalent to this one.
-
-        Configs without a queue (see `FitConfig`) are equivalent if they have the same batch size.
-        """
+        """Return the config that stands for all equivalent ones: without a queue (see `FitConfig`), those of one size."""
         if config.workers is None or self.workers is None or config.has_queue:
             return config
         queue = config.max_queue_size

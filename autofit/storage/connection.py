@@ -109,10 +109,7 @@ def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
 
 
 def _for_optuna(url: str) -> str:
-    """Return the URL as Optuna takes it, with doubled braces.
-
-    If SQLAlchemy would not decode the name of a file (before 2.1), the URL names the file by a `file:` URI.
-    """
+    """Return the URL as Optuna takes it: with doubled braces, and as a `file:` URI where SQLAlchemy 2.0 needs one."""
     file = file_of(url)
     if file is not None:
         name, query = quote(str(file)), url.partition("?")[2]

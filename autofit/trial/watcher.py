@@ -152,10 +152,7 @@ class Watcher:
         return None
 
     def _read(self, since: Phase) -> None:
-        """Read the memory of all processes.
-
-        `since` is the phase in which the time since the last reading was spent; that phase may have just ended.
-        """
+        """Read the memory of all processes; the time since the last reading was in the phase `since`, which may be over."""
         total = unseen = files_in_part = files = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):

@@ -56,8 +56,7 @@ class Budget:
     def stop_reason(self, trials: Sequence[Trial], baseline: FitConfig, earlier: int = 0) -> str | None:
         """Return the reason why the search may run no further trial; None if it may.
 
-        The first `earlier` trials are from an earlier tune. Their timeouts and crashes do not count, because the cause may
-        be gone.
+        The first `earlier` trials are from an earlier tune. Their timeouts and crashes do not count: the cause may be gone.
         """
         settings = self._settings
         nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
@@ -100,8 +99,7 @@ class Budget:
     def _seconds_beside(self, trials: Sequence[Trial], rivals: Sequence[FitConfig], rounds: int) -> float:
         """Return how long the next trial may take, in seconds, so that the confirming runs still fit after it.
 
-        The confirming runs are `rounds` runs of the next trial's config or of the best config so far, and `rounds` runs of
-        each rival.
+        These are `rounds` runs of the next trial's config or of the best config so far, and of each rival.
         """
         left = self.seconds_left() - rounds * sum(confirming_seconds(rival, trials) for rival in rivals)
         further = CONFIRM_SECONDS - SEARCH_SECONDS
@@ -172,7 +170,7 @@ def _trial_seconds(trials: Sequence[Trial]) -> float:
 
 
 def _round_seconds(trials: Sequence[Trial], rivals: Sequence[FitConfig]) -> float:
-    """Return the expected seconds of one confirming run each of the fastest config so far and of its rivals."""
+    """Return the expected seconds of one confirming run of the fastest config so far and one of each rival."""
     best = max(_finished(trials), key=lambda trial: trial.measurement.samples_per_second or 0.0)
     return sum(confirming_seconds(config, trials) for config in (best.config, *rivals))
 

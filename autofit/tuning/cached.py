@@ -19,7 +19,7 @@ _NAMED_VERSIONS = ("tensorflow", "jax", "torch", "keras")
 
 
 def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
-    """Return the stored result of a request if it is still valid; raise `NothingFitsError` if that is the result."""
+    """Return a request's stored result if still valid; raise `NothingFitsError` if it says that nothing fits."""
     stored = stored_result(request)
     if stored is not None:
         emit(Notice(origin(stored)))

@@ -145,11 +145,7 @@ class Confirmation:
         return tuple(fitting[:1]) if pair.rounds == 0 else ()
 
     def _run_of_pair(self, pair: Pair, config: FitConfig) -> None:
-        """Run one config of a pair, and record the result in the pair.
-
-        If the chosen config runs out of memory only in validation, its run is repeated with smaller and smaller validation
-        batches.
-        """
+        """Run one config of a pair and record it; if only validation does not fit, repeat with smaller batches for it."""
         is_chosen = config == pair.chosen.config
         stage, name = (Stage.CHOSEN, "the chosen config") if is_chosen else (Stage.BASELINE, "the baseline")
         doing = f"confirming {name}, run {pair.rounds} of at most {pair.most_rounds(self._tolerance)}"

@@ -138,10 +138,7 @@ class TrialRunner:
         self._has_warned = True
 
     def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
-        """Measure a config under a lower device limit, which leaves room for the GPU's libraries.
-
-        Returns None if this also fails, or if the limit is too low to be lowered.
-        """
+        """Measure under a lower device limit, which leaves room for the GPU's libraries; return None if this fails too."""
         if spec.limits.device_bytes is None or spec.limits.device_bytes <= 2 * _LIBRARY_BYTES:
             return None
         lower = replace(spec.limits, device_bytes=spec.limits.device_bytes - _LIBRARY_BYTES)

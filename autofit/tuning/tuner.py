@@ -143,10 +143,7 @@ class _Tuning:
             self._emit(notice)
 
     def _search(self, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
-        """Propose, run and store trials; return the reason for stopping.
-
-        If a trial shows that the workload takes only one batch size, return a description that says so instead.
-        """
+        """Propose, run and store trials; return why it stopped, or a description if only one batch size works."""
         settings, budget = self._request.settings, self._runner.budget
         while True:
             trials = (*self.study.trials(), *self._too_slow)

@@ -55,7 +55,7 @@ def no_such(name: str, allowed: Collection[str]) -> str:
 
 
 def did_you_mean(name: Any, allowed: Iterable[str]) -> str:
-    """Return the end of a sentence: "; did you mean …?" with the most similar allowed name, or a full stop without one."""
+    """Return the end of a sentence: "; did you mean …?" with the most similar allowed name, or "." if none is similar."""
     similar = difflib.get_close_matches(str(name), allowed, 1)
     return f"; did you mean {similar[0]}?" if similar else "."
 

@@ -63,10 +63,7 @@ def _source(key: str, workload: Workload, imports: _Imports) -> dict[str, Any]:
 
 
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Replace a `functools.partial` by its function, and merge its arguments into `kwargs`.
-
-    Any other object is returned unchanged, and so is a partial with arguments that cannot be passed by keyword.
-    """
+    """Replace a `functools.partial` by its function and merge its keywords into `kwargs`; return others unchanged."""
     if isinstance(part, functools.partial):
         try:
             signature = inspect.signature(part.func)

@@ -108,7 +108,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Mark values that contain variables, and name the line of a value that YAML rejects (an impossible date)."""
+        """Mark values with variables; if YAML rejects a value, such as an impossible date, report its line."""
         try:
             value = super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError) as error:

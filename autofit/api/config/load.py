@@ -56,7 +56,7 @@ def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[
     document = read(path)
     raw = dict(_mapping(document))
     if MATRIX not in raw:
-        raise document.error((), "has no `matrix:` with the values to vary; for a single tune run: autofit tune")
+        raise document.error((), "has no `matrix:` with the values to vary; for a single tune, run autofit tune")
     matrix = raw.pop(MATRIX)
     try:
         cells = [(values, apply(values, raw)) for values in unfold(matrix)]

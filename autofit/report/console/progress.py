@@ -143,10 +143,7 @@ class Progress:
         return [Text(f"… {counted(earlier, 'earlier trial')}", style="dim"), table] if earlier else [table]
 
     def _time_left(self, reserved_seconds: float = 0.0) -> str:
-        """Return the time left, and the part of it reserved for confirming; empty if the time is unknown.
-
-        A tune ends at max_seconds or, estimated from its pace so far, after max_trials, whichever is sooner.
-        """
+        """Return the time left until max_seconds or, at the pace so far, max_trials; empty if it is unknown."""
         estimates = [] if self._deadline is None else [max(1.0, self._deadline - time.monotonic())]
         searched = [trial.measurement.seconds for trial in self._trials if trial.stage is Stage.SEARCH]
         if searched and self._max_trials is not None:

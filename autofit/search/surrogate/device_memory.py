@@ -143,10 +143,7 @@ def _highest_affine(peaks: Sequence[tuple[int, float]], batch: Vector) -> Vector
 
 
 def least_device_bytes(description: Description, batch_size: int) -> int:
-    """Return a lower bound of the device memory, in bytes.
-
-    It is the size of the variables or, if that is larger, the estimate minus twice its error.
-    """
+    """Return a lower bound in bytes: the estimate minus twice its error, or the size of the variables if that is larger."""
     variables = description.parameter_bytes + description.optimizer_bytes
     if not description.footprints:
         return variables

@@ -129,10 +129,7 @@ class HostModel:
         return np.stack([np.ones(len(configs)), step, held * batch_bytes, of_threads, processes, of_processes], axis=1)
 
     def _step_bytes(self, batch: Vector) -> Vector:
-        """Return the bytes of the train step on a CPU.
-
-        Without an estimate, these are the weights, the gradients and the samples of four batches.
-        """
+        """Return the bytes of the step on a CPU: the estimate, or else weights, gradients and four batches of samples."""
         description = self._context.description
         if footprints := description.footprints:
             return estimates(footprints, batch) - (footprints[0].device_bytes - footprints[0].step_bytes)

@@ -189,10 +189,7 @@ class ThroughputSurrogate:
 
 
 def _amplitude(usual: float, residuals: Vector) -> float:
-    """Return the amplitude of residuals: a weighted root mean square of the usual amplitude and the observed residuals.
-
-    Its square is the mean of an inverse-gamma posterior.
-    """
+    """Return the root mean square of residuals, drawn to the usual amplitude: the mean of an inverse-gamma posterior."""
     total = _PRIOR_WEIGHT_TRIALS * usual**2 + float(np.square(residuals).sum())
     return math.sqrt(total / (_PRIOR_WEIGHT_TRIALS + len(residuals)))
 
@@ -222,8 +219,7 @@ def log_rates(
 
     `parameters` are natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a and s, of shape (sets, 11): times in
     seconds per sample, ratios of times in samples, capacities in workers. `step_off` and `input_off` are known errors of
-    the models of step and input, and are added to their log rates. If `takes_turns`, step and input of a config without a
-    queue alternate.
+    the models of step and input, and are added to their log rates. If `takes_turns`, they alternate without a queue.
     """
     columns = np.exp(parameters).T[:, :, None]
     t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness = columns

@@ -241,8 +241,7 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_f
     """Return the same batches as a `tf.data.Dataset`.
 
     Dimensions that differ between the batches have the static size None. So does the first dimension, as in a dataset that
-    ends in a partial batch, unless the data has batches of a fixed size: a step that is traced for data of another form may
-    fail.
+    ends in a partial batch, unless the data has batches of a fixed size: a step traced for another form may fail.
     """
     import tensorflow as tf  # not installed for other backends
 

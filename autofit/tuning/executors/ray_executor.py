@@ -236,10 +236,7 @@ class RayExecutor:
 
 
 def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
-    """Connect to a cluster unless Ray is already connected; return a function that undoes this.
-
-    Connecting has no side effects on this program.
-    """
+    """Connect to a cluster without side effects on this program, unless Ray is connected; return how to disconnect."""
     if ray.is_initialized():
         if ship is not None:
             problem = 'Ray is already connected; pass the folder to your ray.init(runtime_env={"working_dir": …}) instead'

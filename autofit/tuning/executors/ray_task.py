@@ -67,7 +67,7 @@ class PickledCell:
         return replace(cell, workload=workload)
 
     def _local(self, value: Any) -> Any:
-        """Make a reference into the shipped folder point to its copy on this host; its file must exist there."""
+        """Point a reference into the shipped folder to this host's copy of it; check that the file exists."""
         if not isinstance(value, Reference) or value.path is None:
             return value
         if self.ship is not None and value.path.is_relative_to(self.ship):
@@ -182,8 +182,7 @@ def _tune_patiently(tune: Tune, request: CellRequest, tell: Tell) -> Cell:
 def restore_process(env_vars: Mapping[str, str], host: str) -> list[str]:
     """Undo changes by Ray to a task's process that would make measured rates wrong.
 
-    Returns a message for each problem that cannot be undone. `env_vars` are the environment variables that the user asked
-    Ray to set.
+    Returns a message for each problem that cannot be undone. `env_vars` are the variables that the user asked Ray to set.
     """
     environment, niceness = {}, 0
     with contextlib.suppress(psutil.Error):

@@ -43,7 +43,7 @@ class Operation:
     """An operation: it starts when `inputs` and `after` are done, and holds `workspace_bytes` while it runs.
 
     The output with the index `overwriting` takes over the buffer of an input in `may_overwrite` that has no other reader
-    left. `updates` is the variable that the operation changes: the variable gets the buffer of the value `assigned`, or a
+    left. The operation changes the variable `updates`: it gets the buffer of the value `assigned` or, if there is none, a
     new buffer if its present one has other readers. `seconds` is a rough duration that only decides which operations
     overlap.
     """
@@ -82,8 +82,7 @@ def peak(
     """Return the highest peak of several walks through a program: the bytes of each part.
 
     `workers` operations may run at the same time. `least_bytes` is the smallest buffer that the allocator counts. The walk
-    simulates `runs` trainings of `steps` steps. The first step of each training gives each optimizer variable its own
-    buffer.
+    simulates `runs` trainings of `steps` steps. The first step of each training gives each optimizer variable a buffer.
     """
     producers = {value: number for number, op in enumerate(program.operations) for value in op.outputs}
     followers: list[list[int]] = [[] for _ in program.operations]
@@ -129,11 +128,7 @@ class _Memory:
         self._record()
 
     def _make(self, size: int, part: str) -> int:
-        """Allocate a buffer that outlives the step.
-
-        The initial value of a weight is drawn, scaled and shifted, and each of these operations makes a new buffer. So a
-        weight needs two more buffers until its value is computed.
-        """
+        """Allocate a buffer that outlives the step; a weight takes two more while it is drawn, scaled and shifted."""
         drafts = [self._take(size, "temporaries") for _ in range(_DRAFTS if part == "weights" else 0)]
         address = self._take(size, part)
         self._record()

@@ -22,8 +22,7 @@ _UNSIZED = ("resource", "variant", "string")
 class Scale:
     """Scales tensors that were traced with `traced` samples to `batch_size` samples.
 
-    A dimension that is a multiple of `traced` is a number of samples. `least_bytes` is the smallest buffer that the
-    allocator counts.
+    A dimension that is a multiple of `traced` is a number of samples. `least_bytes` is the allocator's smallest buffer.
     """
 
     traced: int
