@@ -40,9 +40,9 @@ def identify(workload: Workload) -> Identity:
     """Return the identity of a workload; its fingerprint is the same in every process.
 
     The fingerprint depends on each of the user's own modules that defines one of the functions or is imported, directly or
-    indirectly, by such a module (see `own_modules`), and on arguments, defaults and closures (see `_Hasher`). It depends on
-    the shape and type of arrays given as data, but not on their values, which change neither speed nor memory. It does not
-    depend on files that the functions read.
+    indirectly, by such a module (see `own_modules`), on arguments, defaults and closures (see `_Hasher`), and on what the
+    program has set in Keras (see `program`). It depends on the shape and type of arrays given as data, but not on their
+    values, which change neither speed nor memory. It does not depend on files that the functions read.
     """
     importlib.invalidate_caches()  # the user of a notebook may have written a module a moment ago
     inputs, fit_kwargs = (workload.data, workload.validation), dict(workload.fit_kwargs)
@@ -51,7 +51,7 @@ def identify(workload: Workload) -> Identity:
     if isinstance(fit_kwargs.get(CALLBACKS), list | tuple):  # callbacks count by type: their values change between runs
         fit_kwargs[CALLBACKS] = [type(callback) for callback in fit_kwargs[CALLBACKS]]
     kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, fit_kwargs)
-    settings = (workload.dtype_policy, workload.jit_compile, workload.distribution)
+    settings = (workload.dtype_policy, workload.jit_compile, workload.distribution, *workload.program.items())
     objects, functions, arguments = _Hasher(modules, arrays_by_form=True), _Hasher(modules), _Hasher(modules)
     with explained_pickling_errors():
         objects.dump([part for part in inputs if not callable(part)])

@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 from autofit.errors import UsageError
 from autofit.workload import fit_options
 from autofit.workload.arguments import EXPLAINED, Keywords
+from autofit.workload.program import make, settings
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
@@ -80,6 +81,8 @@ class Workload:
         "JAX: a `keras.distribution.DataParallel`); None if `build_model` does that itself.",
     )
 
+    program: dict[str, Any] = Field(default_factory=settings)  # no argument: what the calling process has set
+
     _explained = EXPLAINED
 
     def __post_init__(self) -> None:
@@ -91,23 +94,27 @@ class Workload:
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and one file for each large array."""
         with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
-            pickle.dump(list(sys.path), file)
+            pickle.dump((list(sys.path), self.program), file)
             _ArrayPickler(file, folder).dump(self)
 
 
-ARGUMENTS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]  # set by pydantic
+_FIELDS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]  # set by pydantic
+ARGUMENTS = {name: field for name, field in _FIELDS.items() if name != "program"}
 """The arguments of a tune that are part of the workload, each with its type, default and description."""
 
 
 def load(folder: Path) -> Workload:
     """Read a saved workload, with its arrays mapped into memory.
 
-    This first sets the module search path to that of the process that saved the workload.
+    This first sets the module search path to that of the process that saved the workload, and makes its settings (see
+    `program`).
     """
     with open(folder / _PICKLE_FILE, "rb") as file:
-        path = pickle.load(file)
+        path, program = pickle.load(file)
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
+        make(program)  # for the modules that the next line imports
         workload = pickle.load(file)
+    make(program)  # those modules may have made other settings, which the program then changed
     assert isinstance(workload, Workload)
     return workload
 
