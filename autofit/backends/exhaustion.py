@@ -65,6 +65,14 @@ def chain(error: BaseException) -> Iterator[BaseException]:
             waiting += [cause for cause in (link.__cause__, link.__context__) if cause is not None]
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception; empty if the user's `__str__` raises an error itself."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
 def is_of_tensorflow(error: BaseException) -> bool:
     """Return whether an error is TensorFlow's `ResourceExhaustedError`, without loading TensorFlow."""
     kind = type(error)

@@ -146,7 +146,7 @@ class Evidence:
     phase: Phase | None = None
     exit_code: int | None = None
     signal: str | None = None
-    last_host_bytes: int | None = None
+    last_host_bytes: Count | None = None
     log_tail: tuple[str, ...] = ()
     hung: bool = False
     outside_pool: bool = False
@@ -211,13 +211,13 @@ class Measurement:
     input_samples_per_second: Rate | None = None
     device_peak_bytes: Count | None = None
     host_peak_bytes: Count | None = None
-    device_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
-    host_peak_bytes_by_phase: Mapping[Phase, int] = field(default_factory=dict)
+    device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
+    host_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     driver_peak_bytes: Count | None = None
     allocator_fallbacks: Count = 0
     queued_batches: int | None = None
     started_at: Seconds | None = None
-    phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
+    phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None
     traceback: str | None = None
 

@@ -57,6 +57,13 @@ def test_a_name_in_place_of_a_function_is_said():
         autofit.tune("model.py:f", lambda batch_size: None)
 
 
+def test_a_model_in_place_of_a_function_is_said():
+    of_keras = type("Model", (), {"__module__": "keras.src.models.model"})
+    model = type("Mine", (of_keras,), {"__call__": lambda self, inputs: inputs})()
+    with pytest.raises(autofit.UsageError, match=r"(?s)^build_model: Mine is a model.*def build_model\(\):.*return model"):
+        autofit.tune(model, lambda batch_size: None)
+
+
 def test_a_usage_error_carries_the_key_that_is_wrong():
     error = autofit.UsageError("'x' is not allowed", key="space.workers")
     assert (error.key, error.problem) == ("space.workers", "'x' is not allowed")

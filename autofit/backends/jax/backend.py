@@ -144,7 +144,7 @@ class Jax(Backend):
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         """Classify an error of JAX's runtime, or of a `tf.data` pipeline: pipelines use host memory."""
-        message = str(error)
+        message = exhaustion.message_of(error)
         if isinstance(error, self._library.errors.JaxRuntimeError):
             if exhaustion.HOST.search(message):
                 return FailureKind.HOST_OOM

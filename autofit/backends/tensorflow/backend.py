@@ -120,7 +120,7 @@ class TensorFlow(Backend):
         )
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
-        errors, message = self._library.errors, str(error)
+        errors, message = self._library.errors, exhaustion.message_of(error)
         failed = exhaustion.FAILED_ALLOCATION.search(message)
         if isinstance(error, errors.OpError):
             if exhaustion.HOST.search(message):

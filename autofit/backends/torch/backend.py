@@ -109,8 +109,9 @@ class Torch(Backend):
         if isinstance(error, torch.OutOfMemoryError):
             return FailureKind.DEVICE_OOM
         if type(error) is RuntimeError or isinstance(error, getattr(torch, "AcceleratorError", ())):
-            if _HOST.search(str(error)):
+            message = exhaustion.message_of(error)
+            if _HOST.search(message):
                 return FailureKind.HOST_OOM
-            if _DEVICE.search(str(error)):
+            if _DEVICE.search(message):
                 return FailureKind.DEVICE_OOM
         return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None

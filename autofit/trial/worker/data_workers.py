@@ -23,6 +23,7 @@ from collections.abc import Callable
 from multiprocessing import pool
 from typing import Any
 
+from autofit.backends.exhaustion import chain, message_of
 from autofit.records.states import FailureKind
 from autofit.records.units import how_it_ended, signal_name
 from autofit.trial.wire import Failure, Message
@@ -93,7 +94,7 @@ def of_loader(error: BaseException) -> Failure | None:
     is_in_torch = any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in frames)
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and is_in_torch:
         return Failure(FailureKind.WORKER_DIED, f"a worker process died before it had handed over a batch ({error})")
-    match = _LOADER_DEATH.search("\n".join(map(str, (error.__cause__, error.__context__, error))))
+    match = _LOADER_DEATH.search("\n".join(message_of(link) for link in chain(error)))
     if match is None or not isinstance(error, RuntimeError):
         return None
     return Failure(FailureKind.WORKER_DIED, f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}")

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from autofit import backends
 from autofit.backends import variables
 from autofit.errors import UsageError
@@ -267,6 +265,6 @@ def _model_fingerprint(model: Any, batch: Any) -> str:
         compiled = repr(model.get_compile_config())
     except Exception:  # a loss without get_config, or a lambda without source
         compiled = repr([type(part).__qualname__ for part in (model.optimizer, model.loss)])
-    form = repr([(tuple(array.shape[1:]), str(np.dtype(array.dtype.name))) for array in leaves(batch)])
+    form = repr([(tuple(array.shape[1:]), array.dtype.name) for array in leaves(batch)])
     weights = repr([(tuple(v.shape), str(v.dtype)) for v in model.variables])
     return hashlib.sha256("\n".join((architecture, compiled, form, weights)).encode()).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 import tempfile
 
+import numpy as np
 import pytest
 
 from autofit.api import session
@@ -13,7 +14,7 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
 GPU = Device(0, "some GPU", "GPU-1", 2**33, 2**33)
-WORKLOAD = Workload(len, ([1], [1]))
+WORKLOAD = Workload(len, (np.ones(1), np.ones(1)))
 
 
 @pytest.fixture(autouse=True)

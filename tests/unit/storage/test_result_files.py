@@ -47,6 +47,17 @@ def test_a_file_that_is_no_result_is_a_usage_error(tmp_path, text, facts):
     assert all(fact in str(caught.value) for fact in facts)
 
 
+@pytest.mark.parametrize("name", ["host_peak_bytes_by_phase", "phase_seconds"])
+def test_a_number_beyond_all_readings_is_a_usage_error(record, tmp_path, name):
+    file = tmp_path / "result.json"
+    result_files.save(record, file)
+    saved = json.loads(file.read_text())
+    saved["trials"][0]["measurement"][name] = {"training": 10**400}
+    file.write_text(json.dumps(saved))
+    with pytest.raises(UsageError, match=re.escape(str(file))):
+        result_files.load(file)
+
+
 def test_a_missing_folder_is_a_usage_error(record, tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         result_files.save(record, tmp_path / "nowhere" / "result.json")

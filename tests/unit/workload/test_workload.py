@@ -165,6 +165,15 @@ def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_facto
         refuse_unsupported(data)
 
 
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [((["a", "b"], [0, 1]), "list of str"), ({"text": ["a"]}, "dict of str"), (([np.ones(2), "a"], None), "list of str")],
+)
+def test_what_is_no_array_is_named(data, named):
+    with pytest.raises(UnsupportedInputError, match=named):
+        refuse_unsupported(data)
+
+
 def test_two_files_of_one_name_are_not_taken_for_each_other(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     for folder in ("one", "two"):
