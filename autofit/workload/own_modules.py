@@ -19,12 +19,14 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Collection, Iterable, Iterator
+from glob import iglob
 from pathlib import Path
 
 _INSTALLED = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])  # the second is autofit
 _INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
 _IMPORTERS = {"import_module", "__import__"}
 _ANY = "*"  # as a part of an import: every module there
+_MODULES = ("*", "*/__init__.py")  # patterns of the modules in a folder
 _MAX_CACHED_SOURCES = 1_000  # parsed files that are cached for the next tune of a sweep
 
 
@@ -94,7 +96,9 @@ class OwnModules:
             for position, part in enumerate(filter(None, absolute.split("."))):
                 if part == _ANY:
                     own = [Path(folder).absolute() for folder in folders if _is_own(Path(folder))]
-                    found = (path for folder in own for form in ("*", "*/__init__.py") for path in folder.glob(form))
+                    # Path.glob of Python 3.12 would list every subfolder
+                    names = ((folder, name) for folder in own for form in _MODULES for name in iglob(form, root_dir=folder))  # noqa: PTH207
+                    found = (folder / name for folder, name in names)
                     yield from (path for path in found if inspect.getmodulename(path.name))
                     break
                 located, folders = _locate(part, folders)
