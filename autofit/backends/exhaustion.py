@@ -66,9 +66,9 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception; empty if the user's `__str__` raises an error itself."""
+    """Return an exception's message without lone surrogates, which JSON does not take; empty if its `__str__` fails."""
     try:
-        return str(error)
+        return str(error).encode(errors="replace").decode()
     except Exception:
         return ""
 

@@ -131,7 +131,7 @@ class Backend(ABC):
         """Enforce the limit on each device before a process's first operation; raise UsageError if a device is missing."""
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Return a context manager in which a model is built for all of these devices, with the class `distribution`."""
+        """Return a context manager: models built in it train on all of these devices, by the class `distribution`."""
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class Backend(ABC):
         return None
 
     def takes_turns(self, device: Device | None) -> bool:
-        """Return whether, if there is no queue, a batch is made only while no step runs."""
+        """Return whether steps and batches alternate when the input has no queue."""
         return False
 
     def process_problem(self, device: Device | None) -> str | None:

@@ -39,7 +39,7 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
         self.release()
 
     def acquire(self) -> bool:
-        """Acquire all locks without waiting, or none and return False; return True also if locking is unavailable."""
+        """Acquire all locks without waiting. If one is held, acquire none; return False. Without locking, return True."""
         for path in self._paths:
             try:
                 file = _locked(path)

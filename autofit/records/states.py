@@ -77,12 +77,12 @@ class Phase(Text):
 
     @property
     def counts(self) -> bool:
-        """Whether the memory of this phase counts; the user's run has no phase in which the input pipeline runs alone."""
+        """Whether the memory of this phase counts; the user's run never runs the input pipeline alone."""
         return self is not Phase.INPUT_ALONE
 
     @property
     def is_first(self) -> bool:
-        """Whether this phase runs the first step with new shapes, in which the step is compiled and algorithms chosen."""
+        """Whether this phase runs the first step with new shapes, which compiles the step and chooses algorithms."""
         return self in (Phase.FIRST_STEP, Phase.FIRST_LONGEST)
 
     @property

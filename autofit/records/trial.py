@@ -91,7 +91,7 @@ class FitConfig:
         return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
 
     def worker_count(self, cores: int) -> int:
-        """Return the number of threads or processes that make batches; it is 1 if there is no queue.
+        """Return the number of threads or processes that make batches: 1 without a queue.
 
         AUTOTUNE counts as one thread for each core.
         """

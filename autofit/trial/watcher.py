@@ -60,8 +60,8 @@ class Watcher:
     """Watches the process tree of the trial server while one trial runs.
 
     `host_limit_bytes` limits the ΣPSS of the tree. If all processes pause for longer than `patience_seconds`, the trial
-    counts as hung. A trial that reaches the deadline counts as hung after a pause of half of that. In phases in which an
-    allocator may retry, ten more seconds are allowed in both cases.
+    counts as hung. A trial that reaches the deadline counts as hung after a pause of half of that. Where an allocator may
+    retry, both pauses may take ten seconds more.
     """
 
     def __init__(

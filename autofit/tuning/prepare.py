@@ -179,7 +179,7 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
 
 
 def _no_room_ahead(space: SearchSpace) -> str | None:
-    """Say that configs are not tried because /dev/shm has no room for their batches; None if there are no such configs."""
+    """Say that configs are not tried because /dev/shm has no room for their batches; None if all have room."""
     most, factors, sizes = space.most_samples_ahead, space.prefetch_factor or (), space.batch_size or (1,)
     if most is None or not factors or max(space.workers or (0,)) * max(factors) * max(sizes) <= most:
         return None
@@ -227,7 +227,7 @@ def _sample_count(request: TuneRequest, description: Description) -> int | None:
 
 
 def _few_updates(request: TuneRequest, description: Description, space: SearchSpace) -> str | None:
-    """Say that batch sizes are not tried because they leave few updates in an epoch; None if there are no such sizes."""
+    """Say that batch sizes are not tried because they leave few updates in an epoch; None if all are tried."""
     fewest, count = request.settings.min_updates, _sample_count(request, description)
     all_sizes = _space(request, description, min_updates=1).batch_size or ()
     left_out = {*all_sizes} - {*(space.batch_size or ())}

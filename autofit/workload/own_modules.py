@@ -14,6 +14,7 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import itertools
 import re
 import sys
 import sysconfig
@@ -26,7 +27,6 @@ _INSTALLED = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resol
 _INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
 _IMPORTERS = {"import_module", "__import__"}
 _ANY = "*"  # as a part of an import: every module there
-_MODULES = ("*", "*/__init__.py")  # patterns of the modules in a folder
 _MAX_CACHED_SOURCES = 1_000  # parsed files that are cached for the next tune of a sweep
 
 
@@ -96,10 +96,9 @@ class OwnModules:
             for position, part in enumerate(filter(None, absolute.split("."))):
                 if part == _ANY:
                     own = [Path(folder).absolute() for folder in folders if _is_own(Path(folder))]
-                    # Path.glob of Python 3.12 would list every subfolder
-                    names = ((folder, name) for folder in own for form in _MODULES for name in iglob(form, root_dir=folder))  # noqa: PTH207
-                    found = (folder / name for folder, name in names)
-                    yield from (path for path in found if inspect.getmodulename(path.name))
+                    for folder, form in itertools.product(own, ("*", "*/__init__.py")):
+                        names = iglob(form, root_dir=folder)  # noqa: PTH207  # Path.glob of Python 3.12 lists subfolders
+                        yield from (folder / name for name in names if inspect.getmodulename(name))
                     break
                 located, folders = _locate(part, folders)
                 yield from located

@@ -1,11 +1,12 @@
-"""The settings that a program has made in Keras and its backend, which its trials make as well.
+"""Settings of Keras and its backend: read in the program that calls autofit, and applied in its trials.
 
 They are read only from modules that the program has loaded. A program that has not loaded Keras, such as the command line,
-has none: the modules that a YAML file names make their settings when a trial imports them.
+has none: what the modules of a YAML file set is in force once a trial imports them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,11 +22,11 @@ _KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "image_data_format": "
 
 @dataclass(frozen=True)
 class _Setting:
-    """A setting of a module: functions that read it without a change of state, and that make it, and its default."""
+    """A setting of a module: functions that read it, without changing any state, and apply it; and its default."""
 
     module: str
     read: Callable[[Any], Any]
-    make: Callable[[Any, Any], object]
+    apply: Callable[[Any, Any], object]
     default: Any = None
 
 
@@ -41,9 +42,9 @@ def _of_keras(name: str) -> _Setting:
     return _Setting(_KERAS, read, lambda config, value: getattr(config, f"set_{name}")(value))
 
 
-def _of_tensorflow(attribute: str, make: Callable[[Any, Any], object]) -> _Setting:
+def _of_tensorflow(attribute: str, apply: Callable[[Any, Any], object]) -> _Setting:
     """Return a setting of TensorFlow's context; its public getter would list the devices, and thus start CUDA."""
-    return _Setting(_TENSORFLOW, lambda _: getattr(sys.modules[_CONTEXT].context_safe(), attribute, None), make)
+    return _Setting(_TENSORFLOW, lambda _: getattr(sys.modules[_CONTEXT].context_safe(), attribute, None), apply)
 
 
 def _of_jax(name: str, default: Any) -> _Setting:
@@ -62,14 +63,14 @@ def _dtype_policy(config: Any) -> Any:
     return None if follows else sys.modules["keras"].dtype_policies.serialize(policy)
 
 
-def _make_dtype_policy(config: Any, policy: Any) -> None:
+def _apply_dtype_policy(config: Any, policy: Any) -> None:
     keras = sys.modules["keras"]
     keras.config.set_dtype_policy(keras.dtype_policies.deserialize(policy))
 
 
 _SETTINGS: dict[str, _Setting] = {
     **{f"keras.{name}": _of_keras(name) for name in _KERAS_DEFAULTS},
-    "keras.dtype_policy": _Setting(_KERAS, _dtype_policy, _make_dtype_policy),
+    "keras.dtype_policy": _Setting(_KERAS, _dtype_policy, _apply_dtype_policy),
     "keras.flash_attention": _Setting(
         _KERAS,
         lambda _: _attribute("flash_attention"),
@@ -107,28 +108,29 @@ _SETTINGS: dict[str, _Setting] = {
 }
 
 
-def settings() -> dict[str, Any]:
+def read_settings() -> dict[str, Any]:
     """Return the settings of this process that differ from the defaults, as JSON values by name."""
-    found = {}
+    settings = {}
     for name, setting in _SETTINGS.items():
-        module = sys.modules.get(setting.module)
-        if module is not None and (value := setting.read(module)) != setting.default:
-            found[name] = value
-    return found
+        with contextlib.suppress(AttributeError, KeyError):  # private names, which another version may lack
+            module = sys.modules.get(setting.module)
+            if module is not None and (value := setting.read(module)) != setting.default:
+                settings[name] = value
+    return settings
 
 
-def make(made: Mapping[str, Any]) -> None:
-    """Make the settings of another process in this one, but those of a backend that this process has not loaded.
+def apply_settings(settings: Mapping[str, Any]) -> None:
+    """Apply the settings of another process to this one, except those of a backend that this process has not loaded.
 
     Raises:
-        UsageError: a setting cannot be made here.
+        UsageError: a setting cannot be applied here.
     """
-    if made:
+    if settings:
         import keras  # noqa: F401  # heavy: must stay out of the parent; it loads its backend
-    for name, value in made.items():
+    for name, value in settings.items():
         module = sys.modules.get(_SETTINGS[name].module)
         if module is not None:
             try:
-                _SETTINGS[name].make(module, value)
+                _SETTINGS[name].apply(module, value)
             except Exception as error:
                 raise UsageError(f"{name} is {value!r} in your program, and cannot be set in trials: {error}") from None

@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from autofit.errors import UsageError
 from autofit.workload import fit_options
 from autofit.workload.arguments import EXPLAINED, Keywords
-from autofit.workload.program import make, settings
+from autofit.workload.program import apply_settings, read_settings
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
@@ -81,7 +81,7 @@ class Workload:
         "JAX: a `keras.distribution.DataParallel`); None if `build_model` does that itself.",
     )
 
-    program: dict[str, Any] = Field(default_factory=settings)  # no argument: what the calling process has set
+    program: dict[str, Any] = Field(default_factory=read_settings)  # no argument: what the calling process has set
 
     _explained = EXPLAINED
 
@@ -106,15 +106,15 @@ ARGUMENTS = {name: field for name, field in _FIELDS.items() if name != "program"
 def load(folder: Path) -> Workload:
     """Read a saved workload, with its arrays mapped into memory.
 
-    This first sets the module search path to that of the process that saved the workload, and makes its settings (see
-    `program`).
+    This first sets the module search path to that of the process that saved the workload, and applies its settings
+    (see `program`).
     """
     with open(folder / _PICKLE_FILE, "rb") as file:
         path, program = pickle.load(file)
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
-        make(program)  # for the modules that the next line imports
+        apply_settings(program)  # for the modules that the next line imports
         workload = pickle.load(file)
-    make(program)  # those modules may have made other settings, which the program then changed
+    apply_settings(program)  # those modules may have made other settings, which the program then changed
     assert isinstance(workload, Workload)
     return workload
 

@@ -38,7 +38,7 @@ def gpus(
     """Check which GPUs can be used, and how much of their memory is free.
 
     `visible` are those `installed` GPUs that CUDA_VISIBLE_DEVICES selects. `unusable` is the reason why a GPU that is
-    present and not hidden cannot be used; None if there is no such reason.
+    present and not hidden cannot be used, or None.
     """
     selection = environment.get("CUDA_VISIBLE_DEVICES", "")
     usable = any(isinstance(device, Device) for device in visible)

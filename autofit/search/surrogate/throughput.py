@@ -189,7 +189,7 @@ class ThroughputSurrogate:
 
 
 def _amplitude(usual: float, residuals: Vector) -> float:
-    """Return the root mean square of residuals, drawn to the usual amplitude: the mean of an inverse-gamma posterior."""
+    """Return the root mean square of residuals, shrunk towards the usual amplitude (an inverse-gamma posterior)."""
     total = _PRIOR_WEIGHT_TRIALS * usual**2 + float(np.square(residuals).sum())
     return math.sqrt(total / (_PRIOR_WEIGHT_TRIALS + len(residuals)))
 

@@ -45,7 +45,7 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
 
 
 def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
-    """Open the validation data with its own batch size if it has one, else the trial's; return None if there is no data."""
+    """Open the validation data with its own batch size, or else the trial's; return None without validation data."""
     size = (
         context.spec.validation_batch_size or loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.spec.config.batch_size
     )

@@ -125,14 +125,9 @@ def user_failure(error: BaseException) -> Failure:
 
 def first_line(error: BaseException) -> str:
     """Return the type of an error and its line about a failed allocation, or else its first line."""
-    lines = [line.strip() for line in encodable(message_of(error)).splitlines() if line.strip()]
+    lines = [line.strip() for line in message_of(error).splitlines() if line.strip()]
     first = next((line for line in lines if "OOM when allocating" in line), lines[0] if lines else "")
     return f"{type(error).__name__}: {first}"
-
-
-def encodable(text: str) -> str:
-    """Replace lone surrogates, which JSON does not take, by question marks."""
-    return text.encode(errors="replace").decode()
 
 
 def user_traceback(error: BaseException) -> str:
@@ -143,7 +138,7 @@ def user_traceback(error: BaseException) -> str:
         frames = [f for f in link.stack if not f.filename.startswith((_PACKAGE, "<frozen importlib"))]
         link.stack = traceback.StackSummary.from_list(frames)
         link = link.__cause__ or link.__context__
-    text = encodable("".join(report.format()))
+    text = "".join(report.format()).encode(errors="replace").decode()  # JSON takes no lone surrogates
     if len(text) <= _TRACEBACK_CHARACTERS:
         return text
     half = _TRACEBACK_CHARACTERS // 2

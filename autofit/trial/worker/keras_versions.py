@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofit.errors import UsageError
+from autofit.workload.inputs.knobs import model_package
 
-_FLAVOURS = ("keras", "tf_keras")
 _STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")
 
 
 def keras_of(model: Any) -> Any:
     """Return the module, `keras` or `tf_keras`, from which a model's class derives; None for anything but a model."""
-    for base in type(model).__mro__:
-        root = base.__module__.partition(".")[0]
-        if base.__name__ == "Model" and root in _FLAVOURS:
-            return importlib.import_module(root)
-    return None
+    package = model_package(model)
+    return package and importlib.import_module(package)
 
 
 def set_dtype_policy(policy: str) -> None:

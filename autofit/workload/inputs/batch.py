@@ -13,7 +13,7 @@ from autofit.errors import UnsupportedInputError
 
 
 def checked(batch: Any, source: str) -> Any:
-    """Return a batch; raise UnsupportedInputError, naming its `source`, if it is no nest of arrays or has no sample."""
+    """Return a batch; raise UnsupportedInputError, naming its `source`, unless it is a nest of arrays with samples."""
     arrays = leaves(batch)
     wrong = next((leaf for leaf in arrays if not is_array(leaf)), None)
     if wrong is not None:

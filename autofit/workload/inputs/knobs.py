@@ -53,22 +53,21 @@ is_tfdata = functools.partial(_has_base, package="tensorflow.python.data", name=
 is_torch_loader = functools.partial(_has_base, package="torch.utils.data", name="DataLoader")
 
 
-def is_model(value: Any) -> bool:
-    """Return whether a value is a model of Keras 3 or of tf_keras."""
-    return _has_base(value, "keras", "Model") or _has_base(value, "tf_keras", "Model")
+def model_package(value: Any) -> str | None:
+    """Return the package of a model, keras or tf_keras; None for anything but a model."""
+    return next((package for package in ("keras", "tf_keras") if _has_base(value, f"{package}.", "Model")), None)
 
 
 def refuse_unsupported(data: Any) -> None:
     """Refuse a data object that no trial could use, and say how to write a factory for it."""
     if callable(data):
         return
-    parts = data if isinstance(data, tuple) else (data,)
-    for part in parts if len(parts) <= 3 else ():
-        wrong = next((leaf for leaf in leaves(part) if not is_array(leaf)), None) if isinstance(part, dict | list) else None
-        if wrong is not None:
+    for part in data if isinstance(data, tuple) else (data,):
+        wrong = next((leaf for leaf in leaves(part) if not is_array(leaf)), None)
+        if isinstance(part, dict | list) and wrong is not None:
             raise UnsupportedInputError(
-                f"the data has a {type(part).__name__} of {type(wrong).__name__}; give arrays, as Keras takes them: "
-                "numpy.array(...) makes one from a list"
+                f"the data has a {type(part).__name__} that contains a {type(wrong).__name__}; give arrays, as Keras takes "
+                "them: numpy.array(...) makes one from a list"
             )
     if is_tfdata(data):
         returned = "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)"

@@ -45,8 +45,8 @@ class StepFootprint:
     """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a liveness walk.
 
     The step is traced once and scaled to any batch size. The traced batch size is a multiple of a prime number that divides
-    no dimension of a sample or a weight. A dimension that is a multiple of the traced
-    batch size is therefore a number of samples.
+    no dimension of a sample or a weight. A dimension that is a multiple of the traced batch size is
+    therefore a number of samples.
 
     Creating an estimator builds the model. TensorFlow runs `workers` operations at the same time. If `onednn` is true,
     it uses oneDNN's kernels on the CPU. `least_bytes` is the smallest buffer that the allocator counts.
@@ -152,7 +152,7 @@ def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     """Return the total size in bytes of all buffers of the train step compiled by XLA, including the variables.
 
     XLA writes a memory-usage report of each compilation if its flags request one, but it reads its flags only once per
-    process. Return None if XLA cannot compile the step, or if the flags were set too late, so that there is no report.
+    process. Return None if XLA cannot compile the step, or if the flags were set too late to take effect.
     """
     reports, specs = _reports(), _batch_specs(batch, batch_size)
 
