@@ -101,7 +101,7 @@ class SearchSpace:
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
 
     def canonical(self, config: FitConfig) -> FitConfig:
-        """Return the config that stands for all equivalent ones; without a queue (see `FitConfig`), just batches differ."""
+        """Return one config for all equivalent ones: without a queue (see `FitConfig`), only the batch size matters."""
         if config.workers is None or self.workers is None or config.has_queue:
             return config
         queue = config.max_queue_size
