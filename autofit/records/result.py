@@ -167,7 +167,8 @@ class CallSource:
     `data_form` and `validation_form` say whether `data` and `validation` name a factory, an object with the knobs as
     attributes, or arrays. A factory is called with the kwargs given here and with the knobs that it takes. `fit_kwargs` are
     further arguments of `fit`. `data_expressions`, `validation_expressions` and `fit_expressions` map arguments whose value
-    is computed, such as callbacks and values from the environment, to the code that computes it.
+    is computed, such as callbacks and values from the environment, to the code that computes it. `settings` are lines that
+    set Keras and its backend as the calling program has; `unread_settings` are those that could not be read.
     """
 
     imports: tuple[str, ...] = ()
@@ -186,6 +187,8 @@ class CallSource:
     jit_compile: bool | None = None
     backend: str | None = None
     distribution: str | None = None
+    settings: tuple[str, ...] = ()
+    unread_settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ def render(record: TuneRecord) -> str:
     # the environment precedes the import of Keras, which reads it
     lines = [*dict.fromkeys([*backend, *environment, *keras, *source.imports, *needed])]
     lines += [""] if lines else []
+    lines += source.settings
     if source.dtype_policy:
         lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({source.dtype_policy!r})")
     lines += model_lines

@@ -22,7 +22,7 @@ _Imports = dict[str, set[str]]  # the beginning of each import line, and the nam
 def call_source_of(workload: Workload) -> CallSource:
     """Return the calls of a workload's functions, written as in the user's own code."""
     reads_environment = is_from_environment([workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs])
-    imports: _Imports = {"import os": set()} if reads_environment else {}
+    imports: _Imports = {line: set() for line in (*["import os"] * reads_environment, *workload.program.imports)}
     build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
     arguments = ", ".join(f"{key}={value!r}" for key, value in model_kwargs.items())
     model = f"{_name(build, 'build_model', imports)}({arguments})"
@@ -43,6 +43,8 @@ def call_source_of(workload: Workload) -> CallSource:
         jit_compile=workload.jit_compile,
         backend=workload.backend,
         distribution=workload.distribution,
+        settings=workload.program.lines,
+        unread_settings=workload.program.unread,
     )
 
 

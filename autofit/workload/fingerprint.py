@@ -51,7 +51,7 @@ def identify(workload: Workload) -> Identity:
     if isinstance(fit_kwargs.get(CALLBACKS), list | tuple):  # callbacks count by type: their values change between runs
         fit_kwargs[CALLBACKS] = [type(callback) for callback in fit_kwargs[CALLBACKS]]
     kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, fit_kwargs)
-    settings = (workload.dtype_policy, workload.jit_compile, workload.distribution, *workload.program.items())
+    settings = (workload.dtype_policy, workload.jit_compile, workload.distribution, *workload.program.decisive)
     objects, functions, arguments = _Hasher(modules, arrays_by_form=True), _Hasher(modules), _Hasher(modules)
     with explained_pickling_errors():
         objects.dump([part for part in inputs if not callable(part)])

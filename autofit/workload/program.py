@@ -1,136 +1,207 @@
-"""Settings of Keras and its backend: read in the program that calls autofit, and applied in its trials.
+"""What a program has set in Keras and its backend, as lines of Python that set it again in trials and in the snippet.
 
-They are read only from modules that the program has loaded. A program that has not loaded Keras, such as the command line,
-has none: what the modules of a YAML file set is in force once a trial imports them.
+Settings are read only from modules that the program has loaded, and without changing any state. A program that has not
+loaded Keras, such as the command line, has none: what the modules of a YAML file set is in force once a trial imports them.
+Seeds of Python, NumPy and torch cannot be read; `keras.utils.set_random_seed` and `tf.random.set_seed` can.
 """
 
 from __future__ import annotations
 
-import contextlib
+import importlib
+import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from operator import methodcaller
+from dataclasses import dataclass, field
+from operator import attrgetter, methodcaller
 from typing import Any
+
+import psutil
 
 from autofit.errors import UsageError
 
-_KERAS, _TENSORFLOW, _JAX, _TORCH = "keras.src.backend.config", "tensorflow", "jax", "torch"
-_STATE, _CONTEXT = "keras.src.backend.common.global_state", "tensorflow.python.eager.context"
+_KERAS, _CONTEXT = "keras.src.backend.config", "tensorflow.python.eager.context"
+_STATE, _REGISTRY = "keras.src.backend.common.global_state", "keras.src.saving.object_registration"
 _KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "image_data_format": "channels_last"}  # without a keras.json
+_JAX_DEFAULTS = {
+    "jax_enable_x64": False,
+    "jax_default_matmul_precision": None,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_debug_nans": False,
+    "jax_debug_infs": False,
+    "jax_disable_jit": False,
+}
+_SEEDS = ("keras.utils.set_random_seed(", "tf.random.set_seed(")
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """A setting of a module: functions that read it, without changing any state, and apply it; and its default."""
+    """A line of Python that sets `{}` to a value, the module that holds the setting, how to read it, and its default."""
 
+    line: str
     module: str
     read: Callable[[Any], Any]
-    apply: Callable[[Any, Any], object]
     default: Any = None
 
 
-def _keras_default(config: Any, name: str) -> Any:
-    return getattr(config, "_config", {}).get(name, _KERAS_DEFAULTS[name])  # `_config` is what Keras read from keras.json
+@dataclass(frozen=True)
+class Program:
+    """What a program has set.
+
+    Attributes:
+        lines: lines of Python that make the settings.
+        unread: settings that this version of Keras or its backend does not let autofit read.
+        custom_objects: the objects that `keras.saving` knows by name, except those of installed packages.
+    """
+
+    lines: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    custom_objects: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def decisive(self) -> list[Any]:
+        """What a result depends on: all settings but the seeds, which change neither speed nor memory."""
+        lines = [line for line in self.lines if not line.startswith(_SEEDS)]
+        return [*lines, dict(self.custom_objects)] if self.custom_objects else lines
+
+    @property
+    def imports(self) -> list[str]:
+        """The imports that the lines need."""
+        packages = dict.fromkeys(line.partition(".")[0] for line in self.lines)
+        return ["import tensorflow as tf" if package == "tf" else f"import {package}" for package in packages]
+
+    def apply(self) -> None:
+        """Make the settings in this process, except those of a backend that this process has not loaded.
+
+        Raises:
+            UsageError: a setting cannot be made here.
+        """
+        if self.lines or self.custom_objects:
+            import keras  # noqa: F401  # heavy: must stay out of the parent; it loads its backend
+        for line in self.lines:
+            package = line.partition(".")[0]
+            if (module := sys.modules.get("tensorflow" if package == "tf" else package)) is not None:
+                try:
+                    exec(line, {package: module})
+                except Exception as error:
+                    raise UsageError(f"your program sets `{line}`, which cannot be set in trials: {error}") from None
+        if self.custom_objects:
+            registry = importlib.import_module(_REGISTRY)
+            registry.GLOBAL_CUSTOM_OBJECTS.update(self.custom_objects)
+            registry.GLOBAL_CUSTOM_NAMES.update({made: name for name, made in self.custom_objects.items()})
 
 
-def _of_keras(name: str) -> _Setting:
+def _keras(name: str) -> _Setting:
     def read(config: Any) -> Any:
         value = getattr(config, name)()
-        return None if value == _keras_default(config, name) else value
+        return None if value == getattr(config, "_config", {}).get(name, _KERAS_DEFAULTS[name]) else value  # of keras.json
 
-    return _Setting(_KERAS, read, lambda config, value: getattr(config, f"set_{name}")(value))
-
-
-def _of_tensorflow(attribute: str, apply: Callable[[Any, Any], object]) -> _Setting:
-    """Return a setting of TensorFlow's context; its public getter would list the devices, and thus start CUDA."""
-    return _Setting(_TENSORFLOW, lambda _: getattr(sys.modules[_CONTEXT].context_safe(), attribute, None), apply)
+    return _Setting(f"keras.config.set_{name}({{!r}})", _KERAS, read)
 
 
-def _of_jax(name: str, default: Any) -> _Setting:
-    return _Setting(_JAX, lambda jax: getattr(jax.config, name), lambda jax, value: jax.config.update(name, value), default)
-
-
-def _attribute(name: str) -> Any:
+def _state(name: str) -> Any:
     """Return an attribute of Keras's global state; its public getters may set it."""
     return sys.modules[_STATE].get_global_attribute(name)
 
 
-def _dtype_policy(config: Any) -> Any:
-    """Return the default dtype policy as JSON; None if it follows `floatx`."""
-    policy = _attribute("dtype_policy")
-    follows = policy is None or policy.name == config.floatx()
-    return None if follows else sys.modules["keras"].dtype_policies.serialize(policy)
+def _dtype_policy(config: Any) -> str | None:
+    """Return the name of the default dtype policy; None if it follows `floatx`."""
+    policy = _state("dtype_policy")
+    if policy is None or policy.name == config.floatx():
+        return None
+    if sys.modules["keras"].dtype_policies.get(policy.name).get_config() != policy.get_config():
+        raise AttributeError("a policy that its name does not determine")
+    return str(policy.name)
 
 
-def _apply_dtype_policy(config: Any, policy: Any) -> None:
-    keras = sys.modules["keras"]
-    keras.config.set_dtype_policy(keras.dtype_policies.deserialize(policy))
+def _tensorflow(line: str, attribute: str, default: Any = None) -> _Setting:
+    """Return a setting of TensorFlow's context; its public getter would list the devices, and thus start CUDA."""
+    return _Setting(line, _CONTEXT, lambda module: getattr(module.context_safe(), attribute), default)
 
 
-_SETTINGS: dict[str, _Setting] = {
-    **{f"keras.{name}": _of_keras(name) for name in _KERAS_DEFAULTS},
-    "keras.dtype_policy": _Setting(_KERAS, _dtype_policy, _apply_dtype_policy),
-    "keras.flash_attention": _Setting(
-        _KERAS,
-        lambda _: _attribute("flash_attention"),
-        lambda config, is_on: (config.enable_flash_attention if is_on else config.disable_flash_attention)(),
-    ),
-    "tensorflow.intra_op_threads": _of_tensorflow(
-        "_intra_op_parallelism_threads", lambda tf, count: tf.config.threading.set_intra_op_parallelism_threads(count)
-    ),
-    "tensorflow.inter_op_threads": _of_tensorflow(
-        "_inter_op_parallelism_threads", lambda tf, count: tf.config.threading.set_inter_op_parallelism_threads(count)
-    ),
-    "tensorflow.jit": _of_tensorflow(
-        "_optimizer_jit", lambda tf, is_on: tf.config.optimizer.set_jit("autoclustering" if is_on else False)
-    ),
-    "tensorflow.tensor_float_32": _Setting(
-        _TENSORFLOW,
+def _threads_of_torch() -> int:
+    """Return the number of threads that torch uses unless told otherwise: OpenMP's or, with MKL, one per physical core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with_mkl = sys.modules["torch"].backends.mkl.is_available()
+    chosen = os.environ.get("OMP_NUM_THREADS", "")
+    return int(chosen) if chosen.isdigit() else min(cores, psutil.cpu_count(logical=False) or cores) if with_mkl else cores
+
+
+def _set_threads(torch: Any) -> int | None:
+    count = int(torch.get_num_threads())
+    return None if count == _threads_of_torch() else count
+
+
+_SETTINGS = (
+    *(_keras(name) for name in _KERAS_DEFAULTS),
+    _Setting("keras.config.set_dtype_policy({!r})", _KERAS, _dtype_policy),
+    _Setting("keras.config.enable_flash_attention()", _KERAS, lambda _: _state("flash_attention") or None),
+    _Setting("keras.config.disable_flash_attention()", _KERAS, lambda _: _state("flash_attention") is False, False),
+    _Setting("keras.config.enable_unsafe_deserialization()", _KERAS, lambda _: _state("safe_mode_saving") is False, False),
+    _Setting("keras.utils.set_random_seed({!r})", _KERAS, lambda _: _state("global_random_seed")),
+    _tensorflow("tf.config.threading.set_intra_op_parallelism_threads({!r})", "_intra_op_parallelism_threads"),
+    _tensorflow("tf.config.threading.set_inter_op_parallelism_threads({!r})", "_inter_op_parallelism_threads"),
+    _tensorflow("tf.config.optimizer.set_jit({!r})", "_optimizer_jit"),
+    _tensorflow("tf.config.optimizer.set_experimental_options({!r})", "_optimizer_experimental_options", {}),
+    _tensorflow("tf.random.set_seed({!r})", "_seed"),
+    _Setting(
+        "tf.config.experimental.enable_tensor_float_32_execution({!r})",
+        "tensorflow",
         lambda tf: tf.config.experimental.tensor_float_32_execution_enabled(),
-        lambda tf, is_on: tf.config.experimental.enable_tensor_float_32_execution(is_on),
-        default=True,
+        True,
     ),
-    "jax.enable_x64": _of_jax("jax_enable_x64", False),
-    "jax.default_matmul_precision": _of_jax("jax_default_matmul_precision", None),
-    "torch.default_dtype": _Setting(
-        _TORCH,
-        lambda torch: str(torch.get_default_dtype()).partition(".")[2],
-        lambda torch, name: torch.set_default_dtype(getattr(torch, name)),
-        default="float32",
+    _Setting(
+        "tf.config.experimental.enable_op_determinism()",
+        "tensorflow.python.framework.config",
+        methodcaller("is_op_determinism_enabled"),
+        False,
     ),
-    "torch.float32_matmul_precision": _Setting(
-        _TORCH,
-        methodcaller("get_float32_matmul_precision"),
-        lambda torch, precision: torch.set_float32_matmul_precision(precision),
-        default="highest",
+    _Setting("tf.config.run_functions_eagerly({!r})", "tensorflow", lambda tf: tf.config.functions_run_eagerly(), False),
+    *(
+        _Setting(f"jax.config.update({name!r}, {{!r}})", "jax", attrgetter(f"config.{name}"), default)
+        for name, default in _JAX_DEFAULTS.items()
     ),
-}
+    _Setting("torch.set_default_dtype({})", "torch", lambda torch: str(torch.get_default_dtype()), "torch.float32"),
+    _Setting("torch.set_float32_matmul_precision({!r})", "torch", methodcaller("get_float32_matmul_precision"), "highest"),
+    _Setting("torch.set_num_threads({!r})", "torch", _set_threads),
+    _Setting(
+        "torch.use_deterministic_algorithms({!r})",
+        "torch",
+        methodcaller("are_deterministic_algorithms_enabled"),
+        False,
+    ),
+    _Setting("torch.backends.cudnn.benchmark = {!r}", "torch", attrgetter("backends.cudnn.benchmark"), False),
+    _Setting("torch.backends.cudnn.deterministic = {!r}", "torch", attrgetter("backends.cudnn.deterministic"), False),
+)
 
 
-def read_settings() -> dict[str, Any]:
-    """Return the settings of this process that differ from the defaults, as JSON values by name."""
-    settings = {}
-    for name, setting in _SETTINGS.items():
-        with contextlib.suppress(AttributeError, KeyError):  # private names, which another version may lack
-            module = sys.modules.get(setting.module)
-            if module is not None and (value := setting.read(module)) != setting.default:
-                settings[name] = value
-    return settings
+def read_program() -> Program:
+    """Return what this process has set."""
+    lines, unread = [], []
+    for setting in _SETTINGS:
+        module = sys.modules.get(setting.module)
+        if module is None:
+            continue
+        try:
+            value = setting.read(module)
+        except (AttributeError, KeyError):  # private names, which another version may lack
+            unread.append(setting.line.partition("(")[0])
+        else:
+            if value != setting.default:
+                lines.append(setting.line.format(value))
+    return Program(tuple(lines), tuple(unread), _custom_objects())
 
 
-def apply_settings(settings: Mapping[str, Any]) -> None:
-    """Apply the settings of another process to this one, except those of a backend that this process has not loaded.
+def _custom_objects() -> dict[str, Any]:
+    """Return the objects registered with Keras, or given in a scope, except those of installed packages."""
+    registry = sys.modules.get(_REGISTRY)
+    if registry is None:
+        return {}
+    known = {**getattr(registry, "GLOBAL_CUSTOM_OBJECTS", {}), **(_state("custom_objects_scope_dict") or {})}
+    return {name: made for name, made in known.items() if not _is_installed(getattr(made, "__module__", None))}
 
-    Raises:
-        UsageError: a setting cannot be applied here.
-    """
-    if settings:
-        import keras  # noqa: F401  # heavy: must stay out of the parent; it loads its backend
-    for name, value in settings.items():
-        module = sys.modules.get(_SETTINGS[name].module)
-        if module is not None:
-            try:
-                _SETTINGS[name].apply(module, value)
-            except Exception as error:
-                raise UsageError(f"{name} is {value!r} in your program, and cannot be set in trials: {error}") from None
+
+def _is_installed(module: str | None) -> bool:
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return any(folder in file for folder in _INSTALLED)

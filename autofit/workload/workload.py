@@ -8,11 +8,14 @@ those of `__main__` and of notebooks. Large NumPy arrays, including those inside
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import pickle
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Annotated, Any, Literal
 
 import cloudpickle
@@ -24,7 +27,7 @@ from pydantic.fields import FieldInfo
 from autofit.errors import UsageError
 from autofit.workload import fit_options
 from autofit.workload.arguments import EXPLAINED, Keywords
-from autofit.workload.program import apply_settings, read_settings
+from autofit.workload.program import Program, read_program
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
@@ -81,7 +84,7 @@ class Workload:
         "JAX: a `keras.distribution.DataParallel`); None if `build_model` does that itself.",
     )
 
-    program: dict[str, Any] = Field(default_factory=read_settings)  # no argument: what the calling process has set
+    program: Program = Field(default_factory=read_program)  # no argument: what the calling process has set
 
     _explained = EXPLAINED
 
@@ -94,7 +97,7 @@ class Workload:
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and one file for each large array."""
         with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
-            pickle.dump((list(sys.path), self.program), file)
+            pickle.dump((list(sys.path), replace(self.program, custom_objects={})), file)
             _ArrayPickler(file, folder).dump(self)
 
 
@@ -112,10 +115,10 @@ def load(folder: Path) -> Workload:
     with open(folder / _PICKLE_FILE, "rb") as file:
         path, program = pickle.load(file)
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
-        apply_settings(program)  # for the modules that the next line imports
+        program.apply()  # for the modules that the next line imports
         workload = pickle.load(file)
-    apply_settings(program)  # those modules may have made other settings, which the program then changed
     assert isinstance(workload, Workload)
+    workload.program.apply()  # those modules may have made other settings, which the program then changed
     return workload
 
 
@@ -144,6 +147,9 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
         self._files = (folder / f"array-{number}.npy" for number in itertools.count())
 
     def reducer_override(self, obj: Any) -> Any:
+        # torch.backends.cudnn and others are instances of subclasses of modules, which cloudpickle does not know
+        if isinstance(obj, ModuleType) and type(obj) is not ModuleType and sys.modules.get(obj.__name__) is obj:
+            return importlib.import_module, (obj.__name__,)
         if not is_plain_array(obj) or obj.nbytes < _SMALL_ARRAY_BYTES:
             return super().reducer_override(obj)
         file = next(self._files)

@@ -14,13 +14,21 @@ ROOT = Path(__file__).parents[2]
 LOOKS = {  # the public getters, in a trial
     "keras": """{"floatx": keras.config.floatx(), "epsilon": keras.config.epsilon(),
         "data_format": keras.config.image_data_format(), "policy": keras.config.dtype_policy().name,
-        "flash": keras.config.is_flash_attention_enabled()}""",
+        "flash": keras.config.is_flash_attention_enabled(),
+        "seed": importlib.import_module("keras.src.utils.rng_utils").get_random_seed(),
+        "custom": keras.saving.get_registered_object("Custom>Doubled") is not None,
+        "scope": keras.saving.get_registered_object("halved") is not None}""",
     "tensorflow": """{"intra": backend.config.threading.get_intra_op_parallelism_threads(),
         "inter": backend.config.threading.get_inter_op_parallelism_threads(),
         "tf32": backend.config.experimental.tensor_float_32_execution_enabled(),
-        "jit": backend.config.optimizer.get_jit()}""",
-    "jax": """{"x64": backend.config.jax_enable_x64, "precision": backend.config.jax_default_matmul_precision}""",
-    "torch": """{"dtype": str(backend.get_default_dtype()), "precision": backend.get_float32_matmul_precision()}""",
+        "jit": backend.config.optimizer.get_jit(),
+        "options": backend.config.optimizer.get_experimental_options()["remapping"],
+        "eager": backend.config.functions_run_eagerly(), "deterministic": determinism()}""",
+    "jax": """{"x64": backend.config.jax_enable_x64, "precision": backend.config.jax_default_matmul_precision,
+        "nans": backend.config.jax_debug_nans}""",
+    "torch": """{"dtype": str(backend.get_default_dtype()), "precision": backend.get_float32_matmul_precision(),
+        "threads": backend.get_num_threads(), "deterministic": backend.are_deterministic_algorithms_enabled(),
+        "benchmark": backend.backends.cudnn.benchmark}""",
 }
 SETS = """
 keras.config.set_floatx("float64")
@@ -28,23 +36,50 @@ keras.config.set_epsilon(1e-4)
 keras.config.set_image_data_format("channels_first")
 keras.config.set_dtype_policy("mixed_bfloat16")
 keras.config.disable_flash_attention()
+keras.saving.register_keras_serializable()(Doubled)
 """
-SET = {"floatx": "float64", "epsilon": 1e-4, "data_format": "channels_first", "policy": "mixed_bfloat16", "flash": False}
+SET = {
+    "floatx": "float64",
+    "epsilon": 1e-4,
+    "data_format": "channels_first",
+    "policy": "mixed_bfloat16",
+    "flash": False,
+    "seed": 7,
+    "custom": True,
+    "scope": True,
+}
 OF_BACKEND = {
     "tensorflow": (
         "backend.config.threading.set_intra_op_parallelism_threads(1)\n"
         "backend.config.threading.set_inter_op_parallelism_threads(2)\n"
         "backend.config.experimental.enable_tensor_float_32_execution(False)\n"
-        "backend.config.optimizer.set_jit('autoclustering')",
-        {"intra": 1, "inter": 2, "tf32": False, "jit": "autoclustering"},
+        "backend.config.optimizer.set_jit('autoclustering')\n"
+        "backend.config.optimizer.set_experimental_options({'remapping': False})\n"
+        "backend.config.experimental.enable_op_determinism()\n"
+        "backend.config.run_functions_eagerly(True)",
+        {
+            "intra": 1,
+            "inter": 2,
+            "tf32": False,
+            "jit": "autoclustering",
+            "options": False,
+            "eager": True,
+            "deterministic": True,
+        },
     ),
     "jax": (
-        "backend.config.update('jax_enable_x64', True)\nbackend.config.update('jax_default_matmul_precision', 'highest')",
-        {"x64": True, "precision": "highest"},
+        "backend.config.update('jax_enable_x64', True)\n"
+        "backend.config.update('jax_default_matmul_precision', 'highest')\n"
+        "backend.config.update('jax_debug_nans', True)",
+        {"x64": True, "precision": "highest", "nans": True},
     ),
     "torch": (
-        "backend.set_default_dtype(backend.float64)\nbackend.set_float32_matmul_precision('high')",
-        {"dtype": "torch.float64", "precision": "high"},
+        "backend.set_default_dtype(backend.float64)\n"
+        "backend.set_float32_matmul_precision('high')\n"
+        "backend.set_num_threads(1)\n"
+        "backend.use_deterministic_algorithms(True)\n"
+        "backend.backends.cudnn.benchmark = True",
+        {"dtype": "torch.float64", "precision": "high", "threads": 1, "deterministic": True, "benchmark": True},
     ),
 }
 PROGRAM = """
@@ -55,6 +90,11 @@ from autofit.workload.fingerprint import identify
 from autofit.workload.workload import Workload
 
 backend = importlib.import_module(keras.backend.backend())
+determinism = lambda: importlib.import_module("tensorflow.python.framework.config").is_op_determinism_enabled()
+
+class Doubled(keras.layers.Layer):
+    pass
+
 folder = sys.argv[1]
 
 def build_model():
@@ -75,7 +115,11 @@ model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])  # makes Ke
 assert fingerprint() == fingerprints[-1]
 {sets}
 fingerprints.append(fingerprint())
-(measured,) = autofit.measure(build_model, data, configs=[autofit.FitConfig(32)], device="cpu", progress=False)
+keras.utils.set_random_seed(7)
+assert fingerprint() == fingerprints[-1]  # a seed changes neither speed nor memory
+with keras.saving.custom_object_scope({{"halved": Doubled}}):
+    fingerprints.append(fingerprint())
+    (measured,) = autofit.measure(build_model, data, configs=[autofit.FitConfig(32)], device="cpu", progress=False)
 print(json.dumps([measured.measurement.outcome, str(measured.measurement.evidence), fingerprints]))
 """
 
@@ -98,4 +142,4 @@ def test_what_a_program_has_set_is_in_force_in_its_trials(backend, tmp_path):
     outcome, evidence, fingerprints = json.loads(done.stdout.splitlines()[-1])
     assert json.loads((tmp_path / "inside.json").read_text()) == [SET, expected]
     assert outcome == "ok", evidence
-    assert len(set(fingerprints)) == 3
+    assert len(set(fingerprints)) == 4
