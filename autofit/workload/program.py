@@ -32,6 +32,7 @@ _JAX_DEFAULTS = {
     "jax_disable_jit": False,
 }
 _SEEDS = ("keras.utils.set_random_seed(", "tf.random.set_seed(")
+_IMPORTS = {"tf": "import tensorflow as tf", "absl": "import absl.flags"}
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -69,7 +70,7 @@ class Program:
     def imports(self) -> list[str]:
         """The imports that the lines need."""
         packages = dict.fromkeys(line.partition(".")[0] for line in self.lines)
-        return ["import tensorflow as tf" if package == "tf" else f"import {package}" for package in packages]
+        return [_IMPORTS.get(package, f"import {package}") for package in packages]
 
     def apply(self) -> None:
         """Make the settings in this process, except those of a backend that this process has not loaded.
@@ -162,6 +163,9 @@ _SETTINGS = (
         _Setting(f"jax.config.update({name!r}, {{!r}})", "jax", attrgetter(f"config.{name}"), default)
         for name, default in _JAX_DEFAULTS.items()
     ),
+    _Setting(
+        "absl.flags.FLAGS.mark_as_parsed()", "absl.flags", lambda flags: flags.FLAGS.is_parsed(), False
+    ),  # grain reads flags
     _Setting("torch.set_default_dtype({})", "torch", lambda torch: str(torch.get_default_dtype()), "torch.float32"),
     _Setting("torch.set_float32_matmul_precision({!r})", "torch", methodcaller("get_float32_matmul_precision"), "highest"),
     _Setting("torch.set_num_threads({!r})", "torch", _set_threads),

@@ -58,7 +58,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         context, data, lambda: (backend.peak_bytes(ON_CPU) or 0) - _BATCHES_IN_STEP * bytes_of(data.batch())
     )
     knobs = data.knobs(names)
-    forks = "use_multiprocessing" in knobs or (data.has_processes and "workers" in knobs)
+    forks = "use_multiprocessing" in knobs or (data.has_processes and not data.spawns and "workers" in knobs)
     fork_problem = _fork_problem(context, data) if forks else None
     one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
     model = build_model(context, loaded)
@@ -92,6 +92,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     notices = (
         *([] if fork_problem is None else [fork_problem]),
         *backend.problems(context.placement.device, context.spec.limits.device_bytes),
+        *data.notices(knobs),
         *_notices(context, data, shapes, sum(data_tensors + tensors_held_out)),
         *notices_of_model,
         *_notices_of_data(data, held_out, context.placement),

@@ -58,6 +58,8 @@ class FitInput(ABC):
     """Whether `workers` and `max_queue_size` may be AUTOTUNE."""
     has_processes: ClassVar[bool] = False
     """Whether the data's workers are always processes, each of which makes batches ahead."""
+    spawns: ClassVar[bool] = False
+    """Whether worker processes are new interpreters instead of forks."""
     of_fixed_size: bool = False
     """Whether all batches have the same number of samples, which a traced train step may rely on."""
     part_count: int = 0
@@ -86,6 +88,15 @@ class FitInput(ABC):
     @abstractmethod
     def recognises(data: Any) -> bool:
         """Return whether `data` is of this kind."""
+
+    @classmethod
+    def for_names(cls, names: Mapping[str, str]) -> type[FitInput]:
+        """Return the class for a factory whose knobs have these names."""
+        return cls
+
+    def notices(self, knobs: Iterable[str]) -> Iterable[str]:
+        """Return what the user should know about this data, of which `knobs` are tuned."""
+        return ()
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""

@@ -18,13 +18,15 @@ from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.generator import Generator
+from autofit.workload.inputs.grain import Grain, GrainProcesses
 from autofit.workload.inputs.indexed import IndexedInput, PyDatasetInput, SequenceInput
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, arguments_of, knobs_of
 from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.inputs.torch_loader import TorchLoader
 
 KINDS: dict[str, type[FitInput]] = {
-    kind.kind: kind for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, TorchLoader, Generator)
+    kind.kind: kind
+    for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, TorchLoader, Grain, GrainProcesses, Generator)
 }
 
 
@@ -41,8 +43,9 @@ def open_input(
         for name, value in given.items():
             setattr(made, name, value)
     applied = {knob: given[name] for knob, name in names.items() if name in given}
-    for kind in KINDS.values():
-        if kind.recognises(made):
+    for recognising in KINDS.values():
+        if recognising.recognises(made):
+            kind = recognising.for_names(names)
             at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
             under = FitConfig.of({**applied, **at_fit})
             autotuned = [knob for knob in AUTOTUNED if getattr(under, knob) == AUTOTUNE]
@@ -52,7 +55,7 @@ def open_input(
     raise UnsupportedInputError(
         f"the data is a {type(made).__module__}.{type(made).__qualname__}; give arrays x, (x, y) or "
         "(x, y, sample_weight), or a factory that returns such arrays, a keras.utils.PyDataset, a "
-        "tf_keras.utils.Sequence, a tf.data.Dataset, a torch DataLoader or a generator"
+        "tf_keras.utils.Sequence, a tf.data.Dataset, a torch DataLoader, a grain dataset or a generator"
     )
 
 

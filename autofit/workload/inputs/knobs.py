@@ -14,14 +14,17 @@ from autofit.workload.inputs.batch import is_array, leaves
 
 _PERSISTENT = "persistent_workers"  # stands for use_multiprocessing: workers of a torch DataLoader are always processes
 
+GRAIN_PROCESSES, GRAIN_THREADS = ("num_workers", "worker_count"), ("num_threads",)
+"""The names of parameters that set the processes or the threads of a grain dataset."""
+
 NAMES: dict[str, tuple[str, ...]] = {
     "batch_size": ("batch_size",),
-    "workers": ("workers", "num_parallel_calls", "num_workers"),
-    "max_queue_size": ("max_queue_size", "prefetch"),
+    "workers": ("workers", "num_parallel_calls", *GRAIN_PROCESSES, *GRAIN_THREADS),
+    "max_queue_size": ("max_queue_size", "prefetch", "prefetch_buffer_size"),
     "use_multiprocessing": ("use_multiprocessing", _PERSISTENT),
-    "prefetch_factor": ("prefetch_factor",),
+    "prefetch_factor": ("prefetch_factor", "per_worker_buffer_size", "worker_buffer_size"),
 }
-"""The names that a factory's parameter may have for each knob: those of Keras, tf.data and a torch DataLoader."""
+"""The names that a factory's parameter may have for each knob: those of Keras, tf.data, a torch DataLoader and grain."""
 
 NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
 """The error for AUTOTUNE with data other than `tf.data`."""
@@ -51,6 +54,12 @@ is_pydataset = functools.partial(_has_base, package="keras", name="PyDataset")
 is_sequence = functools.partial(_has_base, package="tf_keras", name="Sequence")
 is_tfdata = functools.partial(_has_base, package="tensorflow.python.data", name="DatasetV2")
 is_torch_loader = functools.partial(_has_base, package="torch.utils.data", name="DataLoader")
+is_grain_map = functools.partial(_has_base, package="grain", name="MapDataset")
+
+
+def is_grain(data: Any) -> bool:
+    """Return whether data is one of the three kinds of grain datasets."""
+    return any(_has_base(data, "grain", name) for name in ("MapDataset", "IterDataset", "DataLoader"))
 
 
 def model_package(value: Any) -> str | None:
@@ -78,6 +87,12 @@ def refuse_unsupported(data: Any) -> None:
         same = ", ".join(f"{name}={name}" for name in ("batch_size", *knobs))
         how = _FACTORY.format(more=", " + ", ".join(knobs), returned=f"DataLoader(dataset, {same})")
         raise UnsupportedInputError(f"the batch size of a ready-made torch DataLoader cannot be set. {how}")
+    if is_grain(data):
+        options = "num_threads, prefetch_buffer_size"
+        how = _FACTORY.format(
+            more=f", {options}", returned=f"dataset.batch(batch_size).to_iter_dataset(grain.ReadOptions({options}))"
+        )
+        raise UnsupportedInputError(f"the batch size of a ready-made grain dataset cannot be set. {how}")
     if isinstance(data, Iterator):
         how = _FACTORY.format(more="", returned="my_generator(batch_size)")
         raise UnsupportedInputError(f"a ready-made generator can be used only once. {how}")
@@ -165,14 +180,14 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
     """Return the arguments that apply a config to a factory; `names` are the factory's names of the knobs that it takes.
 
-    If the config has no queue (`FitConfig.has_queue`), tf.data prefetches one batch, and the `prefetch_factor` of a
+    If the config has no queue (`FitConfig.has_queue`), tf.data prefetches one batch, and the `prefetch_factor` of a torch
     DataLoader is None.
     """
     values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}
     if "max_queue_size" in values and not config.has_queue:
         values["max_queue_size"] = _MIN_PREFETCH_BATCHES
     if "prefetch_factor" in values and not config.has_queue:
-        values["prefetch_factor"] = None
+        values["prefetch_factor"] = None if names["prefetch_factor"] == "prefetch_factor" else 1  # torch's, or grain's
     if names.get("use_multiprocessing") == _PERSISTENT:
         values["use_multiprocessing"] = config.has_queue
     return {names[knob]: value for knob, value in values.items()}

@@ -1,0 +1,66 @@
+"""grain datasets for tests with real trials; nothing of grain or Keras is loaded with this module."""
+
+import os
+import pathlib
+
+import numpy as np
+
+ROWS, PIXELS = 96, 64
+
+
+class Pictures:
+    """Pictures of ones; the fiftieth misbehaves as it is told. Reading one writes down the process that reads it."""
+
+    def __init__(self, case=None, witness=None):
+        self.case, self.witness = case, witness
+
+    def __len__(self):
+        return ROWS
+
+    def __getitem__(self, index):
+        if index == 50 and self.case is not None:
+            from tests.workloads import misbehave  # loads Keras, which takes long in every process of grain
+
+            misbehave(self.case)
+        if self.witness:
+            with pathlib.Path(self.witness).open("a") as file:
+                file.write(f"{os.getpid()}\n")
+        return np.ones((PIXELS, PIXELS, 3), "float32"), np.ones(1, "float32")
+
+
+def _grain():
+    import grain
+    from absl import flags
+
+    flags.FLAGS.mark_as_parsed()  # grain reads flags before it starts processes
+    return grain
+
+
+def mapped(batch_size=8, case=None, witness=None):
+    return _grain().MapDataset.source(Pictures(case, witness)).batch(batch_size)
+
+
+def threads(batch_size=8, num_threads=2, prefetch_buffer_size=3, case=None, witness=None):
+    return mapped(batch_size, case, witness).to_iter_dataset(_grain().ReadOptions(num_threads, prefetch_buffer_size))
+
+
+def buffers_samples(batch_size=8, num_threads=2, prefetch_buffer_size=30):
+    reading = _grain().ReadOptions(num_threads, prefetch_buffer_size)
+    return _grain().MapDataset.source(Pictures()).to_iter_dataset(reading).batch(batch_size)
+
+
+def processes(batch_size=8, num_workers=0, per_worker_buffer_size=1, case=None, witness=None):
+    options = _grain().MultiprocessingOptions(num_workers, per_worker_buffer_size)
+    return threads(batch_size, case=case, witness=witness).mp_prefetch(options)
+
+
+def loader(batch_size=8, worker_count=0, worker_buffer_size=1, case=None, witness=None):
+    grain = _grain()
+    sampler = grain.samplers.IndexSampler(ROWS, grain.sharding.NoSharding(), shuffle=True, num_epochs=1, seed=1)
+    return grain.DataLoader(
+        data_source=Pictures(case, witness),
+        sampler=sampler,
+        operations=[grain.transforms.Batch(batch_size)],
+        worker_count=worker_count,
+        worker_buffer_size=worker_buffer_size,
+    )
