@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofit import backends
+from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.step_clock import StepClock
@@ -92,6 +93,11 @@ class FitCall:
         callbacks = [*(self._callbacks if with_callbacks else []), driver]
         with contextlib.suppress(_Enough):
             model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
+        if not runs[0].clock.steps_done:
+            raise UsageError(
+                f"the fit of {type(model).__name__} trained without calling on_train_batch_end of its callbacks, or without "
+                "self.train_function, so autofit cannot see its steps. Make it call super().fit(..., callbacks=callbacks)"
+            )
 
     def _driver(self, context: TrialContext, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
         """Make the callback that drives the clocks and reports the phases.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,30 @@ def distribution_of(model: Any) -> Distribution | None:
         return Distribution(type(strategy).__name__, int(strategy.num_replicas_in_sync))
     layout = keras.distribution.distribution()
     return None if layout is None else Distribution(type(layout).__name__, int(layout.device_mesh.devices.size))
+
+
+def has_own_fit(model: Any) -> bool:
+    """Return whether a model's `fit` is not Keras's, as in keras-hub, which preprocesses the data there."""
+    return "fit" in vars(model) or type(model).fit is not keras_of(model).Model.fit
+
+
+@contextlib.contextmanager
+def idle(model: Any) -> Iterator[Any]:
+    """Yield a model whose train step does nothing: a new one or, if `model` has a `fit` of its own, `model` itself."""
+    if not has_own_fit(model):
+        yield idle_model(keras_of(model))
+        return
+    given, had_step = vars(model).get("train_step"), "train_step" in vars(model)
+    model.train_step = idle_model(keras_of(model)).train_step
+    model.train_function = None
+    try:
+        yield model
+    finally:
+        if had_step:
+            model.train_step = given
+        else:
+            del model.train_step
+        model.train_function = None
 
 
 def idle_model(flavour: Any) -> Any:

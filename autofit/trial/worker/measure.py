@@ -26,9 +26,10 @@ from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import build_variables, idle_model, keras_of, steps_per_execution
+from autofit.trial.worker.keras_versions import build_variables, has_own_fit, idle, keras_of, steps_per_execution
 from autofit.trial.worker.step_clock import STALL_SECONDS, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
+from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import leaves, length_of, mapped
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
@@ -212,8 +213,10 @@ def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequ
     Such a pipeline costs almost nothing. On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a
     dataset unchanged: `train_step` gets its elements with their structure (Keras 3.15 `TFDatasetAdapter`, tf_keras 2.21
     `DatasetAdapter`). On other backends, Keras takes the batches of a PyDataset one by one; a batch that has only x is
-    passed as a tuple with one element.
+    passed as a tuple with one element. A model with a `fit` of its own gets arrays if it is given arrays.
     """
+    if has_own_fit(bench.model) and bench.data.kind == Arrays.kind:
+        return bench.data.pipeline_arguments(length)
     if backends.current().uses_tfdata:
         data = _tfdata(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
     else:
@@ -286,14 +289,15 @@ def _input_rate(bench: _Bench) -> float:
     steps = workers * math.ceil(steps / workers)  # whole rounds: the workers' batches arrive together
     ends = steps if data.ends_by_itself else None
     clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends, most_ahead=0)
-    bench.call.run(
-        bench.context,
-        idle_model(keras_of(bench.model)),
-        data.pipeline_arguments(warm_up + steps),
-        [Run(clock, Phase.INPUT_ALONE)],
-        ends_by_itself=data.ends_by_itself,
-        with_callbacks=False,
-    )
+    with idle(bench.model) as model:
+        bench.call.run(
+            bench.context,
+            model,
+            data.pipeline_arguments(warm_up + steps),
+            [Run(clock, Phase.INPUT_ALONE)],
+            ends_by_itself=data.ends_by_itself,
+            with_callbacks=False,
+        )
     return clock.rate().samples_per_second
 
 
