@@ -61,11 +61,12 @@ def tune(
         build_model: function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.
         data: arrays as `fit` takes them: `x`, `(x, y)` or `(x, y, sample_weight)`, where each part may be a nest of arrays
             for a model with several inputs or outputs (`([a, b], y)`); or a factory called as `data(**data_kwargs,
-            **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a torch `DataLoader`, a generator or such
-            arrays; or a PyDataset object whose attribute `batch_size` can be set. The knobs (`batch_size`, `workers`,
-            `max_queue_size`, `use_multiprocessing`) among the factory's parameters are tuned. Its parameter for `workers`
-            may be named `num_parallel_calls`, and that for `max_queue_size` may be named `prefetch`. For a
-            `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried for these two, in addition to numbers.
+            **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a torch `DataLoader`, a grain dataset, a
+            `DataAdapter` of Keras, a generator or such arrays; or a PyDataset object whose attribute `batch_size` can be
+            set, or a torch `DataLoader`, which is made again. The knobs (`batch_size`, `workers`, `max_queue_size`,
+            `use_multiprocessing`) among the factory's parameters are tuned. Its parameter for `workers` may be named
+            `num_parallel_calls`, and that for `max_queue_size` may be named `prefetch`. For a `tf.data.Dataset`,
+            `tf.data.AUTOTUNE` (-1) is tried for these two, in addition to numbers.
         validation: validation data, like `data`. The confirming runs validate on it, so that its memory counts.
         fit_kwargs: further arguments of `fit`, used in every trial and in the generated call. Allowed are `class_weight`,
             `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, `steps_per_epoch` (for the
@@ -85,8 +86,8 @@ def tune(
             allows, a size (6GiB), or bytes. The limit is never more than what is free.
         max_trials: maximum number of trials in the search. Describing the workload and confirming the choice do not count.
         max_seconds: time limit of the whole tune, in seconds; None for no limit. A trial that is still running when it is
-            reached is ended. As soon as one trial has finished, time for three pairs of confirming runs is reserved; with
-            fewer than two pairs, no gain can be shown.
+            reached is ended. As soon as one trial has finished, time for three pairs of confirming runs is reserved (two
+            while there are few trials and little time); fewer than two cannot show a gain.
         storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
             file in your data folder.
         model_kwargs: arguments of `build_model`.

@@ -168,7 +168,8 @@ class CallSource:
     attributes, or arrays. A factory is called with the kwargs given here and with the knobs that it takes. `fit_kwargs` are
     further arguments of `fit`. `data_expressions`, `validation_expressions` and `fit_expressions` map arguments whose value
     is computed, such as callbacks and values from the environment, to the code that computes it. `settings` are lines that
-    set Keras and its backend as the calling program has; `unread_settings` are those that could not be read.
+    set Keras and its backend as the calling program has; `unread_settings` are those that could not be read. `elided` names
+    the parts (`model`, `data`, `validation`) that only the user's program can write, such as arrays and lambdas.
     """
 
     imports: tuple[str, ...] = ()
@@ -189,6 +190,7 @@ class CallSource:
     distribution: str | None = None
     settings: tuple[str, ...] = ()
     unread_settings: tuple[str, ...] = ()
+    elided: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,8 +53,10 @@ class FitConfig:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FitConfig:
-        """Make a config from a mapping of knobs to values; other keys are ignored."""
-        return cls(**{knob: values[knob] for knob in KNOBS if knob in values})
+        """Make a config from a mapping of knobs to values; other keys are ignored. 0 and 1 may stand for a switch."""
+        given = {knob: values[knob] for knob in KNOBS if knob in values}
+        switch = given.get("use_multiprocessing")
+        return cls(**{**given, **({} if switch is None else {"use_multiprocessing": bool(switch)})})
 
     def values(self) -> dict[str, int]:
         """Return the knobs that are not None, with their values."""

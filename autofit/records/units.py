@@ -44,8 +44,8 @@ def format_rate(per_second: float) -> str:
 
 
 def format_spread(spread: float) -> str:
-    """Format the half-width of an interval relative to its centre: `±3%`, or from 100% on `within a factor of 6.4`."""
-    return f"±{spread:.0%}" if spread < 1 else f"within a factor of {1 + spread:.2g}"
+    """Format the half-width of an interval relative to its centre: `±3%`; from 100% on, the interval says nothing."""
+    return f"±{spread:.0%}" if spread < 1 else "runs differ too much for an interval"
 
 
 def signal_name(number: int) -> str:

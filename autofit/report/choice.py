@@ -25,6 +25,7 @@ _DECIDED_BY = {
     DecidedBy.FAILURE: "it failed or took too much memory in another run",
     DecidedBy.TIME: f"too little time was left for the {KEPT_PAIRS} pairs of runs that confirm a config",
 }
+_WIDEST_RATIO = 10.0  # between the ends of an interval that is shown
 _NOISE_RATIO = 1.25  # rate of the fastest to the slowest run; on an idle machine, runs differ by 2% to 10%
 
 
@@ -101,6 +102,8 @@ def gain_evidence(record: TuneRecord, config: FitConfig, rate: float, speedup: S
     reached = f"{config} reached {format_rate(rate)} samples/s{beside}"
     if speedup.pairs < SHOWING_PAIRS or speedup.low is None:
         return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {SHOWING_PAIRS} or more can"
+    if _says_nothing(speedup):
+        return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs differ too much to say which is faster"
     return f"{reached}, but the {_interval(speedup)} contains 1.0"
 
 
@@ -113,7 +116,15 @@ def why_not_highest(record: TuneRecord) -> str:
     return f"{reading}, but {_DECIDED_BY[passed.decided_by]}"
 
 
+def _says_nothing(speedup: Speedup) -> bool:
+    """Return whether the ends of the interval are so far apart that they are not worth showing."""
+    return bool(speedup.low is not None and speedup.high is not None and speedup.high > _WIDEST_RATIO * speedup.low)
+
+
 def _interval(speedup: Speedup) -> str:
+    if _says_nothing(speedup):
+        beyond = f"at least {speedup.low:.2f}x" if speedup.is_shown else f"at most {speedup.high:.2f}x"
+        return f"{beyond}, from {counted(speedup.pairs, 'pair')} of runs that differ much"
     return f"95% interval {speedup.low:.2f} to {speedup.high:.2f} from {counted(speedup.pairs, 'pair')} of runs"
 
 

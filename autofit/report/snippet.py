@@ -17,11 +17,16 @@ from autofit.workload.inputs.kinds import render_validation
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # in the mixed_precision module of each
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
+_TO_CHANGE = '# in your program, where "..." stands for what it passes already:'
 _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 
 
 def render(record: TuneRecord) -> str:
-    """Return Python code that trains with the chosen config."""
+    """Return Python code that trains with the chosen config.
+
+    If it needs what only the user's program has, such as arrays, return the lines to change in that program. There, `...`
+    stands for what the program passes already.
+    """
     source, description = record.call_source, record.description
     keras = [f"import {description.keras}"] if source.dtype_policy else []
     smaller = replace(record.config, batch_size=record.choice.validation_batch_size or record.config.batch_size)
@@ -30,43 +35,54 @@ def render(record: TuneRecord) -> str:
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)
     backend = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
+    own = [] if source.elided else source.imports
     # the environment precedes the import of Keras, which reads it
-    lines = [*dict.fromkeys([*backend, *environment, *keras, *source.imports, *needed])]
+    lines = [*dict.fromkeys([*backend, *environment, *keras, *own, *needed])]
     lines += [""] if lines else []
-    lines += source.settings
+    lines += [_TO_CHANGE] if source.elided else source.settings
     if source.dtype_policy:
         lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({source.dtype_policy!r})")
-    lines += model_lines
+    if not source.elided or source.dtype_policy or len(model_lines) > 1 or model_lines[0] != f"model = {source.model}":
+        lines += model_lines
     if source.jit_compile is not None:
         lines.append(f"model.jit_compile = {source.jit_compile}")
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
     if shares := share_on_each(record):
         lines.append(f"# {shares}")
-    training = source.data
-    if source.data_form == "factory":
-        training = _call(source.data, {**source.data_kwargs, **_python(record.data_kwargs)}, source.data_expressions)
-    elif source.data_form == "object":
-        lines += _settings(source.data, record.data_kwargs)
-    arguments = [training]
-    if description.input_kind == "arrays":
-        parts = _ARRAYS[: description.batch_parts or 1]
-        names = "(x,)" if description.batch_parts == 1 else ", ".join(parts)
-        lines.append(f"{names} = {training}")
-        arguments = [*parts[:2], *(f"{part}={part}" for part in parts[2:])]
+    arguments, before = _data(record, "data", record.data_kwargs)
+    lines += before
     if source.validation is not None:
-        validation = source.validation
-        if source.validation_form == "factory":
-            given = {**source.validation_kwargs, **_python(validation_knobs)}
-            validation = _call(source.validation, given, source.validation_expressions)
-        elif source.validation_form == "object":
-            lines += _settings(source.validation, validation_knobs)
-        arguments.append(f"validation_data={validation}")
-    arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items()]
-    arguments += [f"{key}={code}" for key, code in source.fit_expressions.items()]
+        validation, before = _data(record, "validation", validation_knobs)
+        lines += before
+        if validation != ["..."]:
+            arguments.append(f"validation_data={', '.join(validation)}")
+        elif arguments != ["..."]:  # which contains it
+            arguments.append("validation_data=...")
+    is_whole = arguments[0] != "..."
+    given = {} if is_whole else source.fit_kwargs
+    arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items() if key not in given or given[key] != value]
+    arguments += [f"{key}={code}" for key, code in source.fit_expressions.items() if is_whole]
     if description.input_kind == "generator" and "steps_per_epoch" not in record.fit_kwargs:
         lines.append("# if the generator is endless, also pass steps_per_epoch")
     return "\n".join([*lines, _lines("model.fit", arguments)])
+
+
+def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the arguments of `fit` for `data` or `validation`, and the lines before that call."""
+    source, description = record.call_source, record.description
+    name, form = getattr(source, key), getattr(source, f"{key}_form")
+    if form == "object":
+        return ["..."], [f"# {name}: the dataset that you gave to autofit", *_settings(name, knobs)]
+    if form == "arrays":
+        return ["..."], []
+    expressions = getattr(source, f"{key}_expressions")
+    made = _call(name, {**getattr(source, f"{key}_kwargs"), **_python(knobs)}, expressions, elided=key in source.elided)
+    if key == "validation" or description.input_kind != "arrays":
+        return [made], []
+    parts = _ARRAYS[: description.batch_parts or 1]
+    names = "(x,)" if description.batch_parts == 1 else ", ".join(parts)
+    return [*parts[:2], *(f"{part}={part}" for part in parts[2:])], [f"{names} = {made}"]
 
 
 class _Autotune(int):
@@ -107,11 +123,14 @@ def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
     return [f"{name}.{key} = {value!r}" for key, value in values.items()]
 
 
-def _call(name: str, kwargs: Mapping[str, Any], expressions: Mapping[str, str]) -> str:
-    """Return the code of a call: the user's `expressions` come first, then `kwargs`, which take precedence over them."""
+def _call(name: str, kwargs: Mapping[str, Any], expressions: Mapping[str, str], *, elided: bool = False) -> str:
+    """Return the code of a call: the user's `expressions` come first, then `kwargs`, which take precedence over them.
+
+    If some of the arguments are `elided`, `...` stands for them.
+    """
     written = {key: code for key, code in expressions.items() if key not in kwargs}
     written |= {key: repr(value) for key, value in kwargs.items()}
-    return _lines(name, [f"{key}={code}" for key, code in written.items()])
+    return _lines(name, [*(["..."] if elided else []), *(f"{key}={code}" for key, code in written.items())])
 
 
 def _lines(name: str, arguments: list[str]) -> str:

@@ -2,7 +2,7 @@
 
     0 ─── describing ─── trials of the search ─── finalists once more ─── pairs of confirming runs ─── max_seconds
                               │                          │                          │
-              each starts only if three pairs fit after it                each starts only if it fits
+              each starts only if the pairs fit after it                  each starts only if it fits
 
 A run that is still in progress at `max_seconds` is ended.
 """
@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from time import monotonic
 
-from autofit.records.result import KEPT_PAIRS
+from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.search.space import octaves
@@ -25,7 +25,10 @@ _TRIAL_STEPS = 10  # steps of a trial of the search if steps are slow
 _FURTHER_STEPS = 8  # additional steps of a confirming run if steps are slow: its first epoch and validation
 _MARGIN_RATIO = 1.1  # multiplies the expected seconds of a run: runs of one config differ by a tenth
 _RIVAL_MARGIN_RATIO = 1.25  # seconds of the second trial / first trial, as its batch may be larger (assumed)
-_FEWEST_TRIALS = 2  # finished trials before three pairs take precedence: a single trial has no rival
+_SCARCE_MARGIN_RATIO = 2.0  # the same if little time is left: a trial that is cut short is lost
+_FEWEST_TRIALS = 2  # finished trials before pairs take precedence: a single trial has no rival
+_ENOUGH_TRIALS = 5  # finished trials before three pairs take precedence: with fewer, the search has hardly begun
+_REPEATS_SHARE = 12.0  # a disturbed trial is repeated if this many of its length are left: trials, and six confirming runs
 _CONFIRM_PATIENCE_RATIO = 4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
 _COMPILE_SECONDS = 300.0  # extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
 _EXTRA_OOM_TRIALS = 6  # trials beyond max_trials while all run out of memory: enough to reach batch size 1 by quarters
@@ -79,9 +82,9 @@ class Budget:
     def reserved_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
         """Return the seconds reserved for confirming; 0 if `max_seconds` is not set or no trial has finished.
 
-        Time is reserved for three pairs of runs of the fastest config and the baseline. If the time left
-        is too short for a second trial and three pairs, only one pair is reserved; if it is too short even for one pair,
-        one run of the fastest config.
+        Time is reserved for three pairs of runs of the fastest config and the baseline. If the time left is too short for a
+        further trial and three pairs, only two are reserved while the search is young, and one while it has a single trial;
+        if the time is too short even for one pair, it is reserved for one run of the fastest config.
         """
         if self._settings.max_seconds is None or not _finished(trials):
             return 0.0
@@ -92,9 +95,16 @@ class Budget:
         """Return the configs to compare the fastest one with, and how often to run each; see `reserved_seconds`."""
         if _round_seconds(trials, (baseline,)) > self.seconds_left():
             return (), 1
-        needed = _RIVAL_MARGIN_RATIO * _trial_seconds(trials)
-        scarce = needed >= self._seconds_beside(trials, (baseline,), KEPT_PAIRS)
-        return (baseline,), (1 if scarce and len(_finished(trials)) < _FEWEST_TRIALS else KEPT_PAIRS)
+        expected, count = _trial_seconds(trials), len(_finished(trials))
+
+        def fits(times: float, rounds: int) -> bool:
+            return times * expected < self._seconds_beside(trials, (baseline,), rounds)
+
+        if count >= _ENOUGH_TRIALS or fits(_RIVAL_MARGIN_RATIO, KEPT_PAIRS):
+            return (baseline,), KEPT_PAIRS
+        if fits(_SCARCE_MARGIN_RATIO, SHOWING_PAIRS):
+            return (baseline,), SHOWING_PAIRS
+        return (baseline,), 1 if count < _FEWEST_TRIALS else KEPT_PAIRS
 
     def _seconds_beside(self, trials: Sequence[Trial], rivals: Sequence[FitConfig], rounds: int) -> float:
         """Return how long the next trial may take, in seconds, so that the confirming runs still fit after it.
@@ -129,6 +139,10 @@ class Budget:
         """Return how long a confirming run may take, in seconds: enough for a slow run of a measured config."""
         patience = max(self.most_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured.seconds)
         return min(patience, self.seconds_left())
+
+    def allows_repeats(self, measured: Measurement) -> bool:
+        """Return whether there is time to repeat a disturbed trial: the search, which learns more, comes first."""
+        return self.seconds_left() > _REPEATS_SHARE * measured.seconds
 
     def allows_reruns(self, finalists: Sequence[Trial], trials: Sequence[Trial], baseline: FitConfig) -> bool:
         """Return whether there is time to run these finalists again, and three pairs of confirming runs after that."""

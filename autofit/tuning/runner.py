@@ -119,7 +119,7 @@ class TrialRunner:
 
     def _undisturbed(self, again: TrialSpec | None, activity: Activity, disturbed: Measurement, work: str) -> Measurement:
         """Repeat a disturbed measurement if there is time and a repeat may help; otherwise warn the user, once per tune."""
-        if again is None or not self._repeats_left:
+        if again is None or not self._repeats_left or not self.budget.allows_repeats(disturbed):
             self._warn_once(work)
             return disturbed
         self._repeats_left -= 1

@@ -114,7 +114,7 @@ class TuneSettings(BaseModel):
         default=None,
         description="Time limit of the whole tune, in seconds; None for no limit. A trial that is still running when it "
         "is reached is ended. As soon as one trial has finished, time for three pairs of confirming runs is "
-        "reserved; with fewer than two pairs, no gain can be shown.",
+        "reserved (two while there are few trials and little time); fewer than two cannot show a gain.",
     )
     max_trial_seconds: Seconds = Field(
         default=180.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 from collections.abc import Mapping
@@ -10,11 +11,13 @@ from typing import Any
 from autofit.records.result import CallSource, DataForm
 from autofit.workload.environment import is_from_environment
 from autofit.workload.fit_options import CALLBACKS, is_made
-from autofit.workload.inputs.knobs import is_pydataset
+from autofit.workload.inputs.knobs import is_pydataset, is_torch_loader
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
 _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+
+_CODE_CHARACTERS = 200  # longest value to write in code
 
 _Imports = dict[str, set[str]]  # the beginning of each import line, and the names that complete it
 
@@ -24,12 +27,21 @@ def call_source_of(workload: Workload) -> CallSource:
     reads_environment = is_from_environment([workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs])
     imports: _Imports = {line: set() for line in (*["import os"] * reads_environment, *workload.program.imports)}
     build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
-    arguments = ", ".join(f"{key}={value!r}" for key, value in model_kwargs.items())
-    model = f"{_name(build, 'build_model', imports)}({arguments})"
-    sources = {**_source("data", workload, imports), **_source("validation", workload, imports)}
+    name, written = _name(build, imports), _written(model_kwargs)
+    arguments = [
+        *(["..."] if len(written) < len(model_kwargs) else []),
+        *(f"{key}={value!r}" for key, value in written.items()),
+    ]
+    model = f"{name or 'build_model'}({', '.join(arguments)})"
+    elided = ["model"] if name is None or len(written) < len(model_kwargs) else []
+    sources: dict[str, Any] = {}
+    for key in ("data", "validation"):
+        source, is_whole = _source(key, workload, imports)
+        sources |= source
+        elided += [] if is_whole else [key]
     # arguments of `fit` without a value to show: a function that returns the value is called, callbacks are named
     fit_expressions = {
-        name: f"{_name(value, f'make_{name}', imports)}()" if is_made(value) else name
+        name: f"{_name(value, imports) or f'make_{name}'}()" if is_made(value) else name
         for name, value in workload.fit_kwargs.items()
         if name == CALLBACKS or is_made(value)
     }
@@ -45,23 +57,47 @@ def call_source_of(workload: Workload) -> CallSource:
         distribution=workload.distribution,
         settings=workload.program.lines,
         unread_settings=workload.program.unread,
+        elided=tuple(elided),
     )
 
 
-def _source(key: str, workload: Workload, imports: _Imports) -> dict[str, Any]:
-    """Return the fields of `CallSource` for `data` or `validation`; values from the environment are written as code."""
+def _source(key: str, workload: Workload, imports: _Imports) -> tuple[dict[str, Any], bool]:
+    """Return the fields of `CallSource` for `data` or `validation`, and whether they are all that its code needs.
+
+    Values from the environment are written as code. Arrays, and objects with knobs as attributes, have no name in code.
+    """
     data = getattr(workload, key)
     form = DataForm.OBJECT if is_pydataset(data) else DataForm.ARRAYS
-    if callable(data) or isinstance(data, Reference):
+    if callable(data) or isinstance(data, Reference) or is_torch_loader(data):  # which is made again
         form = DataForm.FACTORY
     named, kwargs = _unwrapped(data, getattr(workload, f"{key}_kwargs"))
     secret = {name: repr(value) for name, value in kwargs.items() if is_from_environment(value)}
-    return {
-        key: None if data is None else _name(named, f"make_{key}" if form is DataForm.FACTORY else key, imports),
-        f"{key}_kwargs": {name: value for name, value in kwargs.items() if name not in secret},
+    plain = {name: value for name, value in kwargs.items() if name not in secret}
+    written = _written(plain)
+    name = _name(named, imports) if callable(data) or isinstance(data, Reference) else None
+    unnamed = "DataLoader" if is_torch_loader(data) else f"make_{key}" if form is DataForm.FACTORY else key
+    source = {
+        key: None if data is None else name or unnamed,
+        f"{key}_kwargs": written,
         f"{key}_expressions": secret,
         f"{key}_form": form,
     }
+    return source, data is None or (name is not None and written == plain)
+
+
+def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments whose `repr` is short code for the same value, unlike that of arrays and most objects."""
+    return {name: value for name, value in kwargs.items() if _is_code(value)}
+
+
+def _is_code(value: Any) -> bool:
+    if is_from_environment(value):
+        return True
+    code = repr(value)
+    try:
+        return len(code) <= _CODE_CHARACTERS and bool(ast.literal_eval(code) == value)
+    except (ValueError, SyntaxError, TypeError):
+        return False
 
 
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -77,8 +113,8 @@ def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any
     return part, dict(kwargs)
 
 
-def _name(function: Any, unnamed: str, imports: _Imports) -> str:
-    """Return a function's name in code and add its import to `imports`; `unnamed` if it has no name to import."""
+def _name(function: Any, imports: _Imports) -> str | None:
+    """Return a function's name in code and add its import to `imports`; None if it has no name to import."""
     if isinstance(function, Reference):
         module, name = function.module, function.name
         if function.path is not None:
@@ -86,7 +122,7 @@ def _name(function: Any, unnamed: str, imports: _Imports) -> str:
     else:
         module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
         if isinstance(function, functools.partial) or not name.isidentifier():
-            return unnamed
+            return None
     if module != "__main__":
         imports.setdefault(f"from {module} import ", set()).add(name)
     return name

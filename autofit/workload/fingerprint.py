@@ -97,6 +97,8 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             self.texts.add(obj)
         if is_plain_array(obj):
             return self._array(obj)
+        if self._arrays_by_form and type(obj).__module__ == "torch" and hasattr(obj, "stride"):
+            return "array", tuple(obj.shape), str(obj.dtype)
         if type(obj) in (set, frozenset):
             return type(obj).__name__, sorted(obj, key=repr)
         return "parts" if obj is _Hasher else None

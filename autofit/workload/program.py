@@ -122,7 +122,7 @@ def _tensorflow(line: str, attribute: str, default: Any = None) -> _Setting:
 
 
 def _threads_of_torch() -> int:
-    """Return the number of threads that torch uses unless told otherwise: OpenMP's or, with MKL, one per physical core."""
+    """Return the number of threads that torch uses by default: OpenMP's or, with MKL, one per physical core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with_mkl = sys.modules["torch"].backends.mkl.is_available()
     chosen = os.environ.get("OMP_NUM_THREADS", "")

@@ -58,10 +58,10 @@ class Tuned:
         )
         return snippet.render(records.record(request, seen, self.description, chosen, "settled"))
 
-    def run(self, config, before=""):
-        """Run them in a fresh interpreter; returns what was written down."""
+    def run(self, config, before="", elided="..."):
+        """Run them in a fresh interpreter, with code for what is elided; returns what was written down."""
         path = self.folder / f"{config.batch_size}-{config.workers}-{config.max_queue_size}.jsonl"
-        code = f"{before}\n{self.snippet(config)}\n"
+        code = f"{before}\n{self.snippet(config)}\n".replace("(...", f"({elided}")
         told = self._fresh.run(code, WITNESS=str(path))
         assert told == "", f"{code}\n{told}"
         lines = w.read(path)
@@ -216,7 +216,8 @@ def test_the_tail_of_an_epoch_of_tf_keras_is_not_in_the_figures(launcher, role):
 def test_arrays_take_the_batch_size_in_fit(tuned):
     tuned = tuned(w.build_model, w.make_arrays())
     assert searched(tuned) == {"batch_size"}
-    ran = tuned.run(FitConfig(64), "from tests.workload import witness\ndata = witness.make_arrays()")
+    before = "from tests.workload import witness\nmodel = witness.build_model()"
+    ran = tuned.run(FitConfig(64), before, "*witness.make_arrays()[:2]")
     assert ran["updates"] == 512 // 64
 
 

@@ -27,7 +27,7 @@ from autofit.trial.worker import batch_shapes, data_workers
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext, first_line
-from autofit.trial.worker.keras_versions import distribution_of, keras_of
+from autofit.trial.worker.keras_versions import distribution_of, keras_of, without_tensorflow
 from autofit.trial.worker.traced_workload import TracedWorkload
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
@@ -259,7 +259,8 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
 def _model_fingerprint(model: Any, batch: Any) -> str:
     """Hash the architecture, the compile arguments and the form of a batch."""
     try:
-        architecture = model.to_json()
+        with without_tensorflow():
+            architecture = model.to_json()
     except Exception:  # a custom layer without get_config: hash the layers' classes and shapes
         architecture = repr([(type(layer).__qualname__, [tuple(w.shape) for w in layer.weights]) for layer in model.layers])
     try:

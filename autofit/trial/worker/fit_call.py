@@ -95,7 +95,7 @@ class FitCall:
             model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
         if not runs[0].clock.steps_done:
             raise UsageError(
-                f"the fit of {type(model).__name__} trained without calling on_train_batch_end of its callbacks, or without "
+                f"the fit of {type(model).__name__} trained without calling its callbacks after each batch, or without "
                 "self.train_function, so autofit cannot see its steps. Make it call super().fit(..., callbacks=callbacks)"
             )
 

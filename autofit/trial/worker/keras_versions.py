@@ -21,6 +21,19 @@ def keras_of(model: Any) -> Any:
     return package and importlib.import_module(package)
 
 
+@contextlib.contextmanager
+def without_tensorflow() -> Iterator[None]:
+    """Keep Keras from loading TensorFlow, which its serialization does on every backend: this takes seconds and 400 MiB."""
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    sys.modules["tensorflow"] = None  # type: ignore[assignment]  # makes an import fail, as if it were not installed
+    try:
+        yield
+    finally:
+        del sys.modules["tensorflow"]
+
+
 def set_dtype_policy(policy: str) -> None:
     """Set the default policy of new layers in Keras 3, and in tf_keras if the user's code has loaded tf_keras."""
     import keras  # a heavy import, which the driver must not load

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import checked, dense, mapped, samples_of
+from autofit.workload.inputs.batch import checked, dense, leaves, length_of, mapped, samples_of
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,11 @@ class FitInput(ABC):
             raise UsageError(f"{self.source} is empty; make it return at least one batch")
         self._batch = self._as_batch(batch)
         self.batch_samples = samples_of(self._batch, self._config.batch_size)
+
+    def is_full(self, batch: Any) -> bool:
+        """Return whether a batch has as many samples as the first; True if the first axis does not count samples."""
+        counts_samples = length_of(leaves(self._batch)[0]) == self.batch_samples
+        return not counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples
 
     def _require_passed_on(self, name: str, asked: int | None, where: str) -> None:
         """Raise UsageError if the data's attribute `name` is not `asked`, the value that its factory was called with."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported, repeated
 
 
@@ -41,8 +40,4 @@ class Generator(FitInput):
             yield batch
 
     def _full_batches(self) -> Iterator[Any]:
-        """Yield the batches with as many samples as the first; all batches if the first axis does not count samples."""
-        counts_samples = length_of(leaves(self._batch)[0]) == self.batch_samples
-        for batch in self._epoch():
-            if not counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples:
-                yield batch
+        return (batch for batch in self._epoch() if self.is_full(batch))

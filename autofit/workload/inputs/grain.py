@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
 from autofit.records.units import format_bytes
-from autofit.workload.inputs.batch import bytes_of, leaves, length_of
+from autofit.workload.inputs.batch import bytes_of
 from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, repeated
-from autofit.workload.inputs.knobs import GRAIN_PROCESSES, GRAIN_THREADS, is_grain, is_grain_map
+from autofit.workload.inputs.knobs import PROCESSES, THREADS, is_grain, is_grain_map
 
 _ENDLESS = 2**62  # grain gives an endless dataset a length near the largest integer
 _LOOKED_AT = 2
@@ -35,7 +35,7 @@ class Grain(FitInput):
     def _open(self) -> None:
         # the same data without threads and processes, to look at
         given = getattr(self._reopen, "keywords", {})
-        alone = {name: 0 for name in (*GRAIN_PROCESSES, *GRAIN_THREADS) if name in given}
+        alone = {name: 0 for name in (*PROCESSES, *THREADS) if name in given}
         self._plain = functools.partial(self._reopen, **alone)() if alone and self._reopen else self._data
         self._length = _length(self._plain)
         self.applied = self._applied()
@@ -45,7 +45,7 @@ class Grain(FitInput):
     @classmethod
     def for_names(cls, names: Mapping[str, str]) -> type[FitInput]:
         """Return the class for a factory with these names of knobs: `GrainProcesses` if its `workers` are processes."""
-        return GrainProcesses if names.get("workers") in GRAIN_PROCESSES else cls
+        return GrainProcesses if names.get("workers") in PROCESSES else cls
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the batch size and the knobs of the threads; a buffer that counts samples is none."""
@@ -95,9 +95,8 @@ class Grain(FitInput):
     def full_batches(self) -> Iterator[Any]:
         """Yield the full batches of an epoch of the user's dataset."""
         batches = call_reported(self._report_error, iter, self._data)
-        counts_samples = length_of(leaves(self._batch)[0]) == self.batch_samples
         while (batch := call_reported(self._report_error, next, batches, None)) is not None:
-            if not counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples:
+            if self.is_full(batch):
                 yield batch
 
     def batch_at(self, index: int) -> Any:

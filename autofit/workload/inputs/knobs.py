@@ -14,12 +14,12 @@ from autofit.workload.inputs.batch import is_array, leaves
 
 _PERSISTENT = "persistent_workers"  # stands for use_multiprocessing: workers of a torch DataLoader are always processes
 
-GRAIN_PROCESSES, GRAIN_THREADS = ("num_workers", "worker_count"), ("num_threads",)
-"""The names of parameters that set the processes or the threads of a grain dataset."""
+PROCESSES, THREADS = ("num_workers", "worker_count"), ("num_threads",)
+"""The names of parameters that set the worker processes of torch and grain, or the threads of grain."""
 
 NAMES: dict[str, tuple[str, ...]] = {
     "batch_size": ("batch_size",),
-    "workers": ("workers", "num_parallel_calls", *GRAIN_PROCESSES, *GRAIN_THREADS),
+    "workers": ("workers", "num_parallel_calls", *PROCESSES, *THREADS),
     "max_queue_size": ("max_queue_size", "prefetch", "prefetch_buffer_size"),
     "use_multiprocessing": ("use_multiprocessing", _PERSISTENT),
     "prefetch_factor": ("prefetch_factor", "per_worker_buffer_size", "worker_buffer_size"),
@@ -57,6 +57,10 @@ is_torch_loader = functools.partial(_has_base, package="torch.utils.data", name=
 is_grain_map = functools.partial(_has_base, package="grain", name="MapDataset")
 
 
+is_adapter = functools.partial(_has_base, package="keras", name="DataAdapter")
+is_distributed = functools.partial(_has_base, package="tensorflow.python.distribute", name="DistributedDatasetInterface")
+
+
 def is_grain(data: Any) -> bool:
     """Return whether data is one of the three kinds of grain datasets."""
     return any(_has_base(data, "grain", name) for name in ("MapDataset", "IterDataset", "DataLoader"))
@@ -82,11 +86,21 @@ def refuse_unsupported(data: Any) -> None:
         returned = "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)"
         how = _FACTORY.format(more=", prefetch", returned=returned)
         raise UnsupportedInputError(f"the batch size of a ready-made tf.data.Dataset cannot be set. {how}")
-    if is_torch_loader(data):
+    if is_torch_loader(data) and not can_rebuild(data):
         knobs = ("num_workers", "prefetch_factor", "persistent_workers")
         same = ", ".join(f"{name}={name}" for name in ("batch_size", *knobs))
         how = _FACTORY.format(more=", " + ", ".join(knobs), returned=f"DataLoader(dataset, {same})")
-        raise UnsupportedInputError(f"the batch size of a ready-made torch DataLoader cannot be set. {how}")
+        raise UnsupportedInputError(
+            f"the batch size of this torch DataLoader, which makes its own batches, cannot be set. {how}"
+        )
+    if is_adapter(data):
+        how = _FACTORY.format(more="", returned=f"{type(data).__name__}(..., batch_size=batch_size)")
+        raise UnsupportedInputError(f"the batch size of a ready-made DataAdapter cannot be set. {how}")
+    if is_distributed(data):
+        how = _FACTORY.format(more="", returned="dataset.batch(batch_size)")
+        raise UnsupportedInputError(
+            f"a distributed dataset belongs to this process. {how}\nfit distributes the tf.data.Dataset that this returns"
+        )
     if is_grain(data):
         options = "num_threads, prefetch_buffer_size"
         how = _FACTORY.format(
@@ -102,6 +116,12 @@ def refuse_unsupported(data: Any) -> None:
         raise UnsupportedInputError(f"this {name} has no writable attribute batch_size. {how}")
 
 
+def can_rebuild(loader: Any) -> bool:
+    """Return whether a torch DataLoader can be made again with another batch size: it forms the batches itself."""
+    sampler = getattr(loader, "batch_sampler", None)
+    return loader.batch_size is not None and (sampler is None or type(sampler).__name__ == "BatchSampler")
+
+
 def _can_set(data: Any, name: str) -> bool:
     """Return whether an object has a writable attribute of this name, by writing to a copy of it."""
     try:
@@ -115,9 +135,11 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     """Return the knobs that the data takes and that the user does not fix, each with its name in the data.
 
     A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's `NAMES`. A PyDataset object takes the
-    knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` fix knobs, and so do the keywords of
-    a `functools.partial`.
+    knobs that are writable attributes, a torch DataLoader those with which it can be made again; arrays take none. The
+    `data_kwargs` in `fixed` fix knobs, and so do the keywords of a `functools.partial`.
     """
+    if is_torch_loader(data):
+        return {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "prefetch_factor"}
     if not callable(data):
         return {knob: knob for knob in KNOBS if is_pydataset(data) and _can_set(data, knob)}
     given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
@@ -169,10 +191,12 @@ def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
 def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
     """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's own value.
 
-    A factory's required parameters need a value. The batch size needs one because it is an argument of `fit` for arrays.
+    A factory's required parameters need a value; by default there are no worker processes. The batch size needs a value
+    because it is an argument of `fit` for arrays.
     """
     required = required_of(data, names.values())
-    whole = with_defaults(config, {"prefetch_factor": PREFETCH_FACTOR, **defaults_of(data, names, autotunes=False)})
+    usual = {"prefetch_factor": PREFETCH_FACTOR, **({"workers": 0} if names.get("workers") in PROCESSES else {})}
+    whole = with_defaults(config, {**usual, **defaults_of(data, names, autotunes=False)})
     needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
     return FitConfig.of({**{knob: value for knob, value in whole.values().items() if knob in needed}, **config.values()})
 

@@ -74,15 +74,7 @@ class TorchLoader(FitInput):
         loader = self._data
         is_stream = isinstance(loader.dataset, IterableDataset)
         workers = loader.num_workers if num_workers is None else num_workers
-        arguments = {name: getattr(loader, name) for name in _SAME if getattr(loader, name, None) not in (None, "")}
-        if workers:
-            arguments |= {
-                "prefetch_factor": loader.prefetch_factor,
-                "persistent_workers": loader.persistent_workers,
-                "multiprocessing_context": loader.multiprocessing_context,
-            }
-        else:
-            arguments |= {"timeout": 0}
+        arguments = _same_arguments(loader, workers, loader.prefetch_factor)
         if is_stream:
             arguments |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
         elif loader.batch_sampler is None:
@@ -94,6 +86,35 @@ class TorchLoader(FitInput):
         dataset = loader.dataset if is_stream else _Reporting(loader.dataset, self._report_error)
         collate = functools.partial(call_counted, self._made, self._report_error, loader.collate_fn)
         return DataLoader(dataset, num_workers=workers, collate_fn=collate, **arguments)
+
+
+def _same_arguments(loader: Any, workers: int, prefetch_factor: int | None) -> dict[str, Any]:
+    """Return the arguments that do not concern batches, for a DataLoader with this number of workers."""
+    arguments = {name: getattr(loader, name) for name in _SAME if getattr(loader, name, None) not in (None, "")}
+    if not workers:
+        return {**arguments, "timeout": 0}
+    names = ("persistent_workers", "multiprocessing_context")
+    return {**arguments, "prefetch_factor": prefetch_factor, **{name: getattr(loader, name) for name in names}}
+
+
+def rebuilt(
+    loader: Any, batch_size: int | None = None, num_workers: int | None = None, prefetch_factor: int | None = None
+) -> Any:
+    """Return a ready-made DataLoader with other knobs; None keeps the loader's value."""
+    from torch.utils.data import DataLoader, IterableDataset  # heavy: must stay out of the parent
+
+    workers = loader.num_workers if num_workers is None else num_workers
+    arguments = _same_arguments(loader, workers, prefetch_factor or loader.prefetch_factor or PREFETCH_FACTOR)
+    if not isinstance(loader.dataset, IterableDataset):
+        arguments |= {"sampler": loader.sampler}
+    return DataLoader(
+        loader.dataset,
+        batch_size=batch_size or loader.batch_size,
+        drop_last=loader.drop_last,
+        num_workers=workers,
+        collate_fn=loader.collate_fn,
+        **arguments,
+    )
 
 
 class _Repeated:

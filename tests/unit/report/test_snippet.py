@@ -52,19 +52,65 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_pa
 @pytest.mark.parametrize(
     ("parts", "lines"),
     [
-        (0, ["x = data", "model.fit(x, batch_size=64)"]),
-        (1, ["(x,) = data", "model.fit(x, batch_size=64)"]),
-        (2, ["x, y = data", "model.fit(x, y, batch_size=64)"]),
-        (3, ["x, y, sample_weight = data"]),
+        (0, ["x = data()", "model.fit(x, batch_size=64)"]),
+        (1, ["(x,) = data()", "model.fit(x, batch_size=64)"]),
+        (2, ["x, y = data()", "model.fit(x, y, batch_size=64)"]),
+        (3, ["x, y, sample_weight = data()"]),
     ],
 )
 def test_arrays_are_given_to_fit_in_the_form_that_they_came_in(record, parts, lines):
-    call_source = replace(record.call_source, data="data", data_form="arrays", data_kwargs={}, validation=None)
+    call_source = replace(record.call_source, data="data", data_kwargs={}, validation=None)
     description = replace(record.description, input_kind="arrays", batch_parts=parts, knobs={"batch_size": "batch_size"})
     changed = with_fields(
         record, call_source=call_source, description=description, data_kwargs={}, fit_kwargs={"batch_size": 64}
     )
     assert set(lines) <= set(snippet.render(changed).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("changes", "fit_kwargs", "lines"),
+    [
+        ({"data": "data", "data_form": "arrays", "validation": None}, {}, ["model.fit(..., batch_size=64)"]),
+        (
+            {"data": "data", "data_form": "arrays", "validation": None},
+            {"epochs": 3},
+            ["model.fit(..., batch_size=64, epochs=3)"],
+        ),
+        (
+            {"data": "data", "data_form": "arrays", "validation": None, "fit_kwargs": {"epochs": 3}},
+            {"epochs": 3, "steps_per_epoch": 5},
+            ["model.fit(..., batch_size=64, steps_per_epoch=5)"],
+        ),
+        (
+            {"data": "data", "data_form": "object", "validation": None},
+            {},
+            ["# data: the dataset that you gave to autofit", "data.batch_size = 64", "model.fit(..., batch_size=64)"],
+        ),
+        (
+            {"data": "Seq", "data_kwargs": {"rows": 9}, "validation": "val", "validation_form": "arrays"},
+            {},
+            ["    Seq(..., rows=9, batch_size=64),", "    validation_data=...,", "    batch_size=64,"],
+        ),
+    ],
+)
+def test_what_only_the_users_program_can_write_is_elided(record, changes, fit_kwargs, lines):
+    elided = [part for part in ("data", "validation") if changes.get(part, "Photos")]
+    call_source = replace(record.call_source, elided=elided, settings=("keras.config.set_floatx('float64')",), **changes)
+    kwargs = {"data_kwargs": {"batch_size": 64}, "fit_kwargs": {"batch_size": 64, **fit_kwargs}}
+    code = snippet.render(with_fields(record, call_source=call_source, **kwargs))
+    first, *rest = code.splitlines()
+    assert first == '# in your program, where "..." stands for what it passes already:'
+    assert set(lines) <= set(rest), code
+    assert "float64" not in code
+    compile(code, "snippet", "exec")
+
+
+def test_settings_of_the_program_come_first(record):
+    line = "keras.config.set_floatx('float64')"
+    changed = replace(record.call_source, settings=(line,), imports=("import keras", *record.call_source.imports))
+    code = snippet.render(with_fields(record, call_source=changed)).splitlines()
+    model = next(number for number, text in enumerate(code) if text.startswith("model = "))
+    assert code.index("import keras") < code.index(line) < model
 
 
 def test_further_arguments_of_fit_are_passed_on(record):
@@ -95,7 +141,7 @@ def test_the_snippet_calls_the_users_functions_with_the_chosen_knobs(record):
 @pytest.mark.parametrize(
     ("call_source", "knobs", "code"),
     [
-        ({"validation": "validation", "validation_form": "arrays"}, {}, "validation_data=validation,"),
+        ({"validation": "validation", "validation_form": "arrays"}, {}, "validation_data=...,"),
         ({"validation": "load_val", "validation_kwargs": {}}, {}, "validation_data=load_val(),"),
         ({"validation_kwargs": {"batch_size": 8}}, {"workers": "workers"}, "batch_size=8"),
         ({"validation_kwargs": {}}, {"workers": "num_parallel_calls"}, "num_parallel_calls="),

@@ -1,5 +1,6 @@
 import functools
 
+import numpy as np
 import pytest
 
 from autofit.workload.call_source import call_source_of
@@ -43,6 +44,24 @@ def test_a_partial_whose_arguments_have_no_names_stays_one(part):
     call_source = call_source_of(Workload(part, part, None, {"extra": 1}, {"size": 2}))
     assert (call_source.model, call_source.imports) == ("build_model(extra=1)", ())
     assert (call_source.data, call_source.data_kwargs) == ("make_data", {"size": 2})
+
+
+@pytest.mark.parametrize(
+    ("build_model", "data", "elided"),
+    [
+        (shape, make, ()),
+        (shape, functools.partial(make, files=np.ones(3)), ("data",)),
+        (functools.partial(shape, np.ones(3)), make, ("model",)),
+        (lambda: None, lambda batch_size: None, ("model", "data")),
+        (shape, (np.ones(3), np.ones(3)), ("data",)),
+        (shape, functools.partial(make, files="x" * 1000), ("data",)),
+    ],
+)
+def test_what_code_cannot_write_is_elided(build_model, data, elided):
+    call_source = call_source_of(Workload(build_model, data))
+    assert call_source.elided == elided
+    assert "array" not in f"{call_source.model} {call_source.data} {call_source.data_kwargs}"
+    assert ("..." in call_source.model) == isinstance(build_model, functools.partial)
 
 
 def make_callbacks():
