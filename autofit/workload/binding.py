@@ -8,7 +8,7 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.workload.fit_options import MADE, is_made
-from autofit.workload.inputs.knobs import knobs_of
+from autofit.workload.inputs.knobs import keeps_batch_size, knobs_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -26,6 +26,8 @@ def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str
             continue
         source, kwargs = resolve(key, getattr(workload, key)), getattr(workload, f"{key}_kwargs")
         knobs[key] = knobs_of(source, kwargs)
+        if key == "validation" and keeps_batch_size(source):
+            knobs[key].pop("batch_size", None)
         if callable(source):
             _bind(key, source, {**dict.fromkeys(knobs[key].values()), **kwargs}, f"{key}_kwargs")
     for name in MADE:

@@ -135,7 +135,10 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
 
     def _definition(self, value: Any) -> list[Any]:
         """Return the parts of a function or class: its name, its closure and, if it is the user's own, its contents."""
-        name, module, code = value.__qualname__, getattr(value, "__module__", None) or "", getattr(value, "__code__", None)
+        name, module, code = value.__qualname__, getattr(value, "__module__", ""), getattr(value, "__code__", None)
+        if isinstance(value, type):  # a class compiled by Cython, such as its class of functions, has descriptors there
+            code = None
+        module = module if isinstance(module, str) else ""
         defined_in = value.__globals__.get("__name__") or "" if code else module  # decorators change `__module__`
         is_own = any([self._modules.contain(module), self._modules.contain(defined_in)])  # a list: both are added
         loaded = sys.modules.get(module) if module != "__main__" else None

@@ -19,7 +19,8 @@ def backend(request):
 
 
 ONE_BACKEND = pytest.mark.parametrize("backend", ["jax"], indirect=True)
-EVERY_BACKEND = pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"], indirect=True)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tensorflow", "torch")]
+EVERY_BACKEND = pytest.mark.parametrize("backend", ["jax", *SLOW], indirect=True)
 
 
 @ONE_BACKEND

@@ -18,6 +18,7 @@ from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
+from autofit.workload.inputs.knobs import keeps_batch_size
 from autofit.workload.workload import Workload
 
 
@@ -55,6 +56,8 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
     if loaded.validation is None:
         return None
     validation = resolve_reference("validation", loaded.validation)
+    if keeps_batch_size(validation):
+        config = replace(config, batch_size=None)
     return open_input(validation, loaded.validation_kwargs, config, context.report_error)
 
 

@@ -119,7 +119,12 @@ def refuse_unsupported(data: Any) -> None:
 def can_rebuild(loader: Any) -> bool:
     """Return whether a torch DataLoader can be made again with another batch size: it forms the batches itself."""
     sampler = getattr(loader, "batch_sampler", None)
-    return loader.batch_size is not None and (sampler is None or type(sampler).__name__ == "BatchSampler")
+    return getattr(loader, "batch_size", None) is not None and (sampler is None or type(sampler).__name__ == "BatchSampler")
+
+
+def keeps_batch_size(validation: Any) -> bool:
+    """Return whether validation data is a ready-made dataset, whose own batch size is kept."""
+    return is_pydataset(validation) or is_torch_loader(validation)
 
 
 def _can_set(data: Any, name: str) -> bool:

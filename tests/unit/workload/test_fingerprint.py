@@ -653,3 +653,12 @@ def test_arguments_of_fit_change_the_fingerprint():
     different = [of(), of(shuffle=False), of(class_weight={0: 1.0}), of(class_weight={0: 2.0}), of(callbacks=over)]
     assert len(set(different)) == len(different)
     assert of(callbacks=[Maker()]) == of(callbacks=[Maker()])
+
+
+def test_a_generator_of_random_numbers_is_hashed():
+    rng = np.random.default_rng(3)  # a class compiled by Cython
+
+    def make_data(batch_size):
+        return rng.random((batch_size, 4))
+
+    assert identify(Workload(make_data, make_data)) == identify(Workload(make_data, make_data))

@@ -1,0 +1,59 @@
+"""Models of the user's with methods of their own in place of Keras's."""
+
+import numpy as np
+import pytest
+
+from autofit.errors import UsageError
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
+
+WIDTH = 8
+DATA = np.ones((256, WIDTH), "float32"), np.ones((256, 1), "float32")
+
+
+def build(kind):
+    import keras
+
+    class Preprocesses(keras.Model):
+        """Takes arrays only, and prepares them itself, as the models of keras-hub do."""
+
+        def fit(self, x=None, y=None, batch_size=None, **kwargs):
+            if not isinstance(x, np.ndarray):
+                raise TypeError(f"this fit takes arrays, not {type(x).__name__}")
+            return super().fit(np.asarray(x) / 2, y, batch_size=batch_size, **kwargs)
+
+    class Loops(keras.Model):
+        def fit(self, x=None, y=None, batch_size=32, **kwargs):
+            self(x[:batch_size])
+
+    class Others(keras.Model):
+        def train_on_batch(self, *arguments, **kwargs):
+            raise AssertionError("fit does not call it")
+
+        def compile(self, *arguments, **kwargs):
+            super().compile(*arguments, **{**kwargs, "jit_compile": False})
+
+        def make_train_function(self, force=False):
+            super().make_train_function(force)
+            self.own = self.train_function
+
+    classes = {"preprocesses": Preprocesses, "loops": Loops, "others": Others}
+    inputs = keras.Input((WIDTH,))
+    model = classes[kind](inputs, keras.layers.Dense(1)(inputs))
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize("kind", ["preprocesses", "others"])
+def test_a_model_with_methods_of_its_own_is_measured_with_the_data_that_it_takes(launched, play, kind):
+    launcher = launched(build_model=build, data=DATA, model_kwargs={"kind": kind})
+    described = play(launcher, FitConfig(16), role="describe")
+    assert described.input_kind == "arrays", described
+    measured = play(launcher, FitConfig(16))
+    assert measured.outcome is Outcome.OK, measured.traceback
+    assert min(measured.compute_samples_per_second, measured.input_samples_per_second) > 0
+
+
+def test_a_fit_that_does_not_report_its_steps_is_refused(launched, play):
+    with pytest.raises(UsageError, match=r"Loops trained without .* super\(\)\.fit\(\.\.\., callbacks=callbacks\)"):
+        play(launched(build_model=build, data=DATA, model_kwargs={"kind": "loops"}), FitConfig(16))
