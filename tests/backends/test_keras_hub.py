@@ -1,0 +1,78 @@
+"""Models of keras-hub, which take arrays and prepare them in a `fit` of their own."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("keras_hub") is None, reason="keras-hub is not installed"),
+]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "lora.py"
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "short", "text"]
+
+
+def of_example(name, *arguments):
+    spec = importlib.util.spec_from_file_location("lora", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)(*arguments)
+
+
+def build_causal_lm():
+    return of_example("build_model")
+
+
+def build_classifier():
+    import keras_hub
+
+    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(
+        keras_hub.models.BertTokenizer(vocabulary=WORDS), sequence_length=8
+    )
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=len(WORDS), num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16, max_sequence_length=8
+    )
+    return keras_hub.models.BertTextClassifier(backbone=backbone, num_classes=2, preprocessor=preprocessor)
+
+
+def build_image_classifier():
+    import keras_hub
+
+    backbone = keras_hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[3],
+        stackwise_num_filters=[64],
+        stackwise_num_blocks=[1],
+        stackwise_num_strides=[1],
+        block_type="basic_block",
+        image_shape=(16, 16, 3),
+    )
+    return keras_hub.models.ResNetImageClassifier(backbone=backbone, num_classes=2)
+
+
+TEXTS = np.array(["a short text", "text a", "short short"] * 40)
+LABELS = np.arange(len(TEXTS)) % 2
+PICTURES = np.ones((len(TEXTS), 16, 16, 3), "float32")
+
+
+@pytest.mark.parametrize(
+    ("build_model", "data"),
+    [
+        (build_causal_lm, TEXTS),
+        (build_classifier, (TEXTS, LABELS)),
+        (build_classifier, (TEXTS.astype(object), LABELS)),
+        (build_image_classifier, (PICTURES, LABELS)),
+    ],
+)
+def test_a_model_of_keras_hub_is_measured(launched, play, build_model, data):
+    launcher = launched(build_model=build_model, data=data)
+    described = play(launcher, FitConfig(8), role="describe")
+    assert described.input_kind == "arrays", described
+    measured = play(launcher, FitConfig(16))
+    assert measured.outcome is Outcome.OK, measured.traceback
+    assert min(measured.compute_samples_per_second, measured.input_samples_per_second) > 0
