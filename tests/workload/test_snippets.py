@@ -134,7 +134,8 @@ class NoWorkers(w.Dataset):
 def test_a_ready_made_pydataset_is_given_the_knobs_as_attributes(tuned):
     tuned = tuned(w.build_model, w.Dataset(16))
     assert searched(tuned) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
-    ran = tuned.run(FitConfig(24, 3, 4, False), "from tests.workload import witness\ndata = witness.Dataset(16)")
+    before = "from tests.workload import witness\ndata, model = witness.Dataset(16), witness.build_model()"
+    ran = tuned.run(FitConfig(24, 3, 4, False), before, "data")
     assert (ran["samples"], ran["at_once"], ran["ahead"]) == ({24}, 3, 7)
 
 
