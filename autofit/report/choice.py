@@ -25,7 +25,7 @@ _DECIDED_BY = {
     DecidedBy.FAILURE: "it failed or took too much memory in another run",
     DecidedBy.TIME: f"too little time was left for the {KEPT_PAIRS} pairs of runs that confirm a config",
 }
-_WIDEST_RATIO = 10.0  # between the ends of an interval that is shown
+_WIDEST_RATIO = 10.0  # upper / lower end of an interval that is shown; a wider one tells no reader anything (assumed)
 _NOISE_RATIO = 1.25  # rate of the fastest to the slowest run; on an idle machine, runs differ by 2% to 10%
 
 

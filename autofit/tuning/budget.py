@@ -25,10 +25,10 @@ _TRIAL_STEPS = 10  # steps of a trial of the search if steps are slow
 _FURTHER_STEPS = 8  # additional steps of a confirming run if steps are slow: its first epoch and validation
 _MARGIN_RATIO = 1.1  # multiplies the expected seconds of a run: runs of one config differ by a tenth
 _RIVAL_MARGIN_RATIO = 1.25  # seconds of the second trial / first trial, as its batch may be larger (assumed)
-_SCARCE_MARGIN_RATIO = 2.0  # the same if little time is left: a trial that is cut short is lost
+_SCARCE_MARGIN_RATIO = 2.0  # the same if little time is left: a trial that is cut short is lost (assumed)
 _FEWEST_TRIALS = 2  # finished trials before pairs take precedence: a single trial has no rival
 _ENOUGH_TRIALS = 5  # finished trials before three pairs take precedence: with fewer, the search has hardly begun
-_REPEATS_SHARE = 12.0  # a disturbed trial is repeated if this many of its length are left: trials, and six confirming runs
+_REPEATS_RATIO = 12.0  # a disturbed trial is repeated if this many times its seconds are left: 3 pairs, and 6 trials
 _CONFIRM_PATIENCE_RATIO = 4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
 _COMPILE_SECONDS = 300.0  # extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
 _EXTRA_OOM_TRIALS = 6  # trials beyond max_trials while all run out of memory: enough to reach batch size 1 by quarters
@@ -142,7 +142,7 @@ class Budget:
 
     def allows_repeats(self, measured: Measurement) -> bool:
         """Return whether there is time to repeat a disturbed trial: the search, which learns more, comes first."""
-        return self.seconds_left() > _REPEATS_SHARE * measured.seconds
+        return self.seconds_left() > _REPEATS_RATIO * measured.seconds
 
     def allows_reruns(self, finalists: Sequence[Trial], trials: Sequence[Trial], baseline: FitConfig) -> bool:
         """Return whether there is time to run these finalists again, and three pairs of confirming runs after that."""

@@ -92,7 +92,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         self._arrays_by_form = arrays_by_form
 
     def persistent_id(self, obj: Any) -> Any:
-        """Replace three kinds of objects: arrays, sets (whose order differs between processes) and `_Hasher` itself."""
+        """Replace arrays, tensors of torch, sets (whose order differs between processes) and `_Hasher` itself."""
         if isinstance(obj, str):
             self.texts.add(obj)
         if is_plain_array(obj):

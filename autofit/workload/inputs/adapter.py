@@ -41,11 +41,8 @@ class Adapter(FitInput):
         return made
 
     def full_batches(self, method: str) -> Iterator[Any]:
-        """Yield the full batches of an epoch from what a method of the user's adapter returns."""
-        batches = call_reported(self._report_error, lambda: iter(getattr(self._data, method)()))
-        while (batch := call_reported(self._report_error, next, batches, None)) is not None:
-            if self.is_full(batch):
-                yield batch
+        """Return the full batches of an epoch from what a method of the user's adapter returns."""
+        return self.full_batches_of(getattr(self._data, method))
 
 
 class _Iterated:

@@ -161,6 +161,13 @@ class FitInput(ABC):
         counts_samples = length_of(leaves(self._batch)[0]) == self.batch_samples
         return not counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples
 
+    def full_batches_of(self, make: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+        """Yield the full batches of an epoch that `make` begins; report the errors of the user's code."""
+        batches = call_reported(self._report_error, lambda: iter(make()))
+        while (batch := call_reported(self._report_error, next, batches, None)) is not None:
+            if self.is_full(batch):
+                yield batch
+
     def _require_passed_on(self, name: str, asked: int | None, where: str) -> None:
         """Raise UsageError if the data's attribute `name` is not `asked`, the value that its factory was called with."""
         actual = getattr(self._data, name)

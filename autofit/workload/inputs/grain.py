@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 from autofit.records.trial import FitConfig
 from autofit.records.units import format_bytes
 from autofit.workload.inputs.batch import bytes_of
-from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, repeated
+from autofit.workload.inputs.fit_input import FitInput, call_counted, repeated
 from autofit.workload.inputs.knobs import PROCESSES, THREADS, is_grain, is_grain_map
 
 _ENDLESS = 2**62  # grain gives an endless dataset a length near the largest integer
-_LOOKED_AT = 2
+_LOOKED_AT = 2  # batches from which Keras 3.15 reads shapes before it trains
 _LENGTHS_UNKNOWN = ("Filter", "FlatMap", "Mix", "Concat", "Pack", "Rebatch", "Zip", "Interleave")  # transformations
 
 
@@ -48,7 +48,7 @@ class Grain(FitInput):
         return GrainProcesses if names.get("workers") in PROCESSES else cls
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """Return the batch size and the knobs of the threads; a buffer that counts samples is none."""
+        """Return the batch size and the knobs of the threads, without a buffer that counts samples."""
         threads = [] if is_grain_map(self._data) else ["workers", *["max_queue_size"] * self._buffers_batches()]
         return {knob: name for knob, name in named.items() if knob in ("batch_size", *threads)}
 
@@ -93,11 +93,8 @@ class Grain(FitInput):
         return (data[index] for index in range(len(data))) if is_grain_map(data) else data
 
     def full_batches(self) -> Iterator[Any]:
-        """Yield the full batches of an epoch of the user's dataset."""
-        batches = call_reported(self._report_error, iter, self._data)
-        while (batch := call_reported(self._report_error, next, batches, None)) is not None:
-            if self.is_full(batch):
-                yield batch
+        """Return the full batches of an epoch of the user's dataset."""
+        return self.full_batches_of(lambda: self._data)
 
     def batch_at(self, index: int) -> Any:
         """Return a full batch of a `grain.MapDataset`; after the last one, start over."""

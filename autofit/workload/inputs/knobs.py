@@ -55,8 +55,6 @@ is_sequence = functools.partial(_has_base, package="tf_keras", name="Sequence")
 is_tfdata = functools.partial(_has_base, package="tensorflow.python.data", name="DatasetV2")
 is_torch_loader = functools.partial(_has_base, package="torch.utils.data", name="DataLoader")
 is_grain_map = functools.partial(_has_base, package="grain", name="MapDataset")
-
-
 is_adapter = functools.partial(_has_base, package="keras", name="DataAdapter")
 is_distributed = functools.partial(_has_base, package="tensorflow.python.distribute", name="DistributedDatasetInterface")
 
@@ -196,7 +194,7 @@ def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
 def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
     """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's own value.
 
-    A factory's required parameters need a value; by default there are no worker processes. The batch size needs a value
+    A factory's required parameters need a value; the number of worker processes is 0 by default. The batch size needs a value
     because it is an argument of `fit` for arrays.
     """
     required = required_of(data, names.values())
