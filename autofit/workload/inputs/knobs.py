@@ -194,7 +194,7 @@ def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
 def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
     """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's own value.
 
-    A factory's required parameters need a value; the number of worker processes is 0 by default. The batch size needs a value
+    A factory's required parameters need a value, which is 0 for a number of worker processes. The batch size needs one
     because it is an argument of `fit` for arrays.
     """
     required = required_of(data, names.values())
