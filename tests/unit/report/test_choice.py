@@ -137,3 +137,12 @@ def test_a_choice_that_is_not_the_highest_reading_is_explained(record, decided_b
 def test_a_choice_with_the_highest_reading_needs_no_explanation(record):
     assert choice.why_not_highest(record) == ""
     assert "\nwhy" not in str(Result(**vars(record)))
+
+
+def test_the_ends_of_an_interval_that_says_nothing_are_not_shown(record):
+    shown = Speedup(BASELINE, Outcome.OK, 10.03, 1.06, 94.53, 2)
+    assert "at least 1.06x, from 2 pairs of runs that differ much" in str(choice.gain(with_fields(record, speedup=shown)))
+    unshown = Speedup(BASELINE, Outcome.OK, 2.08, 0.06, 71.91, 2)
+    text = str(choice.gain(with_fields(record, speedup=unshown)))
+    assert "2 pairs of runs differ too much to say which is faster" in text
+    assert "71.91" not in text
