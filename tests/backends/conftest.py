@@ -11,17 +11,41 @@ def backend(request):
 
 
 @pytest.fixture(scope="session")
-def launched(backend):
-    """A warm server of a backend, given another workload for each test."""
+def server():
+    """The warm server of one backend at a time.
+
+    It does not depend on `backend`: where a test overrides the parameters of that fixture, pytest keeps what depends on it.
+    """
     from autofit.trial.launcher import ProcessLauncher
     from autofit.workload.workload import Workload
     from tests import workloads as w
 
-    with ProcessLauncher(Workload(w.build_model, w.Cases, backend=backend), None) as launcher:
-        launcher.warm()
+    started = {}
 
-        def change(build_model=w.build_model, data=w.Cases, **kwargs):
-            launcher.change(Workload(build_model, data, backend=backend, **kwargs))
-            return launcher
+    def server(backend):
+        if backend not in started:
+            close()
+            started[backend] = ProcessLauncher(Workload(w.build_model, w.Cases, backend=backend), None)
+            started[backend].warm()
+        return started[backend]
 
-        yield change
+    def close():
+        while started:
+            started.popitem()[1].close()
+
+    yield server
+    close()
+
+
+@pytest.fixture
+def launched(backend, server):
+    """A warm server of a backend, given another workload for each test."""
+    from autofit.workload.workload import Workload
+    from tests import workloads as w
+
+    def change(build_model=w.build_model, data=w.Cases, **kwargs):
+        launcher = server(backend)
+        launcher.change(Workload(build_model, data, backend=backend, **kwargs))
+        return launcher
+
+    return change
