@@ -82,7 +82,7 @@ def sweep(
         UsageError: the matrix or an argument is wrong; nothing was trained.
         DeviceBusyError: the calling process itself holds memory of the GPU.
         DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
-        StorageError: the trials cannot be stored.
+        StorageError: the storage cannot be opened, or fails before a trial has run.
         TrialProcessError: no process for trials could be started.
         ExecutorError: no host of the cluster can tune, or the cluster does not respond.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.

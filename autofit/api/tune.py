@@ -134,7 +134,7 @@ def tune(
         NothingFitsError: even the smallest batch needs more memory than the limit.
         NoTrialFinishedError: no trial finished, and the reason was not memory.
         TrialProcessError: no process for trials could be started.
-        StorageError: the trials cannot be stored.
+        StorageError: the storage cannot be opened, or fails before a trial has run.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished trials are kept.
     """
     workload = Workload(

@@ -103,25 +103,28 @@ def overlooked(
 
 
 def passed_over(
-    choice: FitConfig, ran: Sequence[Trial], limits: Limits, no_time: Collection[FitConfig]
+    compared: Collection[FitConfig], ran: Sequence[Trial], limits: Limits, no_time: Collection[FitConfig]
 ) -> PassedOver | None:
-    """Find the config with the highest reading, and say why it was not chosen; None if it was chosen.
+    """Find the config with the highest reading, and say why it was not chosen; None if it is one of `compared`.
 
-    `ran` are all trials of the search and all runs after it. `no_time` are the configs that it was too late to confirm.
+    `compared` is the choice and, if the baseline was kept, its challenger. `ran` are all trials of the search and all runs
+    after it. `no_time` are the configs that it was too late to confirm.
     """
     finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
     rates = [(trial.measurement.samples_per_second or 0.0, trial.config) for trial in finished]
-    rate, config = max(rates, key=lambda pair: pair[0], default=(0.0, choice))
-    if rate <= max((reading for reading, ran_config in rates if ran_config == choice), default=0.0):
+    highest = max((rate for rate, _ in rates), default=0.0)
+    best = [config for rate, config in rates if rate == highest]
+    if not best or not set(best).isdisjoint(compared):
         return None
+    config = best[0]
     confirmed = {trial.config for trial in finished if trial.stage in (Stage.CHOSEN, Stage.BASELINE)}
     if not all(trial.fits(limits) for trial in ran if trial.config == config):
         decided_by = DecidedBy.FAILURE
-    elif {config, choice} <= confirmed:
+    elif {config, *compared} <= confirmed:
         decided_by = DecidedBy.CONFIRMATION
     else:
         decided_by = DecidedBy.TIME if config in no_time else DecidedBy.READINGS
-    return PassedOver(config, rate, decided_by)
+    return PassedOver(config, highest, decided_by)
 
 
 def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:

@@ -53,6 +53,10 @@ class _DisconnectedError(StorageError):
     """Raised if a database server does not answer."""
 
 
+class StudyGoneError(StorageError):
+    """Raised if another process deleted a study that is in use."""
+
+
 def open_storage(storage: str | None) -> BaseStorage:
     """Open a storage; create it if it does not exist.
 
@@ -183,9 +187,9 @@ def readable(name: str) -> Iterator[None]:
         ) from None
 
 
-def study_is_gone() -> StorageError:
+def study_is_gone() -> StudyGoneError:
     """Return the error for a study that was deleted while it was in use."""
-    return StorageError(
+    return StudyGoneError(
         "the stored trials of this tune are gone: another process deleted them (autofit history --prune, or the same tune "
         "with --fresh). Start the tune again"
     )

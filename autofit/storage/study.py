@@ -6,7 +6,8 @@ import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import optuna
 
@@ -15,22 +16,35 @@ from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.storage import attributes, codec, connection, past_tunes, validity
 
+Returned = TypeVar("Returned")
+
 
 class TuningStudy:
-    """Stores the trials of one tune. Every method raises StorageError if the storage fails or the study was deleted.
+    """Stores the trials of one tune. Its methods raise StorageError if the storage fails or the study was deleted.
 
     Its name is the fingerprint of the request. The constraints of new trials refer to `limits`. Stored timeouts of trials
     that had less time than `max_trial_seconds` do not count. If `fresh`, an existing study is deleted first.
 
     `trials` omits two kinds of trials: those whose config `is_allowed` rejects, such as configs of a wider search space,
     and those whose number is in `stale`, because they failed under tighter limits than today's.
+
+    If the storage fails once a trial has run, as on a full disk, `tell` receives the reason, and all that follows is kept
+    only in memory.
     """
 
     def __init__(
-        self, storage: str | None, name: str, limits: Limits, max_trial_seconds: float, *, fresh: bool = False
+        self,
+        storage: str | None,
+        name: str,
+        limits: Limits,
+        max_trial_seconds: float,
+        tell: Callable[[str], None],
+        *,
+        fresh: bool = False,
     ) -> None:
         self._limits, self._name, self._max_trial_seconds = limits, name, max_trial_seconds
         self._backend = connection.open_storage(storage)
+        self._tell, self._has_trials, self._failed = tell, False, False
         self.is_allowed: Callable[[FitConfig], bool] = lambda config: True
         self._open(fresh=fresh)
 
@@ -64,21 +78,46 @@ class TuningStudy:
     def close(self) -> None:
         connection.close(self._backend)
 
-    @connection.guarded
     def add(self, trial: Trial, knobs: Mapping[str, tuple[int, ...]]) -> Trial:
         """Store a trial and return it with its number; `knobs` has the ascending values of each searched knob."""
-        self._require_study()
-        frozen = codec.frozen_trial(trial, self._limits, knobs)
-        number = self._backend.get_trial(self._backend.create_new_trial(self._study_id, frozen)).number
-        return replace(trial, number=number)
+        self._has_trials = True
+        number = self._unless_failed(lambda: self._store(codec.frozen_trial(trial, self._limits, knobs)))
+        if number is not None:
+            return replace(trial, number=number)
+        unstored = max(self._read, default=-1) + 1
+        self._read[unstored] = replace(trial, number=unstored), self._limits
+        return self._read[unstored][0]
 
     @connection.guarded
+    def _store(self, frozen: optuna.trial.FrozenTrial) -> int:
+        self._require_study()
+        return self._backend.get_trial(self._backend.create_new_trial(self._study_id, frozen)).number
+
+    def _unless_failed(self, access: Callable[[], Returned]) -> Returned | None:
+        """Access the storage; return None if that fails, or failed before, once there are trials to keep."""
+        if self._failed:
+            return None
+        try:
+            return access()
+        except connection.StudyGoneError:
+            raise
+        except StorageError as error:
+            if not self._has_trials:
+                raise
+            self._failed = True
+            self._tell(f"{error}. This tune goes on, but a later one must run again what is not stored")
+            return None
+
     def trials(self) -> tuple[Trial, ...]:
         """Return the finished trials, oldest first, without those that are stale or not allowed."""
-        self._require_study()
-        self._read_trials()
+        self._unless_failed(self._read_new_trials)
         valid = (trial for number, (trial, _) in sorted(self._read.items()) if number not in self.stale)
         return tuple(trial for trial in valid if self.is_allowed(trial.config))
+
+    @connection.guarded
+    def _read_new_trials(self) -> None:
+        self._require_study()
+        self._read_trials()
 
     def _read_trials(self) -> None:
         """Read the trials that were stored since the last call; skip trials of other programs."""
@@ -105,16 +144,17 @@ class TuningStudy:
                 return finished
         return ()
 
-    @connection.guarded
     def set_user_attributes(self, values: Mapping[str, Any]) -> None:
         """Store JSON values by name, for people who inspect the study."""
         for key, value in values.items():
-            self._study.set_user_attr(key, value)
+            self._set(partial(self._study.set_user_attr, key, value))
 
-    @connection.guarded
     def set_attribute(self, key: str, value: Any) -> None:
         """Store a JSON value with the study."""
-        self._backend.set_study_system_attr(self._study_id, key, value)
+        self._set(partial(self._backend.set_study_system_attr, self._study_id, key, value))
+
+    def _set(self, store: Callable[[], None]) -> None:
+        self._unless_failed(connection.guarded(store))
 
     @connection.guarded
     def attribute(self, key: str) -> Any:

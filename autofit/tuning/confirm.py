@@ -68,9 +68,9 @@ class Confirmation:
             confirmed = None if chosen is None else self._against_baseline(chosen)
             if confirmed is not None:
                 choice = self._against_rival(confirmed)
-                best = choice.config if choice.challenger is None else choice.challenger.config
+                compared = {choice.config, *([] if choice.challenger is None else [choice.challenger.config])}
                 ran = (*self._study.trials(), *self.runs)
-                return replace(choice, passed_over=selection.passed_over(best, ran, self._limits, self._no_time))
+                return replace(choice, passed_over=selection.passed_over(compared, ran, self._limits, self._no_time))
         return None
 
     def _finalists(self) -> tuple[Trial, ...]:

@@ -65,7 +65,12 @@ class _Tuning:
         self._runner = TrialRunner(request, launcher, emit)
         settings = request.settings
         self.study = TuningStudy(
-            settings.storage, request.fingerprint(), request.limits, settings.max_trial_seconds, fresh=request.fresh
+            settings.storage,
+            request.fingerprint(),
+            request.limits,
+            settings.max_trial_seconds,
+            lambda text: emit(Notice(text)),
+            fresh=request.fresh,
         )
         self._description: Description | None = None
         self._describing_seconds = 0.0

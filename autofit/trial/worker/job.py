@@ -45,7 +45,7 @@ class DevicePeaks:
             self._phase = phase
 
     def highest(self) -> int | None:
-        """Return the highest peak so far, in bytes, of the phases that count and the present one; None without a reading.
+        """Return the highest peak so far, in bytes, of the phases that count and the present one; None if nothing was counted.
 
         In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
         if there is room, so a first step does not count on a GPU: the later steps show what training needs.
@@ -54,7 +54,7 @@ class DevicePeaks:
         counted = {phase: size for phase, size in self.by_phase.items() if phase.counts}
         if self._placement.gpus and any(phase.trains for phase in counted):
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
-        return max(counted.values(), default=None)
+        return max(counted.values(), default=0) or None  # TensorFlow counts only large blocks on a CPU with oneDNN
 
     def _record(self) -> None:
         peak = None if self._phase is None else self._backend.peak_bytes(self._placement)

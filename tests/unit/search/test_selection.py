@@ -133,13 +133,14 @@ CHOICE, OTHER = FitConfig(32), FitConfig(64)
 )
 def test_what_decided_against_the_highest_reading_is_named(further, no_time, decided_by):
     trials = [ran(CHOICE, 100.0), ran(OTHER, 120.0), *further]
-    assert passed_over(CHOICE, trials, LIMITS, no_time) == PassedOver(OTHER, 120.0, decided_by)
+    assert passed_over({CHOICE}, trials, LIMITS, no_time) == PassedOver(OTHER, 120.0, decided_by)
 
 
 def test_a_choice_with_the_highest_reading_passes_nothing_over():
-    assert passed_over(CHOICE, [ran(CHOICE, 121.0), ran(OTHER, 120.0)], LIMITS, ()) is None
+    assert passed_over({CHOICE}, [ran(CHOICE, 121.0), ran(OTHER, 120.0)], LIMITS, ()) is None
     confirmed = [ran(CHOICE, 100.0), ran(OTHER, 120.0), ran(CHOICE, 130.0, Stage.CHOSEN)]
-    assert passed_over(CHOICE, confirmed, LIMITS, ()) is None
+    assert passed_over({CHOICE}, confirmed, LIMITS, ()) is None
+    assert passed_over({CHOICE, OTHER}, [ran(CHOICE, 100.0), ran(OTHER, 120.0)], LIMITS, ()) is None  # a baseline was kept
 
 
 def test_a_confirmed_rate_that_noise_explains_is_left_alone():

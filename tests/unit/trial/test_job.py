@@ -45,6 +45,10 @@ def test_a_trial_that_ended_in_its_first_step_has_its_peak():
     assert peaks_of(GPU, [(Phase.BUILDING, 10), (Phase.FIRST_STEP, 500)]).highest() == 500
 
 
+def test_an_allocator_that_counted_nothing_has_no_peak():
+    assert peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None
+
+
 def test_an_error_of_any_length_is_kept_in_part():
     try:
         raise ValueError("x" * 10**7 + "the end")

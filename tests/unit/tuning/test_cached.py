@@ -1,5 +1,7 @@
 """Stored results and trials: which are still valid in a later tune."""
 
+import resource
+
 import pytest
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError, StorageError
@@ -84,6 +86,33 @@ def test_a_study_that_was_forgotten_meanwhile_is_said_to_be(tmp_path, kind):
         collect(tune, make_request(tmp_path, storage=where), Forgets())
     (other,) = past_tunes.past_tunes(where, "autofit-")
     assert other.name == make_request(tmp_path, workload_fingerprint="another").fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
+def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(tmp_path, kind):
+    where, limit = kind.format(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    class Fills(FakeLauncher):
+        def measure(self, spec):
+            if spec.role == "measure" and sum(each.role == "measure" for each in self.specs) == 3:
+                largest = max(file.stat().st_size for file in tmp_path.iterdir())
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest // 2, limit[1]))
+            return super().measure(spec)
+
+    try:
+        events, record = collect(tune, make_request(tmp_path, storage=where, max_trials=6), Fills())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    told = [event.text for event in events if isinstance(event, Notice) and "cannot be stored" in event.text]
+    assert len(told) == 1, told
+    assert "This tune goes on, but a later one must run again what is not stored" in told[0]
+    assert [trial.number for trial in record.trials] == list(range(6))
+    assert record.speedup.ratio > 1
+    launcher = FakeLauncher()
+    again = collect(tune, make_request(tmp_path, storage=where, max_trials=6), launcher)[1]
+    assert [trial.number for trial in again.trials] == list(range(6))
+    assert again.trials[:2] == record.trials[:2]
+    assert sum(spec.role == "measure" for spec in launcher.specs) >= 4
 
 
 FEW = {**SHARES, "space": {"batch_size": [64, 128, 256], "workers": [2, 4], "max_queue_size": [10]}}
