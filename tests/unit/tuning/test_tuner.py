@@ -8,6 +8,7 @@ import pytest
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.records.events import Activity, Described, Notice, TrialEnded
+from autofit.records.result import CallSource
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
 from autofit.search.config_arrays import ConfigArrays
@@ -41,6 +42,12 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
     assert record.choice.challenger is None
     assert record.trials == tuple(trials)
     assert record.config in [spec.config for spec in launcher.specs if spec.role == "confirm"]
+
+
+def test_the_fit_kwargs_of_the_result_contain_those_of_the_user(tmp_path):
+    source = CallSource(fit_kwargs={"epochs": 3, "validation_split": 0.2})
+    _, record = collect(tune, make_request(tmp_path, call_source=source), FakeLauncher())
+    assert record.fit_kwargs == source.fit_kwargs
 
 
 def test_no_config_is_tried_twice(tmp_path):
