@@ -25,9 +25,13 @@ FAILED_ALLOCATION = re.compile(
 HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")
 """Matches an error of TensorFlow or JAX about host memory; TensorFlow quotes Python's error."""
 
+_ON_CHIP = r"(?:shared|tensor) memory (?:size )?limit|out of resource: (?:shared|tensor) memory|register spill"
+ON_CHIP = re.compile(_ON_CHIP, re.IGNORECASE)
+"""Matches an error about memory on the GPU's chip: a kernel needs too much of it, whatever the batch size."""
+
 # the patterns of `Backend` for XLA and CUDA's libraries
 OOM_LINES = re.compile(
-    rf"^{_NOT_INFO}(?!.*(?:not a failure|HTTP re|message larger than)).*?"
+    rf"^{_NOT_INFO}(?!.*(?:not a failure|HTTP re|message larger than|(?i:{_ON_CHIP}))).*?"
     r"(?P<report>OOM when allocating tensor|[Rr]an out of memory trying to allocate"
     r"|OP_REQUIRES failed.*(?:RESOURCE_EXHAUSTED|Resource exhausted)"
     r"|(?:F\d{4} |: F ).*(?:RESOURCE_EXHAUSTED|out of memory))"
@@ -42,7 +46,8 @@ SUSPECTS = re.compile(
     r"No algorithm worked|failed to create cublas handle|could not create cudnn handle|without BLAS support"
     r"|cuDNN launch failure|Failed to get convolution algorithm|Blas x?GEMM launch failed"
     r"|CUDNN_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)|CUBLAS_STATUS_NOT_INITIALIZED"
-    r"|DNN library (?:is not found|initialization failed)|Error invoking NCCL|NCCL operation \S+ failed",
+    r"|DNN library (?:is not found|initialization failed)|Error invoking NCCL|NCCL operation \S+ failed"
+    r"|Autotuning failed for HLO|No valid config found|No reference output found|Autotuner could not (?:find|compile) any",
     re.IGNORECASE,
 )
 OUTSIDE_POOL = re.compile(

@@ -68,8 +68,15 @@ def choose_placement(machine: Machine, device: str, devices: int | Sequence[int]
             key="devices",
         )
     foremost = _foremost(machine.devices)
-    # the sort is stable: GPUs of the foremost one's model come first
-    alike = sorted(machine.devices, key=lambda gpu: gpu.name != foremost.name)
+    alike = [gpu for gpu in machine.devices if gpu.name == foremost.name]
+    if len(alike) < devices:
+        names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in machine.devices)
+        raise UsageError(
+            f"{devices} GPUs are requested, but only {len(alike)} of {names} are of the model {foremost.name}. The slowest "
+            f"GPU would set the pace; to train on different models all the same, list them: "
+            f"devices: {[gpu.index for gpu in machine.devices][:devices]}",
+            key="devices",
+        )
     return Placement.on(*alike[:devices])
 
 

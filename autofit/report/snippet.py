@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
@@ -151,17 +150,19 @@ def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[st
     placement, distribution = record.placement, record.call_source.distribution
     if placement.count == 1:
         return [], [], [assignment]
-    uuids = [device.uuid for device in record.machine.devices]
-    is_part = bool(placement.gpus) and len(placement.gpus) < len(uuids)  # otherwise, the framework uses the same devices
-    numbers = [uuids.index(gpu.uuid) for gpu in placement.gpus] if is_part else []
-    environment, lines = [], []
-    if record.description.versions.get("backend") == "jax":
-        if not placement.gpus:
-            variables = variables_for_cpu_devices(placement.count)
-            environment = ["import os", *(f'os.environ["{name}"] = "{value}"' for name, value in variables.items())]
+    variables, lines = {}, []
+    if placement.gpus and len(placement.gpus) < len(record.machine.devices):
+        # by UUID, because CUDA's order may not be the driver's
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in placement.gpus)
+    is_jax = record.description.versions.get("backend") == "jax"
+    if is_jax and not placement.gpus:
+        variables |= variables_for_cpu_devices(placement.count)
+    environment = (
+        ["import os", *(f'os.environ["{name}"] = "{value}"' for name, value in variables.items())] if variables else []
+    )
+    if is_jax:
         if distribution:
-            devices = "devices=" + json.dumps([f"gpu:{number}" for number in numbers]) if numbers else ""
-            lines.append(f"distribution = keras.distribution.DataParallel({devices})")
+            lines.append("distribution = keras.distribution.DataParallel()")
             lines.append("keras.distribution.set_distribution(distribution)")
         return environment, ["import keras"] if lines else [], [*lines, assignment]
     if not placement.gpus:
@@ -169,7 +170,6 @@ def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[st
         lines.append(f"parts = [tf.config.LogicalDeviceConfiguration()] * {placement.count}")
         lines.append("tf.config.set_logical_device_configuration(cpu, parts)")
     if distribution:
-        devices = json.dumps([f"GPU:{number}" for number in numbers]) if numbers else ""
-        lines += [f"strategy = tf.distribute.MirroredStrategy({devices})", "with strategy.scope():"]
+        lines += ["strategy = tf.distribute.MirroredStrategy()", "with strategy.scope():"]
         assignment = textwrap.indent(assignment, "    ")
-    return [], [_IMPORT_TENSORFLOW] if lines else [], [*lines, assignment]
+    return environment, [_IMPORT_TENSORFLOW] if lines else [], [*lines, assignment]

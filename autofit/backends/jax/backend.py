@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib.util
 import os
@@ -20,6 +21,7 @@ from autofit.records.units import format_bytes
 
 _FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"  # JAX rejects both at once
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
+_ALLOCATOR = "XLA_PYTHON_CLIENT_ALLOCATOR"
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 _STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured: tests/backends/test_facts.py)
@@ -36,6 +38,24 @@ def variables_for_cpu_devices(count: int) -> dict[str, str]:
     that may be dispatched ahead and a few spare ones.
     """
     return {"JAX_NUM_CPU_DEVICES": str(count), "PJRT_NPROC": str(count * (_STEPS_AHEAD + _SPARE_THREADS))}
+
+
+def cuda_bytes(number: int) -> int | None:
+    """Return the total memory of the visible GPU with this number in bytes, as CUDA reports it; None without CUDA.
+
+    JAX takes a share of this total, which is smaller than the driver's by up to 3%. The call initializes CUDA.
+    """
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    device, total = ctypes.c_int(), ctypes.c_size_t()
+    failed = (
+        cuda.cuInit(0)
+        or cuda.cuDeviceGet(ctypes.byref(device), number)
+        or cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+    )
+    return None if failed else total.value
 
 
 class Jax(Backend):
@@ -76,7 +96,8 @@ class Jax(Backend):
             tensorflow.config.set_visible_devices([], "GPU")
         if limit_bytes is not None:
             os.environ.pop(_OLD_FRACTION, None)
-            os.environ[_FRACTION] = f"{limit_bytes / max(gpu.total_bytes for gpu in placement.gpus):.6f}"
+            totals = [cuda_bytes(number) or gpu.total_bytes for number, gpu in enumerate(placement.gpus)]
+            os.environ[_FRACTION] = f"{min(1.0, limit_bytes / min(totals)):.6f}"  # the smallest GPU decides what fits
         if self._library.default_backend() == "cpu" or self._library.local_device_count() < placement.count:
             raise unseen_gpus("JAX", placement, extra="jax-gpu")
 
@@ -90,6 +111,11 @@ class Jax(Backend):
         if device is None:
             return ()
         problems = ["JAX cannot reset its peak of device memory: the peak of a trial includes that of its first step"]
+        allocator = os.environ.get(_ALLOCATOR, "").lower()
+        if allocator in ("platform", "cuda_async"):
+            problems.append(
+                f"{_ALLOCATOR}={allocator} is set: the limit of device memory is not enforced. Unset this variable"
+            )
         default = self.pool_bytes(device)
         if limit_bytes is not None and default is not None and limit_bytes > default:
             problems.append(
@@ -148,7 +174,8 @@ class Jax(Backend):
         if isinstance(error, self._library.errors.JaxRuntimeError):
             if exhaustion.HOST.search(message):
                 return FailureKind.HOST_OOM
-            if "RESOURCE_EXHAUSTED" in message or exhaustion.FAILED_ALLOCATION.search(message):
+            is_exhausted = "RESOURCE_EXHAUSTED" in message and not exhaustion.ON_CHIP.search(message)
+            if is_exhausted or exhaustion.FAILED_ALLOCATION.search(message):
                 return FailureKind.DEVICE_OOM
         return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None
 

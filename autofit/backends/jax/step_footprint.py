@@ -20,6 +20,7 @@ XLA = "XLA buffer assignment"
 _ERROR = 0.8
 _GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes (assumed)
 _ABSOLUTE_ERROR_BYTES = 2**20
+_GPU_BATCHES = 2  # Keras copies the next batch to a GPU during a step
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _TRACED_MULTIPLE = 2  # a batch of one sample may be a special case
 
@@ -44,7 +45,7 @@ class StepFootprint:
         else:
             wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
             sizes = sorted({self._multiple_of * math.ceil(size / self._multiple_of) for size in wanted})
-        error = _ERROR if self._step.device is None else _GPU_ERROR
+        error, batches = (_ERROR, 1) if self._step.device is None else (_GPU_ERROR, _GPU_BATCHES)
         state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state()))
         for size in sizes:
             memory = self._lowered(size).compile().memory_analysis()
@@ -53,7 +54,7 @@ class StepFootprint:
                 "weights": state - self.optimizer_bytes,
                 "optimizer": self.optimizer_bytes,
                 "temporaries": max(0, memory.temp_size_in_bytes + results),
-                "input_batch": max(0, memory.argument_size_in_bytes - state),
+                "input_batch": batches * max(0, memory.argument_size_in_bytes - state),
             }
             yield Footprint(size, parts, XLA, error, _ABSOLUTE_ERROR_BYTES)
 

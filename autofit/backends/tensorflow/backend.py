@@ -125,7 +125,8 @@ class TensorFlow(Backend):
         if isinstance(error, errors.OpError):
             if exhaustion.HOST.search(message):
                 return FailureKind.HOST_OOM
-            is_exhausted = isinstance(error, errors.ResourceExhaustedError) and not _NETWORK.search(message)
+            is_other = _NETWORK.search(message) or exhaustion.ON_CHIP.search(message)
+            is_exhausted = isinstance(error, errors.ResourceExhaustedError) and not is_other
             return FailureKind.DEVICE_OOM if is_exhausted or failed else None
         # a C++ status that was raised outside an operation is a RuntimeError
         is_status = type(error) is RuntimeError and "RESOURCE_EXHAUSTED: " in message

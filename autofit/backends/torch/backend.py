@@ -15,8 +15,10 @@ from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
+_KERAS_DEVICE = "KERAS_TORCH_DEVICE"
 _NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 _HOST = re.compile(r"DefaultCPUAllocator: (?:can't|not enough)|(?<!OutOf)MemoryError\b|std::bad_alloc")
+_CONVOLUTION = re.compile(r"unable to find an engine to execute this computation|find a valid cuDNN algorithm")
 _DEVICE = re.compile(r"CUDA out of memory|CUDA error: out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|HIP out of memory")
 
 
@@ -43,27 +45,38 @@ class Torch(Backend):
         """Return the variables that select the GPU or the CPU, and that share the code that torch compiles.
 
         KERAS_TORCH_DEVICE is set because Keras otherwise asks torch whether CUDA is available, and a process that is forked
-        after that call cannot use the GPU.
+        after that call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that call asks only the driver.
         """
         variables = super().environment(placement, cache)
-        variables["KERAS_TORCH_DEVICE"] = "cpu" if placement.device is None else "cuda"
+        variables["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # a tf.data pipeline would otherwise take the GPU's memory
+        variables[_KERAS_DEVICE] = "cpu" if placement.device is None else "cuda"
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Set the share of a GPU's memory that torch's caching allocator may take."""
+        """Set the share of a GPU's memory, as CUDA reports it, that torch's caching allocator may take."""
         if placement.device is None:
             return
         torch = self._library
         if not torch.cuda.is_available():
             raise unseen_gpus("torch", placement, extra="torch-gpu")
         if limit_bytes is not None:
-            torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / placement.device.total_bytes))
+            total_bytes = torch.cuda.get_device_properties(0).total_memory  # less than the driver's, by up to 3%
+            torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Report an environment variable that turns off the caching allocator, which enforces the limit."""
-        if device is not None and os.environ.get(_NO_CACHING, "0") not in ("", "0"):
-            return (f"{_NO_CACHING} is set: the limit of device memory is not enforced. Unset this variable",)
-        return ()
+        """Report environment variables that turn off the allocator that enforces the limit, or Keras's use of the GPU."""
+        if device is None:
+            return ()
+        problems = []
+        if os.environ.get(_NO_CACHING, "0") not in ("", "0"):
+            problems.append(f"{_NO_CACHING} is set: the limit of device memory is not enforced. Unset this variable")
+        if os.environ.get(_KERAS_DEVICE, "cuda").startswith("cpu"):
+            problems.append(
+                f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train on {device.name}. Unset "
+                "this variable, or set device: cpu"
+            )
+        return tuple(problems)
 
     def has_started(self) -> bool:
         """Return whether torch uses a GPU; False on a CPU, on which torch has nothing to start."""
@@ -83,14 +96,18 @@ class Torch(Backend):
         self._library.cuda.reset_peak_memory_stats()
 
     def retries(self, placement: Placement) -> int:
-        return 0 if placement.device is None else int(self._library.cuda.memory_stats().get("num_alloc_retries", 0))
+        """Return how often the allocator emptied its cache, or failed where cuDNN had another algorithm."""
+        if placement.device is None:
+            return 0
+        counts = self._library.cuda.memory_stats()
+        return int(counts.get("num_alloc_retries", 0)) + int(counts.get("num_ooms", 0))
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
         """Return a function that waits for the GPU; None on a CPU, on which a step has ended when it returns."""
         cuda = self._library.cuda
         if not cuda.is_initialized():
             return None
-        ended = cuda.Event()
+        ended = cuda.Event(blocking=True)  # a wait without it occupies a core
         ended.record()
         wait: Callable[[], None] = ended.synchronize
         return wait
@@ -114,4 +131,6 @@ class Torch(Backend):
                 return FailureKind.HOST_OOM
             if _DEVICE.search(message):
                 return FailureKind.DEVICE_OOM
+            if _CONVOLUTION.search(message) and torch.cuda.memory_stats().get("num_ooms"):
+                return FailureKind.DEVICE_OOM  # torch drops the out-of-memory error of each algorithm of cuDNN
         return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None

@@ -29,6 +29,7 @@ _SAMPLES, _BATCH, _PIXELS = 64, 8, 8
 _REINSTALL = "Run pip install --force-reinstall keras tensorflow."
 _REINSTALL_GPU = f"Run {install_command('gpu')} in a new environment: CUDA's libraries and TensorFlow must match."
 _AVX = "Use a machine whose CPU has AVX: TensorFlow's wheels require it."
+_IN_FORK = "in forked subprocess"  # in torch's error if CUDA was used before the fork
 _STARTED = (
     'Make python -c "import keras" work, in a new environment if necessary. If that does not help, try --launch plain.'
 )
@@ -85,6 +86,8 @@ def _failure(measurement: Measurement, device: Device | None, *, forks: bool) ->
     outcome, reason = measurement.outcome, measurement.evidence.reason
     if outcome.is_oom:
         return problem("trial", f"a tiny model ran out of memory: {reason}", "End the processes that hold the memory.")
+    if _IN_FORK in reason:
+        return problem("trial", f"a forked trial cannot use {device.name if device else 'the GPU'}: {reason}", _PLAIN)
     if outcome is Outcome.ERROR or not forks:
         return problem("trial", f"a tiny model failed: {reason}", _REINSTALL_GPU if device else _REINSTALL)
     if outcome is Outcome.TIMEOUT and device is not None:

@@ -175,7 +175,8 @@ def _notices(
             "not count samples. Rates are computed from batch_size"
         )
     limit_bytes = context.spec.limits.device_bytes
-    if context.placement.device is not None and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
+    on_gpu = context.placement.device is not None and backends.current().uses_tfdata  # others copy only batches
+    if on_gpu and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
         yield (
             f"fit copies the arrays to the GPU ({format_bytes(copied_bytes)} of {format_bytes(limit_bytes)}), which "
             "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps the arrays in host memory"

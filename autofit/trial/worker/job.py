@@ -45,7 +45,7 @@ class DevicePeaks:
             self._phase = phase
 
     def highest(self) -> int | None:
-        """Return the highest peak so far, in bytes, of the phases that count and the present one; None if nothing was counted.
+        """Return the highest peak so far, in bytes, of the phases that count and the present one; None if none was counted.
 
         In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
         if there is room, so a first step does not count on a GPU: the later steps show what training needs.

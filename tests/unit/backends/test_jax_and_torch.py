@@ -1,8 +1,12 @@
 """The decisions that the JAX and torch backends make without loading either."""
 
+import ctypes
 import importlib.util
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,7 +41,9 @@ def test_jax_and_torch_stay_on_the_cpu():
     assert Jax().environment(ON_CPU, CACHE)["JAX_PLATFORMS"] == "cpu"
     assert "JAX_PLATFORMS" not in Jax().environment(Placement.on(GPU), CACHE)
     assert Torch().environment(ON_CPU, CACHE)["KERAS_TORCH_DEVICE"] == "cpu"
-    assert Torch().environment(Placement.on(GPU), CACHE)["KERAS_TORCH_DEVICE"] == "cuda"
+    on_gpu = Torch().environment(Placement.on(GPU), CACHE)
+    assert on_gpu["KERAS_TORCH_DEVICE"] == "cuda"
+    assert on_gpu["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
 
 
 def test_what_is_compiled_is_shared_unless_the_user_has_a_cache(monkeypatch):
@@ -58,6 +64,63 @@ def test_a_limit_above_jaxs_share_is_reported_with_the_variable_to_set():
     assert Jax().problems(None, None) == ()
     assert len(Jax().problems(GPU, 50 * GIB)) == 1  # that peaks cannot be reset
     assert "XLA_CLIENT_MEM_FRACTION=0.90" in Jax().problems(GPU, 72 * GIB)[1]
+
+
+@pytest.mark.parametrize("allocator", ["platform", "cuda_async"])
+def test_an_allocator_of_jax_without_a_limit_is_reported(monkeypatch, allocator):
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_ALLOCATOR", allocator)
+    assert "XLA_PYTHON_CLIENT_ALLOCATOR" in Jax().problems(GPU, 50 * GIB)[1]
+
+
+def test_a_program_that_keeps_torch_on_the_cpu_is_told_that_trials_use_the_gpu(monkeypatch):
+    monkeypatch.setenv("KERAS_TORCH_DEVICE", "cpu")
+    assert "trains on the CPU, but trials train on some GPU" in Torch().problems(GPU, 50 * GIB)[0]
+    assert Torch().problems(None, None) == ()
+
+
+class Cuda:
+    """Stands for libcuda: a GPU whose total is a little less than the driver's."""
+
+    def __init__(self, *totals):
+        def get(device, number):
+            device._obj.value = number
+
+        def total_of(total, device):
+            total._obj.value = totals[device.value]
+
+        self.cuInit, self.cuDeviceGet, self.cuDeviceTotalMem_v2 = lambda flags: 0 if totals else 100, get, total_of
+
+
+@pytest.mark.parametrize(
+    ("totals", "fraction"), [((), "0.500000"), ((79 * GIB,), "0.506329"), ((79 * GIB, 40 * GIB), "1.000000")]
+)
+def test_jaxs_share_is_of_the_total_that_cuda_reports(monkeypatch, totals, fraction):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Cuda(*totals))
+    jax = SimpleNamespace(default_backend=lambda: "gpu", local_device_count=lambda: 2)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "")
+    Jax().set_limit(Placement.on(*(GPU for _ in totals or (0,))), 40 * GIB)
+    assert os.environ["XLA_CLIENT_MEM_FRACTION"] == fraction
+
+
+def test_torchs_share_is_of_the_total_that_cuda_reports(monkeypatch):
+    shares = []
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        get_device_properties=lambda number: SimpleNamespace(total_memory=79 * GIB),
+        set_per_process_memory_fraction=shares.append,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    Torch().set_limit(Placement.on(GPU), 40 * GIB)
+    assert shares == [40 / 79]
+
+
+def test_torch_counts_failed_allocations_as_the_slow_zone(monkeypatch):
+    counts = {"num_alloc_retries": 2, "num_ooms": 3}
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(memory_stats=lambda: counts)))
+    assert Torch().retries(Placement.on(GPU)) == 5
+    assert Torch().retries(ON_CPU) == 0
 
 
 def test_keras_pool_of_processes_is_not_tried_on_jax_with_a_gpu():

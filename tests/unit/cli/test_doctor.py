@@ -278,8 +278,8 @@ def test_no_temporary_folder_at_all(monkeypatch):
 class FakeLauncher:
     """A launcher whose trial ends with an outcome, or whose server fails to start with an error."""
 
-    def __init__(self, end):
-        self.end, self.spec = end, None
+    def __init__(self, end, reason=""):
+        self.end, self.spec, self.reason = end, None, reason
 
     def warm(self):
         if isinstance(self.end, Exception):
@@ -288,7 +288,7 @@ class FakeLauncher:
     def run(self, spec):
         self.spec = spec
         yield "working"
-        return Measurement(self.end, Evidence(f"made to be {self.end.value}"))
+        return Measurement(self.end, Evidence(self.reason or f"made to be {self.end.value}"))
 
 
 @pytest.mark.parametrize(
@@ -325,6 +325,12 @@ def test_a_trial_takes_little_of_a_gpu():
 def test_a_trial_that_hangs_on_a_gpu_may_be_compiling():
     finding = smoke_trial.attempt(FakeLauncher(Outcome.TIMEOUT), HERE, GPU, forks=True)
     expect(finding, PROBLEM, "NVIDIA T4|made to be timeout", "autofit doctor")
+
+
+def test_cuda_that_was_used_before_the_fork_is_named():
+    error = "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, …"
+    finding = smoke_trial.attempt(FakeLauncher(Outcome.ERROR, error), HERE, GPU, forks=True)
+    expect(finding, PROBLEM, "a forked trial cannot use NVIDIA T4", "--launch plain")
 
 
 def test_the_tiny_workload_can_be_pickled(tmp_path):

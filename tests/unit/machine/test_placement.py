@@ -33,7 +33,6 @@ def environment(tmp_path, monkeypatch):
         ("auto", 1, [FAST]),
         ("gpu:3", 1, [SLOW]),
         ("auto", 2, [FAST, SAME]),
-        ("gpu", 3, [FAST, SAME, T4]),
         ("auto", [3, 0], [SLOW, T4]),
         ("gpu", [2], [SAME]),
     ],
@@ -55,6 +54,7 @@ def test_a_cpu_is_one_device_or_several():
         ("auto", [1, 1], r"devices: \[1, 1\] "),
         ("auto", [0, 9], "device: 'gpu:9' "),
         ("auto", 5, r"devices: 5 GPUs .*: gpu:0 \(T4\), .* device: cpu"),
+        ("gpu", 3, r"only 2 of gpu:0 \(T4\), .* are of the model A100\. .*devices: \[0, 1, 2\]"),
     ],
 )
 def test_placements_that_are_not_possible(device, devices, error):

@@ -37,8 +37,9 @@ def on(record, placement, *, backend="tensorflow", distribution=None, **changes)
             "tensorflow",
             "data_parallel",
             [
+                'os.environ["CUDA_VISIBLE_DEVICES"] = "GPU-0,GPU-2"',
                 "import tensorflow as tf",
-                'strategy = tf.distribute.MirroredStrategy(["GPU:0", "GPU:2"])',
+                "strategy = tf.distribute.MirroredStrategy()",
                 "with strategy.scope():",
                 "    model = build_model(width=8)",
                 "# batch 64 is global: 32 on each of 2 devices",
@@ -50,8 +51,9 @@ def on(record, placement, *, backend="tensorflow", distribution=None, **changes)
             "jax",
             "data_parallel",
             [
+                'os.environ["CUDA_VISIBLE_DEVICES"] = "GPU-0,GPU-1"',
                 "import keras",
-                'distribution = keras.distribution.DataParallel(devices=["gpu:0", "gpu:1"])',
+                "distribution = keras.distribution.DataParallel()",
                 "keras.distribution.set_distribution(distribution)",
                 "model = build_model(width=8)",
             ],

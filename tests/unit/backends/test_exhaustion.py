@@ -11,7 +11,9 @@ import yaml
 
 from autofit import backends
 from autofit.backends import exhaustion as signs
+from autofit.backends.jax.backend import Jax
 from autofit.backends.tensorflow.backend import TensorFlow
+from autofit.backends.torch.backend import Torch
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Limits
 from autofit.trial.outcome import classify
@@ -23,6 +25,7 @@ GIB = 2**30
 TEXTS = yaml.safe_load(pathlib.Path(__file__).with_name("oom_texts.yaml").read_text())
 RAISED = {entry["source"]: entry for entry in TEXTS["raised"]}
 LOGS = {entry["source"]: entry for entry in TEXTS["logs"]}
+BACKENDS = {"tensorflow": TensorFlow(), "jax": Jax(), "torch": Torch()}
 SUSPECTS = [source for source, entry in RAISED.items() if entry["means"] == "suspect"]
 NCCL = LOGS["tensorflow 36510"]["text"]
 RETRY, FAILED = LOGS["tf-pose-estimation 225"]["text"], LOGS["tensorflow 4735"]["text"]
@@ -40,14 +43,33 @@ class Errors:
 
     NotFoundError = InternalError = UnknownError = OpError
 
+    class JaxRuntimeError(RuntimeError):
+        """XLA's runtime failed; of `jax.errors`."""
+
+    class OutOfMemoryError(RuntimeError):
+        """torch's own."""
+
 
 class OutOfMemoryError(Exception):
     """One of the user's own."""
 
 
 @pytest.fixture
-def exhausted(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(errors=Errors))
+def loaded(monkeypatch):
+    """Stand-ins for the three backends; returns the counts of torch's allocator."""
+    counts = {}
+    cuda = SimpleNamespace(memory_stats=lambda: counts)
+    for name, module in {
+        "tensorflow": SimpleNamespace(errors=Errors),
+        "jax": SimpleNamespace(errors=Errors),
+        "torch": SimpleNamespace(OutOfMemoryError=Errors.OutOfMemoryError, cuda=cuda),
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return counts
+
+
+@pytest.fixture
+def exhausted(loaded):
     return TensorFlow().exhausted
 
 
@@ -62,8 +84,10 @@ def ended(**evidence):
 
 
 @pytest.mark.parametrize("source", RAISED)
-def test_an_exception_is_classified_by_its_text(source, exhausted):
-    kind = exhausted(raised(source))
+def test_an_exception_is_classified_by_its_text(source, loaded):
+    entry = RAISED[source]
+    loaded["num_ooms"] = entry.get("num_ooms", 0)
+    kind = BACKENDS[entry.get("backend", "tensorflow")].exhausted(raised(source))
     assert (kind or "none") == (RAISED[source]["means"] if RAISED[source]["means"].endswith("oom") else "none")
     assert bool(signs.SUSPECTS.search(RAISED[source]["text"])) or source not in SUSPECTS
 
