@@ -135,7 +135,11 @@ def require_free(device: Device) -> None:
     """Raise DeviceBusyError if the calling process holds memory of the GPU: trials could not use that memory."""
     with opened():
         held, used = bytes_by_pid(device), total_used(device)
+        others = (other for other in nvidia_devices() if other.uuid != device.uuid)
+        is_elsewhere = any(bytes_by_pid(other).get(os.getpid()) for other in others)
     own = held.get(os.getpid())
+    if is_elsewhere and not own:
+        return  # the driver names this process where it holds memory, which is not here
     is_unnamed = not any(held.values()) and (used or 0) > _IDLE_BYTES  # the holder may be this process
     if own or _is_framework_on_gpu() or (is_unnamed and _has_opened_cuda()):
         raise DeviceBusyError(device.name, own or None)

@@ -20,7 +20,7 @@ from autofit.machine import gpus, host
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import FailureKind, Phase
-from autofit.records.trial import Limits, Measurement, TrialSpec
+from autofit.records.trial import Measurement, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
@@ -153,7 +153,6 @@ class ProcessLauncher:
             seconds=time.monotonic() - started,
             kernel_oom_kills=max(0, host.oom_kills() - kills_before),
             log=hide(read_log(log_path)),
-            beside_pool_bytes=_beside_pool(self._placement, spec.limits, watcher.driver_peak_bytes),
         )
         measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
         description = messages.described(measurement.evidence.reason)
@@ -218,17 +217,6 @@ class ProcessLauncher:
         if self._server is not None:
             self._server.stop()
             self._server = None
-
-
-def _beside_pool(placement: Placement, limits: Limits, driver_peak_bytes: int | None) -> int:
-    """Return the device memory outside the allocator's pool, in bytes; 0 unless several GPUs train.
-
-    The pool is as large as the limit. NCCL's buffers of hundreds of MiB and more lie outside it (NVIDIA/nccl issues 864 and
-    986): the allocator neither counts nor limits them. This is not yet measured on several GPUs.
-    """
-    if placement.count == 1 or driver_peak_bytes is None or limits.device_bytes is None:
-        return 0
-    return max(0, driver_peak_bytes - limits.device_bytes)
 
 
 def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) -> Iterator[Phase]:

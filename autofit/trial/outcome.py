@@ -52,8 +52,6 @@ class TrialEnd:
     seconds: float
     kernel_oom_kills: int
     log: str
-    beside_pool_bytes: int = 0
-    """Device memory outside the allocator's pool that counts for the trial."""
 
 
 def read_log(path: Path) -> str:
@@ -109,7 +107,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     return replace(
         measured,
         evidence=evidence,
-        device_peak_bytes=_device_peak(end, None if reported is None else reported.device_peak_bytes),
+        device_peak_bytes=None if reported is None else reported.device_peak_bytes,
         started_at=end.started_at,
         seconds=end.seconds,
         phase_seconds=watcher.seconds_by_phase,
@@ -134,12 +132,10 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
             f"{last / limit - 1:.1%} over the host limit of {format_bytes(limit)}"
         )
     if messages.measurement is not None:
-        peak, beside = _device_peak(end, messages.measurement.device_peak_bytes), end.beside_pool_bytes
+        peak = messages.measurement.device_peak_bytes
         if peak is not None and limits.device_bytes is not None and peak > limits.device_bytes:
-            share = f", of which the GPU's libraries take {format_bytes(beside)}," if beside else ""
             return Outcome.DEVICE_OOM, (
-                f"ran, but its peak of {format_bytes(peak)}{share} is over the device limit of "
-                f"{format_bytes(limits.device_bytes)}"
+                f"ran, but its peak of {format_bytes(peak)} is over the device limit of {format_bytes(limits.device_bytes)}"
             )
         return Outcome.OK, "finished"
     if messages.failure is not None:
@@ -174,10 +170,6 @@ def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, doing: str, rea
     if failure.kind is FailureKind.ERROR and has_no_space and end.watcher.least_shared_memory_bytes < _FULL_BYTES:
         return Outcome.HOST_OOM, f"the code failed ({_NO_SPACE}) {_SHARED_MEMORY_FULL}"
     return Outcome(failure.kind), failure.reason
-
-
-def _device_peak(end: TrialEnd, of_pool_bytes: int | None) -> int | None:
-    return None if of_pool_bytes is None else of_pool_bytes + end.beside_pool_bytes
 
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:

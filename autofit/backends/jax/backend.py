@@ -25,6 +25,7 @@ _ALLOCATOR = "XLA_PYTHON_CLIENT_ALLOCATOR"
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 _STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured: tests/backends/test_facts.py)
+_BATCHES_HELD = 2  # Keras copies the next batch to a GPU during a step
 _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
 
@@ -56,6 +57,20 @@ def cuda_bytes(number: int) -> int | None:
         or cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device)
     )
     return None if failed else total.value
+
+
+def _programs(device: Any) -> list[Any]:
+    """Return XLA's memory statistics of all compiled programs; none if this version of JAX does not report them."""
+    with contextlib.suppress(Exception):
+        return [program.get_compiled_memory_stats() for program in device.client.live_executables()]
+    return []
+
+
+def _needed_bytes(program: Any, in_use: int) -> int:
+    """Return the device memory, in bytes, while a program runs and the arrays of `in_use` bytes live."""
+    batch = max(0, program.argument_size_in_bytes - in_use)
+    results = program.output_size_in_bytes - program.alias_size_in_bytes
+    return int(in_use + _BATCHES_HELD * batch + program.temp_size_in_bytes + max(0, results))
 
 
 class Jax(Backend):
@@ -110,7 +125,7 @@ class Jax(Backend):
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
         if device is None:
             return ()
-        problems = ["JAX cannot reset its peak of device memory: the peak of a trial includes that of its first step"]
+        problems = []
         allocator = os.environ.get(_ALLOCATOR, "").lower()
         if allocator in ("platform", "cuda_async"):
             problems.append(
@@ -146,11 +161,20 @@ class Jax(Backend):
         jax.block_until_ready(jax.jit(lambda x: x @ x)(jax.numpy.ones((64, 64))))
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the allocator's peak since the start, in bytes; None on a CPU, because JAX does not count there."""
+        """Return the peak of the largest program, in bytes; None on a CPU, because JAX does not count there.
+
+        The allocator's own peak cannot be reset, and in a process that compiles, it contains the buffers with which XLA
+        tries algorithms. It is the bound of what the programs themselves need: the arrays that live now, the batches of
+        the step and of the next one, and one block of temporaries and results (measured: jax-ml/jax, on an NVIDIA GPU).
+        """
         if not placement.gpus:
             return None
-        counts = [device.memory_stats() for device in self._library.local_devices()[: placement.count]]
-        return None if None in counts else max(int(memory["peak_bytes_in_use"]) for memory in counts)
+        devices = self._library.local_devices()[: placement.count]
+        counts = [device.memory_stats() for device in devices]
+        if None in counts:
+            return None
+        peak, in_use = (max(int(memory[key]) for memory in counts) for key in ("peak_bytes_in_use", "bytes_in_use"))
+        return min(peak, max((_needed_bytes(memory, in_use) for memory in _programs(devices[0])), default=peak))
 
     def end_of(self, logs: Any) -> Callable[[], None] | None:
         return functools.partial(self._library.block_until_ready, logs)

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autofit import backends
 from autofit.cli.doctor import resources, smoke_trial, software
 from autofit.cli.doctor.findings import Finding, Status, problem
 from autofit.cli.exit import reporting_errors
@@ -82,7 +83,7 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     yield from resources.gpus(visible, survey(hidden=True), unusable_gpu(), os.environ)
     yield resources.memory(machine, psutil.virtual_memory().total)
     if sys.platform == "linux":
-        yield resources.shared_memory(*host.shared_memory())
+        yield resources.shared_memory(*host.shared_memory(), len(usable))
     yield resources.cores(host.visible_cores(), host.cpu_quota())
     yield resources.temporary_files()
     yield resources.storage_at(urls.default_storage())
@@ -101,7 +102,8 @@ def _trials(machine: Machine, device: Device | None) -> Iterator[Finding]:
         with ProcessLauncher(smoke_trial.workload(), Placement.on(*([device] if device else []))) as launcher:
             finding = smoke_trial.attempt(launcher, machine, device, forks=forks)
             yield finding
-            if device is not None and finding.status is Status.OK:
+            uses_xla = backends.current().name != "torch"  # there, jit_compile is torch.compile, which takes minutes
+            if device is not None and finding.status is Status.OK and uses_xla:
                 launcher.change(smoke_trial.workload(jit_compile=True))
                 compiled = smoke_trial.attempt(launcher, machine, device, forks=forks)
                 yield replace(compiled, subject="XLA trial")

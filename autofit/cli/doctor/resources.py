@@ -22,6 +22,7 @@ from autofit.storage import urls
 _BUS_ORDER = "PCI_BUS_ID"
 _LEAST_GPU_BYTES = 2**30  # CUDA's context and libraries alone take hundreds of MiB
 _LEAST_BYTES = 2**30  # a process that has imported TensorFlow and builds a model takes about half of this
+_NCCL_BYTES = 2**27  # for each GPU; Docker's default of 64 MiB in all is too little (NVIDIA's NCCL guide: troubleshooting)
 _LEAST_SHARED_BYTES = 2**20  # locks and semaphores of worker processes take some KiB
 _IN_RAM = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
@@ -89,14 +90,19 @@ def memory(machine: Machine, total_bytes: int) -> Finding:
     return warning("host memory", detail, f"{remedy}: trials can use only the available memory.")
 
 
-def shared_memory(size_bytes: int, free_bytes: int) -> Finding:
-    """Check /dev/shm, which holds the locks and shared memory of worker processes; its size is 0 if it is missing."""
+def shared_memory(size_bytes: int, free_bytes: int, gpus: int) -> Finding:
+    """Check /dev/shm, which holds the locks and shared memory of worker processes; its size is 0 if it is missing.
+
+    With several GPUs, NCCL exchanges gradients through it.
+    """
     remedy = "Start the container with docker run --shm-size=2g, or run mount -o remount,size=2g /dev/shm."
     if not size_bytes:
         return problem("/dev/shm", "missing: worker processes cannot create their locks", remedy)
     detail = f"{format_bytes(free_bytes)} of {format_bytes(size_bytes)} free"
     if free_bytes < _LEAST_SHARED_BYTES:
         return problem("/dev/shm", f"{detail}: worker processes crash when they share memory", remedy)
+    if gpus > 1 and free_bytes < gpus * _NCCL_BYTES:
+        return warning("/dev/shm", f"{detail}: a training on {gpus} GPUs may fail in NCCL", remedy)
     return ok("/dev/shm", detail)
 
 

@@ -62,14 +62,14 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
 
 def test_a_limit_above_jaxs_share_is_reported_with_the_variable_to_set():
     assert Jax().problems(None, None) == ()
-    assert len(Jax().problems(GPU, 50 * GIB)) == 1  # that peaks cannot be reset
-    assert "XLA_CLIENT_MEM_FRACTION=0.90" in Jax().problems(GPU, 72 * GIB)[1]
+    assert Jax().problems(GPU, 50 * GIB) == ()
+    assert "XLA_CLIENT_MEM_FRACTION=0.90" in Jax().problems(GPU, 72 * GIB)[0]
 
 
 @pytest.mark.parametrize("allocator", ["platform", "cuda_async"])
 def test_an_allocator_of_jax_without_a_limit_is_reported(monkeypatch, allocator):
     monkeypatch.setenv("XLA_PYTHON_CLIENT_ALLOCATOR", allocator)
-    assert "XLA_PYTHON_CLIENT_ALLOCATOR" in Jax().problems(GPU, 50 * GIB)[1]
+    assert "XLA_PYTHON_CLIENT_ALLOCATOR" in Jax().problems(GPU, 50 * GIB)[0]
 
 
 def test_a_program_that_keeps_torch_on_the_cpu_is_told_that_trials_use_the_gpu(monkeypatch):
@@ -102,6 +102,26 @@ def test_jaxs_share_is_of_the_total_that_cuda_reports(monkeypatch, totals, fract
     monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "")
     Jax().set_limit(Placement.on(*(GPU for _ in totals or (0,))), 40 * GIB)
     assert os.environ["XLA_CLIENT_MEM_FRACTION"] == fraction
+
+
+def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch):
+    stats = {"peak_bytes_in_use": 9 * GIB, "bytes_in_use": 2 * GIB}
+
+    def program(arguments, results, kept, temporaries):
+        sizes = {"argument": arguments, "output": results, "alias": kept, "temp": temporaries}
+        memory = SimpleNamespace(**{f"{name}_size_in_bytes": size * GIB for name, size in sizes.items()})
+        return SimpleNamespace(get_compiled_memory_stats=lambda: memory)
+
+    programs = [program(1, 1, 0, 0), program(2.25, 2, 2, 3)]
+    client = SimpleNamespace(live_executables=lambda: programs)
+    gpu = SimpleNamespace(memory_stats=lambda: stats, client=client)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(local_devices=lambda: [gpu]))
+    assert Jax().peak_bytes(Placement.on(GPU)) == (2 + 2 * 0.25 + 3) * GIB  # arrays, two batches, temporaries
+    stats["peak_bytes_in_use"] = 5 * GIB
+    assert Jax().peak_bytes(Placement.on(GPU)) == 5 * GIB
+    programs.clear()
+    assert Jax().peak_bytes(Placement.on(GPU)) == 5 * GIB
+    assert Jax().peak_bytes(ON_CPU) is None
 
 
 def test_torchs_share_is_of_the_total_that_cuda_reports(monkeypatch):

@@ -223,7 +223,12 @@ def test_host_memory():
     ],
 )
 def test_shared_memory(size, free, status, detail):
-    expect(resources.shared_memory(size, free), status, detail, "" if status is OK else "--shm-size")
+    expect(resources.shared_memory(size, free, 1), status, detail, "" if status is OK else "--shm-size")
+
+
+def test_shared_memory_for_several_gpus():
+    expect(resources.shared_memory(GIB // 16, GIB // 16, 2), WARNING, "2 GPUs may fail in NCCL", "--shm-size")
+    expect(resources.shared_memory(GIB, GIB, 2), OK, "free")
 
 
 def test_cores():

@@ -65,6 +65,16 @@ def test_a_gpu_held_by_the_calling_process_is_busy(driver):
         gpus.require_free(GPU)
 
 
+def test_a_process_that_uses_another_gpu_does_not_make_this_one_busy(driver, monkeypatch):
+    other = replace(GPU, index=1, uuid="GPU-2")
+    monkeypatch.setattr(gpus, "nvidia_devices", lambda: (GPU, other))
+    monkeypatch.setattr(gpus, "bytes_by_pid", lambda device: {os.getpid(): 3 * GIB} if device == other else {})
+    monkeypatch.setitem(sys.modules, "torch", fake(cuda=fake(is_initialized=lambda: True)))
+    gpus.require_free(GPU)
+    with pytest.raises(DeviceBusyError):
+        gpus.require_free(other)
+
+
 def fake(**attributes):
     return SimpleNamespace(**attributes)
 
@@ -104,7 +114,7 @@ def test_a_gpu_used_by_a_framework_of_this_process_is_busy(driver, monkeypatch, 
 def test_listing_the_gpus_does_not_make_them_busy(driver, monkeypatch, module, loaded, used, is_busy):
     monkeypatch.setitem(sys.modules, module, loaded)
     monkeypatch.setattr(gpus, "_has_opened_cuda", lambda: True)
-    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: fake(used=used))
+    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: fake(total=16 * GIB, used=used, free=16 * GIB - used))
     with pytest.raises(DeviceBusyError) if is_busy else contextlib.nullcontext():
         gpus.require_free(GPU)
 
