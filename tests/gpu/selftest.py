@@ -7,7 +7,7 @@ checks come in the order of their value, and those for which no time is left say
 checks that failed. Without a GPU, what the CPU can tell is checked, with small models, and within wider bounds: on a shared
 machine rates scatter by 20 %.
 
-Trials and models are Keras's, of whatever backend autofit runs; `context` and `configured` are TensorFlow's own.
+Trials and models are Keras's, of whatever backend autofit runs; what is TensorFlow's own is skipped on the others.
 """
 
 import argparse
@@ -28,7 +28,8 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autofit.errors import AutofitError, DeviceBusyError, TrialProcessError  # noqa: E402  # the repository is not installed everywhere
+from autofit import backends  # noqa: E402  # the repository is not installed everywhere
+from autofit.errors import AutofitError, DeviceBusyError, TrialProcessError  # noqa: E402  # as above
 from autofit.machine import gpus  # noqa: E402  # as above
 from autofit.machine.host import detect  # noqa: E402  # as above
 from autofit.records.description import Description  # noqa: E402  # as above
@@ -67,6 +68,14 @@ class Machine:
     def require_gpu(self):
         if not self.is_gpu:
             raise NotApplicableError("needs a GPU")
+
+    def require_tensorflow(self):
+        if self.backend != "tensorflow":
+            raise NotApplicableError(f"is about TensorFlow; the backend is {self.backend}")
+
+    @property
+    def backend(self):
+        return backends.current().name
 
     @contextlib.contextmanager
     def trials(self, build_model, data, placement=None, **kwargs):
@@ -163,22 +172,29 @@ print(json.dumps(beside))
 def check_context(machine):
     """beside its pool TensorFlow takes 200 to 1,800 MiB: after an addition, a product, a convolution, XLA, an LSTM"""
     machine.require_gpu()
+    machine.require_tensorflow()
     got = python(CONTEXT.format(root=ROOT), machine.device.uuid, CUDA_VISIBLE_DEVICES=machine.device.uuid)
     return got, all(200 <= size <= 1800 for size in got.values())
 
 
 def check_oom(machine):
     """whatever runs out of device memory is a device_oom, with a reason that names it"""
+    if not machine.is_gpu:
+        machine.require_tensorflow()  # the others do not limit a CPU
     limit, times = (GIB, 8) if machine.is_gpu else (96 * MIB, 1)
     images, xla = {"pixels": 64}, {"jit_compile": True}
     jobs = {
-        "dense": (8192 * times, "dense", "vectors", {}, {"count": 8192 * times}),
+        "dense": (32768 * times, "dense", "vectors", {}, {"count": 32768 * times}),
         "convolution": (256 * times, "convolutions", "Images", {**images, "jit_compile": False}, images),
         "convolution with XLA": (256 * times, "convolutions", "Images", {**images, **xla}, images),
         "LSTM": (512 * times, "recurrent", "sequences", {"units": 256}, {"count": 512 * times}),
         "array": (32, "dense", "vectors", {}, {"count": 2 * limit // 1024}),
         "weight": (32, "heavy", "vectors", {"gib": 2 * limit / GIB}, {}),
     }
+    if machine.backend != "tensorflow":
+        del jobs["array"]  # it stays on the host there
+    if machine.backend == "torch":
+        del jobs["convolution with XLA"]
     got = {}
     for name, (batch, model, data, model_kwargs, data_kwargs) in jobs.items():
         with machine.trials(model, data, model_kwargs=model_kwargs, data_kwargs=data_kwargs) as run:
@@ -231,6 +247,7 @@ def check_several(machine):
 def check_configured(machine):
     """user modules that configure the GPU keep autofit's limit, or are refused with a reason"""
     machine.require_gpu()
+    machine.require_tensorflow()
     got, is_right = {}, True
     for name, (lines, expected) in CONFIGURATIONS.items():
         file = machine.out / f"configured_{name.replace(' ', '_')}.py"
@@ -272,7 +289,8 @@ def check_nvml(machine):
         "compute capability": machine.device.compute_capability,
         "driver": machine.device.driver,
     }
-    return got, milliseconds < 50 and GIB < (ended.driver_peak_bytes or 0) < 4 * GIB
+    least = GIB // 4 if machine.backend == "torch" else GIB  # torch takes what it needs, the others all of the limit
+    return got, milliseconds < 50 and least < (ended.driver_peak_bytes or 0) < 4 * GIB
 
 
 BUSY = """
@@ -300,7 +318,7 @@ def check_busy(machine):
     machine.require_gpu()
     got, is_right = {}, True
     for name, (lines, expected) in BUSY_LINES.items():
-        if "torch" in lines and not has("torch"):
+        if any(module in lines and not has(module) for module in ("torch", "tensorflow")):
             continue
         got[name] = python(BUSY.format(root=ROOT, lines=lines))
         is_right &= (got[name] == DeviceBusyError.__name__) is (expected == "busy") and got[name] in (
@@ -321,16 +339,16 @@ model, data, batch, seconds = (json.loads(argument) for argument in sys.argv[1:]
 model = getattr(jobs, model[0])(**model[1])
 x, y = getattr(jobs, data[0])(**data[1])
 class Timer(keras.callbacks.Callback):  # the beginnings of steps wait for nothing that a GPU computes
-    rate = None
+    rate, steps = None, 0  # over all epochs: one may be shorter than the seconds
     def on_train_batch_begin(self, number, logs=None):
-        if number == 20:
+        self.steps += 1
+        if self.steps == 20:
             self.began = time.perf_counter()
-        elif number > 20 and time.perf_counter() - self.began > seconds:
-            self.rate = (number - 20) * batch / (time.perf_counter() - self.began)
+        elif self.steps > 20 and time.perf_counter() - self.began > seconds:
+            self.rate = (self.steps - 20) * batch / (time.perf_counter() - self.began)
             self.model.stop_training = True
 timer = Timer()
-while timer.rate is None:
-    model.fit(x, y, batch_size=batch, verbose=0, callbacks=[timer])
+model.fit(x, y, batch_size=batch, epochs=100_000, verbose=0, callbacks=[timer])
 print(json.dumps(timer.rate))
 """
 
@@ -479,6 +497,7 @@ def check_shared(machine):
 
 def check_forked_data(machine):
     """TensorFlow's operations in __getitem__ keep processes from being tried; equal random numbers are said"""
+    machine.require_tensorflow()
     got = {}
     for name, kwargs in {"operations": {"in_tensorflow": True}, "random": {"draws": True}, "plain": {}}.items():
         with machine.trials("convolutions", "Images", data_kwargs=kwargs) as run:
@@ -489,6 +508,7 @@ def check_forked_data(machine):
 
 def check_arrays(machine):
     """arrays take their size of a GPU's memory, and the estimate says so"""
+    machine.require_tensorflow()  # JAX and torch keep them on the host
     large, small = (4 * GIB, 40 * MIB) if machine.is_gpu else (80 * MIB, 8 * MIB)
     peaks, parts = [], []
     for size in (small, large):

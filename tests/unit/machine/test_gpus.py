@@ -114,7 +114,8 @@ def test_a_gpu_used_by_a_framework_of_this_process_is_busy(driver, monkeypatch, 
 def test_listing_the_gpus_does_not_make_them_busy(driver, monkeypatch, module, loaded, used, is_busy):
     monkeypatch.setitem(sys.modules, module, loaded)
     monkeypatch.setattr(gpus, "_has_opened_cuda", lambda: True)
-    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: fake(total=16 * GIB, used=used, free=16 * GIB - used))
+    memory = fake(total=16 * GIB, used=used, free=16 * GIB - used)
+    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: memory)
     with pytest.raises(DeviceBusyError) if is_busy else contextlib.nullcontext():
         gpus.require_free(GPU)
 
