@@ -49,7 +49,7 @@ class LinearModel:
         floor: Sequence[float],
     ) -> None:
         self._prior, self._floor = np.array(mean, float), np.array(floor, float)
-        self._noise = noise
+        self.noise = noise
         self._precision = np.diag(1 / np.square(np.array(deviation, float)))
         observed = [p for p in points if not p.at_least]
         censored = [p for p in points if p.at_least]
@@ -61,12 +61,12 @@ class LinearModel:
     def predict(self, rows: Matrix) -> tuple[Vector, Vector]:
         """Predict the expected value and the standard deviation, including noise, for each row of features."""
         mean = rows @ self._mean
-        return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean))
+        return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self.noise * mean))
 
     def _fit(self, points: Sequence[Point]) -> None:
         rows = np.array([p.features for p in points], float).reshape(len(points), len(self._prior))
         values = np.array([p.value for p in points], float)
-        noise = self._noise * np.array([p.noise for p in points], float)
+        noise = self.noise * np.array([p.noise for p in points], float)
         weights = 1 / np.square(noise * np.maximum(values, 1.0))
         precision = self._precision + rows.T @ (weights[:, None] * rows)
         target = self._precision @ self._prior + rows.T @ (weights * values)
@@ -90,5 +90,5 @@ class LinearModel:
         distance = (point.value - mean) / deviation
         tail = 0.5 * math.erfc(distance / math.sqrt(2))
         if tail < _LEAST_TAIL:
-            return point.value * (1 + self._noise)
+            return point.value * (1 + self.noise)
         return float(mean + deviation * math.exp(-(distance**2) / 2) / _NORMAL_CONSTANT / tail)

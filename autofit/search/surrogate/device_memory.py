@@ -22,9 +22,11 @@ from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 _SEQUENTIAL_NOISE = 0.01  # relative noise of a device peak from run to run, if operations run one after the other
 _COMPILED_NOISE = 0.02  # the same, if XLA has laid out the step's buffers (measured: tests/benchmarks/memory.py)
 _OVERLAPPING_NOISE = 0.06  # the same, if operations overlap by chance (measured on a CPU: tests/benchmarks/memory.py)
+_GPU_NOISE = 0.03  # the scatter of a GPU's peaks around their line (of 1,017 models: tests/benchmarks/device_peaks.py)
 _FEWEST_TO_SCATTER = 3  # fewest measured peaks that show a scatter: a line goes through any two
 _IMPLAUSIBLE_ERROR = 0.25  # relative: an estimate with a larger error describes another computation
 _ERROR_SPLIT = (0.3, 2.0, 0.3)  # prior deviations of c, V and k per error (tuned on tests/benchmarks/memory.py)
+_GPU_CONSTANT_BYTES = 2 * 2**30  # the most that an estimate lacks: context, workspaces (measured by others on an A100)
 _NO_FLOOR = -math.inf
 
 
@@ -66,7 +68,7 @@ class DeviceModel:
         highest = _highest_affine(self._peaks, configs.batch)
         if self._jumps:
             highest = np.where(configs.batch > max(size for size, _ in self._peaks), np.inf, highest)
-        return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._peak_noise))
+        return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._model.noise))
 
     def _scaled_estimate(self, batch: Vector) -> Vector:
         """Return the estimate scaled by the measured/estimated ratio of the only batch size run so far; 0 if several ran.
@@ -82,6 +84,8 @@ class DeviceModel:
     @property
     def _peak_noise(self) -> float:
         """The relative noise of a measured peak; it depends on how memory is allocated, not on the estimate."""
+        if not self._context.on_cpu:
+            return _GPU_NOISE
         if self._context.description.jit_compile:
             return _COMPILED_NOISE
         return _OVERLAPPING_NOISE if self._context.on_cpu or self._footprints else _SEQUENTIAL_NOISE
@@ -93,15 +97,18 @@ class DeviceModel:
             rise = (last.device_bytes - first.device_bytes) / max(1, last.batch_size - first.batch_size)
             errors = (error, max(1.0, first.error_bytes(first.device_bytes) / 2), error * (max(rise, 0.0) + 1.0))
             deviations = [share * one for share, one in zip(_ERROR_SPLIT, errors, strict=True)]
-            means, floors = (self._correction(points), 0.0, 0.0), (0.0, _NO_FLOOR, 0.0)
-            model = LinearModel(means, deviations, points, self._peak_noise, floors)
-            noise = max(self._peak_noise, _scatter(model, points))
-            return LinearModel(means, deviations, points, noise, floors)
-        description = self._context.description
-        variables = float(2 * description.parameter_bytes + description.optimizer_bytes)
-        highest = max(1.0, *(point.value for point in points))  # an allocator may count 0 bytes for small tensors
-        steepest = max(1.0, *(point.value / (point.features[2] or 1.0) for point in points))
-        return LinearModel((0.0, variables, 0.0), (1.0, highest, steepest), points, self._peak_noise, (0.0, 0.0, 0.0))
+            if not self._context.on_cpu:
+                deviations[:2] = error, max(deviations[1], _GPU_CONSTANT_BYTES / 2)
+            means, floors = [self._correction(points), 0.0, 0.0], [0.0, _NO_FLOOR, 0.0]
+        else:
+            description = self._context.description
+            variables = float(2 * description.parameter_bytes + description.optimizer_bytes)
+            highest = max(1.0, *(point.value for point in points))  # an allocator may count 0 bytes for small tensors
+            steepest = max(1.0, *(point.value / (point.features[2] or 1.0) for point in points))
+            means, deviations, floors = [0.0, variables, 0.0], [1.0, highest, steepest], [0.0, 0.0, 0.0]
+        model = LinearModel(means, deviations, points, self._peak_noise, floors)
+        scatter = _scatter(model, points)
+        return LinearModel(means, deviations, points, scatter, floors) if scatter > self._peak_noise else model
 
     def _correction(self, points: Sequence[Point]) -> float:
         """Return the prior mean of c: 1, unless peaks differ from the estimate by more than its error allows.
@@ -112,9 +119,22 @@ class DeviceModel:
         first = self._footprints[0]
         far = [p for p in points if abs(p.value - p.features[0]) > first.absolute_error_bytes and p.features[0]]
         errors = [p.value / p.features[0] - 1 for p in far if not p.at_least or p.value > p.features[0]]
+        if not self._context.on_cpu and (slope := self._slope_ratio()) is not None:
+            errors = [slope - 1]
         median = statistics.median(errors) if errors else 0.0
         allowed = max(_IMPLAUSIBLE_ERROR, first.relative_error)
         return 1 + median * (1 - (allowed / median) ** 2) if abs(median) > allowed else 1.0
+
+    def _slope_ratio(self) -> float | None:
+        """Return the rise of the peaks over that of the estimate; None if fewer than two sizes have run.
+
+        A ratio of levels would be wrong on a GPU, where the estimate lacks a constant: the context and workspaces.
+        """
+        (low, low_bytes), (high, high_bytes) = min(self._peaks, default=(0, 0.0)), max(self._peaks, default=(0, 0.0))
+        if low == high:
+            return None
+        before, after = estimates(self._footprints, np.array([low, high]))
+        return (high_bytes - low_bytes) / (after - before) if high_bytes > low_bytes and after > before else None
 
     def _features(self, configs: ConfigArrays) -> Matrix:
         estimated = estimates(self._footprints, configs.batch)
