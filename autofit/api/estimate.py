@@ -7,10 +7,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from autofit import backends
 from autofit.api.config import load
 from autofit.api.requests import parse
 from autofit.api.session import run_beside
+from autofit.backends import absent_gpu
 from autofit.errors import UsageError
+from autofit.records import gpu_models
 from autofit.records.description import Estimate
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
@@ -36,12 +39,17 @@ def estimate(
     host_memory: str | int = "80%",
     launch: Literal["auto", "fork", "plain"] = "auto",
     baseline: Mapping[str, Any] = {},
-    batch_size: Sequence[int] = BATCH_SIZES,
+    batch_size: Sequence[int] | None = None,
+    gpu: str | Sequence[str] = (),
     progress: bool | Progress = True,
 ) -> Estimate:
     """Estimate the device and host memory that training needs, for each batch size and by part.
 
     A separate process builds the model and traces the train step; nothing is trained and nothing is stored.
+
+    With `gpu`, the estimate is for GPUs that need not be there: XLA compiles the step for each of them (JAX, and TensorFlow
+    where Keras compiles with XLA), or the tensors of a step are counted. The limit is then what the backend takes of that
+    GPU by default, and `device` and `device_memory` do not apply.
 
     The arguments that are not listed here are those of `tune`. Host memory depends on the `workers`, `max_queue_size` and
     `use_multiprocessing` of `baseline`, or else on the defaults of the data factory or of Keras.
@@ -49,7 +57,9 @@ def estimate(
     Args:
         build_model: as for `tune`.
         data: as for `tune`.
-        batch_size: batch sizes for which to estimate memory, in samples.
+        batch_size: batch sizes for which to estimate memory, in samples; by default 1, 8, 32, 128 and 512, or only what is
+            needed to find the largest batch that fits if `gpu` is given.
+        gpu: names of GPUs, such as "A100-40GB", or "all" for every GPU that autofit knows.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
@@ -76,13 +86,14 @@ def estimate(
     settings = TuneSettings(
         device=device, device_memory=device_memory, host_memory=host_memory, launch=launch, baseline=baseline
     )
-    return _estimate(workload, settings, batch_size, progress)
+    return _estimate(workload, settings, batch_size, gpu, progress)
 
 
 def estimate_file(
     path: str | os.PathLike[str],
     *,
-    batch_size: Sequence[int] = BATCH_SIZES,
+    batch_size: Sequence[int] | None = None,
+    gpu: str | Sequence[str] = (),
     progress: bool | Progress = True,
     **overrides: Any,
 ) -> Estimate:
@@ -101,11 +112,34 @@ def estimate_file(
         ConfigError: the file is invalid; the message names file, line, column and key.
     """
     with load.placing_errors(path, overrides):
-        return _estimate(*parse({**load.load(path), **overrides}), batch_size, progress)
+        return _estimate(*parse({**load.load(path), **overrides}), batch_size, gpu, progress)
 
 
-def _estimate(workload: Workload, settings: TuneSettings, batch_size: Sequence[int], progress: bool | Progress) -> Estimate:
-    sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
-    if not sizes or not all(isinstance(b, int) and b >= 1 for b in sizes):
+def _estimate(
+    workload: Workload,
+    settings: TuneSettings,
+    batch_size: Sequence[int] | None,
+    gpu: str | Sequence[str],
+    progress: bool | Progress,
+) -> Estimate:
+    try:
+        gpus = gpu_models.find([gpu] if isinstance(gpu, str) else gpu)
+    except ValueError as error:
+        raise UsageError(str(error), key="gpu") from None
+    sizes = (
+        (batch_size,)
+        if isinstance(batch_size, int)
+        else (() if gpus else BATCH_SIZES)
+        if batch_size is None
+        else batch_size
+    )
+    if not (sizes or gpus) or not all(isinstance(b, int) and b >= 1 for b in sizes):
         raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1", key="batch_size")
-    return run_beside(functools.partial(run_estimate, batch_sizes=sizes), workload, settings, progress)
+    if gpus:
+        if settings.devices not in (None, 1):
+            raise UsageError("an estimate for a GPU by name is for one of them; leave out devices", key="devices")
+        if backends.named(workload.backend).name != "torch":
+            absent_gpu.require_compiler()
+        settings = settings.model_copy(update={"device": "cpu", "device_memory": TuneSettings().device_memory})
+    engine = functools.partial(run_estimate, batch_sizes=sizes, gpus=gpus)
+    return run_beside(engine, workload, settings, progress)

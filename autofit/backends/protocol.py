@@ -19,6 +19,7 @@ from autofit.backends import exhaustion
 from autofit.errors import UsageError
 from autofit.records.description import Footprint
 from autofit.records.distribution import install_command
+from autofit.records.gpu_models import GpuModel
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
@@ -62,6 +63,9 @@ class StepEstimator(Protocol):
         covers only the first two sizes, or all of them if `compile_all` is true. Any exception means that the memory cannot
         be estimated for this model.
         """
+
+    def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
+        """Estimate the step's memory on a GPU that need not be there. Any exception means that this is not possible."""
 
 
 class Backend(ABC):
@@ -167,6 +171,9 @@ class Backend(ABC):
     def takes_turns(self, device: Device | None) -> bool:
         """Return whether steps and batches alternate when the input has no queue."""
         return False
+
+    def decide_as_on_gpu(self) -> None:  # noqa: B027  # nothing to change by default
+        """Let Keras build models on this CPU as it builds them on a GPU, for estimates of GPUs that are not there."""
 
     def process_problem(self, device: Device | None) -> str | None:
         """Return a sentence that says why trials must not use Keras's worker processes; None if they may."""

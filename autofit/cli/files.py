@@ -39,18 +39,24 @@ def check(file: File, storage: Storage = None) -> None:
 
 def estimate(
     file: File,
-    batch_size: Annotated[str, typer.Option(help="Batch sizes, separated by commas.", metavar="N,N,…")] = _SIZES,
+    batch_size: Annotated[
+        str | None, typer.Option(help=f"Batch sizes, separated by commas.  [default: {_SIZES}]", metavar="N,N,…")
+    ] = None,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(help='A GPU that need not be here, such as "A100-40GB"; give several, or "all".', metavar="NAME"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with sizes in bytes.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a plot of memory against batch size to this HTML file.")] = None,
 ) -> None:
     """Estimate the memory that training takes at each batch size, without training.
 
     Prints the memory by part, and compares it with the limits. The other knobs have the values of the baseline in FILE,
-    or else Keras's defaults.
+    or else Keras's defaults. With --gpu, tells the largest batch that fits on GPUs that you do not have.
     """
     with reporting_errors():
         try:
-            sizes = [int(part) for part in batch_size.split(",")]
+            sizes = None if batch_size is None else [int(part) for part in batch_size.split(",")]
         except ValueError:
             problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
             raise UsageError(problem, key="--batch-size") from None
@@ -58,7 +64,7 @@ def estimate(
             raise UsageError(f"{plot} must end in .html", key="--plot")
         require_writable("--plot", plot)
         progress = Progress(Terminal(stderr=True), quiet=as_json)
-        result = api.estimate_file(file, batch_size=sizes, progress=progress)
+        result = api.estimate_file(file, batch_size=sizes, gpu=gpu or (), progress=progress)
         if as_json:
             typer.echo(estimate_as_json(result))
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autofit.records.bounds import Count, Positive, Ratio
+from autofit.records.bounds import Count, Positive, Ratio, Seconds
 from autofit.records.machine import Machine
 from autofit.records.trial import FitConfig, Limits
 
@@ -48,6 +48,27 @@ class Footprint:
 
 
 @dataclass(frozen=True)
+class GpuEstimate:
+    """Estimated device memory of a train step on a model of GPU, which need not be there.
+
+    `usable_bytes` is the part of `total_bytes` that a program gets, outside of which are CUDA's context and libraries.
+    `footprints` are by ascending batch size. `largest_batch_size` is the largest whose estimate, with its error, fits;
+    None if not even the smallest fits. From `recomputes_from` on, XLA computes values again instead of keeping them: steps
+    become slower, and memory no longer grows; None if that begins beyond the largest size. If the memory could not be
+    estimated, `problem` says why.
+    """
+
+    gpu: str
+    total_bytes: Count
+    usable_bytes: Count
+    footprints: tuple[Footprint, ...] = ()
+    largest_batch_size: int | None = None
+    recomputes_from: int | None = None
+    seconds: Seconds = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Description:
     """The properties of a workload that are known before anything is trained.
 
@@ -57,6 +78,7 @@ class Description:
     built the model, opened the data and traced the train step.
 
     `footprints` are estimates of device memory by ascending batch size; if there are none, `estimate_problem` says why.
+    `gpus` are estimates for GPUs that were asked for by name.
     `accumulates_by` says where to set `gradient_accumulation_steps`: "optimizer" and "optimizer.inner_optimizer" are
     attributes of the model, and "build_model" means an argument of that function. It is empty if that function has no such
     argument and the train step does not use the optimizer passed to `compile`. `batch_parts` is the number of arrays in a
@@ -85,6 +107,7 @@ class Description:
     validation_knobs: Mapping[str, str] = field(default_factory=dict)
     validation_required: tuple[str, ...] = ()
     footprints: tuple[Footprint, ...] = ()
+    gpus: tuple[GpuEstimate, ...] = ()
     estimate_problem: str | None = None
     accumulates_by: str = "optimizer"
     batch_parts: int = 2
@@ -139,7 +162,8 @@ class EstimateRow:
 class Estimate:
     """Estimated memory of a workload for several batch sizes, with the other knobs from `config`; nothing is trained.
 
-    `largest_batch_size` is the largest batch size that is expected to fit the limits; None if not even one sample fits.
+    `largest_batch_size` is the largest batch size that is expected to fit the limits; None if not even one sample fits. If
+    GPUs were asked for by name, `gpus` has the estimates for them, and `rows` is empty.
     """
 
     description: Description
@@ -151,6 +175,12 @@ class Estimate:
     largest_batch_size: int | None
 
     @property
+    def gpus(self) -> tuple[GpuEstimate, ...]:
+        """The estimates for GPUs that were asked for by name."""
+        return self.description.gpus
+
+    @property
     def footprint(self) -> Footprint:
         """The first footprint; all footprints have its method and error bounds."""
-        return self.description.footprints[0]
+        of_gpus = (footprint for gpu in self.gpus for footprint in gpu.footprints)
+        return next(of_gpus) if self.gpus else self.description.footprints[0]

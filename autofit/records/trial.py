@@ -257,7 +257,7 @@ class TrialSpec:
 
     In a describing trial, a knob of `config` that is None takes the factory's default, or Keras's if the factory has none.
     The trial estimates the memory of each of `batch_sizes`, or of only the first two if XLA compiles the step and
-    `compile_all` is false.
+    `compile_all` is false. If `gpus` names models of GPUs, it estimates the memory on these instead.
 
     A measuring trial times the end-to-end rate for at most `measure_seconds`. It ends early if its rate is clearly below
     `rate_to_beat`. It does not time the step alone if `compute_samples_per_second` is given, nor the pipeline alone if
@@ -277,6 +277,7 @@ class TrialSpec:
     measure_seconds: float = 3.0
     batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False
+    gpus: tuple[str, ...] = ()
     rate_to_beat: float | None = None
     compute_samples_per_second: float | None = None
     input_samples_per_second: float | None = None

@@ -10,14 +10,11 @@ from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FEW_UPDATES, FitConfig
 from autofit.records.units import counted, format_bytes, format_rate, format_spread
-from autofit.report.wording import outcome_label, shares
+from autofit.report.wording import NONE, outcome_label, shares
 from autofit.workload import accumulation
 
 NO_GAIN = "no gain shown"
 """Value of the gain if the runs do not show that the result is faster than the baseline."""
-
-NONE = "–"
-"""Text in place of a missing value."""
 
 _DECIDED_BY = {
     DecidedBy.READINGS: "all readings together do not show that it is faster by more than the tolerance",

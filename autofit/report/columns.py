@@ -16,8 +16,8 @@ from autofit.records.states import Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import KNOBS, Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
-from autofit.report.choice import NONE, gain
-from autofit.report.wording import outcome_label, short_names
+from autofit.report.choice import gain
+from autofit.report.wording import NONE, outcome_label, short_names
 
 Row = TypeVar("Row")
 

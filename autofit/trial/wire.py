@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import TrialProcessError
-from autofit.records.description import Description, Footprint
+from autofit.records.description import Description, Footprint, GpuEstimate
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import Measurement, TrialSpec
@@ -51,11 +51,13 @@ class Message:
     estimate_problem: str | None = None
     measurement: Measurement | None = None
     failure: Failure | None = None
+    gpus: tuple[GpuEstimate, ...] = ()
 
     def then(self, later: Message) -> Message:
-        """Join this message with a later one: keep the latest value of each field, and all footprints."""
+        """Join this message with a later one: keep the latest value of each field, and all estimates."""
         latest = {name: value for name, value in vars(later).items() if value is not None}
-        return replace(self, **{**latest, "footprints": self.footprints + later.footprints})
+        joined = {"footprints": self.footprints + later.footprints, "gpus": self.gpus + later.gpus}
+        return replace(self, **{**latest, **joined})
 
     def hiding(self, hide: Callable[[str], str]) -> Message:
         """Return this message with `hide` applied to the texts that the user's code may have written."""
@@ -81,7 +83,12 @@ class Message:
         problem = self.estimate_problem
         if problem is None and not footprints:
             problem = end_reason
-        return replace(self.description, footprints=() if problem else footprints, estimate_problem=problem or None)
+        return replace(
+            self.description,
+            footprints=() if problem else footprints,
+            gpus=self.gpus,
+            estimate_problem=problem or None,
+        )
 
 
 TASKS = TypeAdapter(Task)

@@ -18,6 +18,7 @@ from autofit.tuning.request import TuneRequest
 
 _LIBRARY_BYTES = 512 * 2**20  # memory left to a GPU's libraries if they find none in addition to the limit
 _MOST_REPEATS = 4  # disturbed trials that are repeated in one tune
+_GPU_SECONDS = 600.0  # longest for the estimate on one GPU that is not there: XLA compiles several sizes
 _REPEAT_RATIO = 1.5  # a trial is repeated only if this times its duration is left before the deadline
 _PROMISING_RATIO = 0.9  # the measurement of a config ends early if its rate is clearly below this share of the best
 
@@ -31,10 +32,18 @@ class TrialRunner:
         self._repeats_left, self._has_warned = _MOST_REPEATS, False
 
     def describe(
-        self, config: FitConfig, *, batch_sizes: tuple[int, ...] = (), compile_all: bool = False, note: str = ""
+        self,
+        config: FitConfig,
+        *,
+        batch_sizes: tuple[int, ...] = (),
+        compile_all: bool = False,
+        gpus: tuple[str, ...] = (),
+        note: str = "",
     ) -> Description | Measurement:
         """Build the model and the data and return their description, or a measurement that says how that failed."""
-        spec = replace(self._spec(Role.DESCRIBE, config), batch_sizes=batch_sizes, compile_all=compile_all)
+        spec = replace(self._spec(Role.DESCRIBE, config), batch_sizes=batch_sizes, compile_all=compile_all, gpus=gpus)
+        if gpus:
+            spec = replace(spec, deadline_seconds=len(gpus) * _GPU_SECONDS)
         result = self._run(spec, Activity(f"describing the model and the data{note}"))
         if isinstance(result, Description) and result.compiler == TORCH_COMPILE:
             self.budget.allow_compiling()

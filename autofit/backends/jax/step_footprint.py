@@ -10,9 +10,10 @@ import jax
 import keras
 import numpy as np
 
-from autofit.backends import variables
+from autofit.backends import absent_gpu, variables
 from autofit.backends.protocol import TrainStep
 from autofit.records.description import Footprint
+from autofit.records.gpu_models import GpuModel
 
 XLA = "XLA buffer assignment"
 # relative to the growth of a process on a CPU, on which kernels take as much memory again; XLA's total for a batch size is
@@ -46,30 +47,42 @@ class StepFootprint:
             wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
             sizes = sorted({self._multiple_of * math.ceil(size / self._multiple_of) for size in wanted})
         error, batches = (_ERROR, 1) if self._step.device is None else (_GPU_ERROR, _GPU_BATCHES)
-        state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state()))
         for size in sizes:
-            memory = self._lowered(size).compile().memory_analysis()
-            results = memory.output_size_in_bytes - memory.alias_size_in_bytes
-            parts = {
-                "weights": state - self.optimizer_bytes,
-                "optimizer": self.optimizer_bytes,
-                "temporaries": max(0, memory.temp_size_in_bytes + results),
-                "input_batch": batches * max(0, memory.argument_size_in_bytes - state),
-            }
-            yield Footprint(size, parts, XLA, error, _ABSOLUTE_ERROR_BYTES)
+            memory = absent_gpu.compiled_bytes(self._lowered(size).compile().memory_analysis())
+            yield self._footprint(size, *memory, batches, (XLA, error, _ABSOLUTE_ERROR_BYTES))
 
-    def _lowered(self, size: int) -> Any:
+    def _footprint(
+        self, size: int, arguments: int, temporaries: int, batches: int, method: tuple[str, float, int]
+    ) -> Footprint:
+        """Return the parts of a compiled step; `method` is the name of the method, and its errors."""
+        state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state()))
+        parts = {
+            "weights": state - self.optimizer_bytes,
+            "optimizer": self.optimizer_bytes,
+            "temporaries": temporaries,
+            "input_batch": batches * max(0, arguments - state),
+        }
+        return Footprint(size, parts, *method)
+
+    def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
+        sharding = jax.sharding.SingleDeviceSharding(absent_gpu.devices(gpu)[0])
+        arguments, temporaries = absent_gpu.compiled_bytes(self._lowered(batch_size, sharding).compile().memory_analysis())
+        return self._footprint(batch_size, arguments, temporaries, _GPU_BATCHES, absent_gpu.ERRORS)
+
+    def _lowered(self, size: int, sharding: Any = None) -> Any:
+        """Lower the step for a batch size, for the devices of `sharding` or else for JAX's own."""
         step = jax.jit(self._model.train_step, donate_argnums=0)
-        return step.lower(self._state(), jax.tree.map(lambda leaf: _resized(leaf, size), self._step.batch))
+        batch = jax.tree.map(lambda leaf: _resized(leaf, size, sharding), self._step.batch)
+        return step.lower(self._state(sharding), batch)
 
-    def _state(self) -> Any:
+    def _state(self, sharding: Any = None) -> Any:
         """Return the shapes of the step's arguments other than the batch."""
         state = self._model._get_jax_state(
             trainable_variables=True, non_trainable_variables=True, optimizer_variables=True, metrics_variables=True
         )
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state)
 
 
-def _resized(leaf: Any, size: int) -> Any:
+def _resized(leaf: Any, size: int, sharding: Any) -> Any:
     shape = leaf.shape if np.ndim(leaf) == 0 else (size, *leaf.shape[1:])
-    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype), sharding=sharding)

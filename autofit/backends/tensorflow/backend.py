@@ -103,6 +103,11 @@ class TensorFlow(Backend):
         for name in _with_allocators(placement):
             self._library.config.experimental.reset_memory_stats(name)
 
+    def decide_as_on_gpu(self) -> None:
+        """Let `jit_compile="auto"` turn XLA on, as it does on a GPU if all layers allow it."""
+        trainer = import_module("keras.src.trainers.trainer")
+        trainer.Trainer._resolve_auto_jit_compile = trainer.model_supports_jit
+
     def estimator(self, step: TrainStep) -> StepEstimator:
         # loads Keras and TensorFlow: must stay out of the parent
         from autofit.backends.tensorflow.memory.step_footprint import StepFootprint

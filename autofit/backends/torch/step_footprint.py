@@ -12,9 +12,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from autofit.backends import variables
+from autofit.backends import absent_gpu, variables
 from autofit.backends.protocol import TrainStep
 from autofit.records.description import Footprint
+from autofit.records.gpu_models import GpuModel
 
 COUNTED = "tensors of two small steps"
 # relative to the growth of a process on a CPU, on which kernels take more memory; the tensors of a batch size are within
@@ -93,6 +94,9 @@ class StepFootprint:
                 "temporaries": counted,
             }
             yield Footprint(size, parts, COUNTED, _ERROR, _ABSOLUTE_ERROR_BYTES)
+
+    def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
+        return absent_gpu.counted(next(self.estimates((batch_size,), compile_all=True)))
 
     def step_bytes(self, batch: Any, size: int) -> list[int]:
         """Return the bytes held after each operation of a step: batch, activations, gradients and temporaries."""

@@ -16,10 +16,19 @@ from autofit.records.states import Outcome
 from autofit.records.sweep import CellOutcome, SweepRecord
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_seconds
-from autofit.report.choice import NONE, figures, sentences
+from autofit.report.choice import figures, sentences
 from autofit.report.columns import CellRow, Column, Field, Output, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.snippet import render
-from autofit.report.wording import cell_label, estimate_facts, limits_in_words, part_name
+from autofit.report.wording import (
+    GPU_COLUMNS,
+    NONE,
+    cell_label,
+    estimate_facts,
+    gpu_notes,
+    gpu_rows,
+    limits_in_words,
+    part_name,
+)
 
 _BAR_CHARACTERS = 6
 _MOST_ROWS = 500  # rich takes a minute for ten thousand rows, and nobody reads them
@@ -119,6 +128,10 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         "limits": limits_in_words(estimate.limits),
         **estimate_facts(estimate),
     }
+    if estimate.gpus:
+        facts = {name: facts[name] for name in ("model", "method")}
+        console.print(labelled(facts.items()), "", _gpu_table(estimate), "", *gpu_notes(estimate), sep="\n")
+        return
     table = _grid(padding=2)
     table.add_column("batch size")
     for row in estimate.rows:
@@ -139,6 +152,15 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     console.print(labelled(facts.items()), "", table, "", conclusion, sep="\n")
 
 
+def _gpu_table(estimate: Estimate) -> Table:
+    table = _grid(padding=2)
+    for name in GPU_COLUMNS:
+        table.add_column(name, justify="left" if name == "GPU" else "right")
+    for row in gpu_rows(estimate):
+        table.add_row(*row)
+    return table
+
+
 def estimate_as_json(estimate: Estimate) -> str:
     """Return the estimate as JSON text; sizes are in bytes."""
     rows = [{**asdict(row), "device_bytes": row.device_bytes, "host_bytes": row.host_bytes} for row in estimate.rows]
@@ -152,6 +174,9 @@ def estimate_as_json(estimate: Estimate) -> str:
         "largest_batch_size": estimate.largest_batch_size,
         "batch_sizes": rows,
     }
+    if estimate.gpus:
+        document = {name: document[name] for name in ("method", "relative_error", "absolute_error_bytes")}
+        document["gpus"] = [asdict(gpu) for gpu in estimate.gpus]
     return json.dumps(document, indent=2)
 
 

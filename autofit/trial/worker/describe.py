@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from autofit import backends
 from autofit.backends import variables
 from autofit.errors import UsageError
+from autofit.records import gpu_models
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Placement
 from autofit.records.states import Phase
@@ -61,6 +62,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     forks = "use_multiprocessing" in knobs or (data.has_processes and not data.spawns and "workers" in knobs)
     fork_problem = _fork_problem(context, data) if forks else None
     one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
+    if context.spec.gpus:
+        backend.decide_as_on_gpu()
     model = build_model(context, loaded)
     notices_of_model = _notices_of_model(model, context.placement)
     before = _begin_peak()
@@ -131,10 +134,23 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         versions={"backend": backend.name, **backend.versions()},
     )
     context.send(Message(description=description))
+    sizes = context.spec.batch_sizes if is_tuned else (data.batch_samples,)
+    _send_estimates(context, traced, sizes, description.sample_count)
+
+
+def _send_estimates(context: TrialContext, traced: TracedWorkload, sizes: Sequence[int], samples: int | None) -> None:
+    """Send the estimates of memory, on this device or on GPUs asked for by name, and what prevented them.
+
+    The data has this number of samples; None if that is unknown.
+    """
     problem = traced.problem
     try:
-        for footprint in traced.footprints(context.spec.batch_sizes if is_tuned else (data.batch_samples,)):
-            context.send(Message(footprints=(footprint,)))
+        if context.spec.gpus:
+            for estimate in traced.on_gpus(gpu_models.find(context.spec.gpus), sizes, samples):
+                context.send(Message(gpus=(estimate,)))
+        else:
+            for footprint in traced.footprints(sizes):
+                context.send(Message(footprints=(footprint,)))
     except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
         problem = first_line(error)
     context.send(Message(estimate_problem=problem or ""))

@@ -9,8 +9,10 @@ from typing import Any
 from autofit import backends
 from autofit.backends.protocol import StepEstimator, TrainStep
 from autofit.backends.variables import bytes_of_optimizers
-from autofit.records.description import Footprint
+from autofit.records.description import Footprint, GpuEstimate
+from autofit.records.gpu_models import GpuModel
 from autofit.records.states import Phase
+from autofit.trial.worker import gpu_estimates
 from autofit.trial.worker.batch_shapes import OneSize, one_size_of_step
 from autofit.trial.worker.build import open_training
 from autofit.trial.worker.fit_call import FitCall, Run
@@ -44,6 +46,7 @@ class TracedWorkload:
         self._context, self._loaded, self._model = context, loaded, model
         self._data_tensors = data_tensors
         self._step: StepEstimator | None = None
+        self._multiple_of: int | None = None
         self.problem: str | None = None
         self.one_size: OneSize | None = None
         context.enter(Phase.ESTIMATING)
@@ -60,7 +63,8 @@ class TracedWorkload:
             attempts = [(1, True), (samples, True), (samples, False)]  # a model may accept only multiples, or one size
         for multiple, any_size in attempts:
             try:
-                self._step = self._trace(batch, multiple if any_size else None)
+                self._multiple_of = multiple if any_size else None
+                self._step = self._trace(batch, self._multiple_of)
             except Exception as error:
                 self.problem = self.problem or first_line(error)
                 continue
@@ -97,6 +101,11 @@ class TracedWorkload:
         """Yield memory estimates, as in `StepEstimator.estimates`; yield none if there is a `problem`."""
         if self._step is not None and self.problem is None:
             yield from self._step.estimates(sizes, compile_all=self._context.spec.compile_all)
+
+    def on_gpus(self, gpus: Sequence[GpuModel], sizes: Sequence[int], most: int | None) -> Iterator[GpuEstimate]:
+        """Yield the memory on each GPU, as in `gpu_estimates.estimate`; yield none if there is a `problem`."""
+        if self._step is not None and self.problem is None:
+            yield from gpu_estimates.estimate(self._step, gpus, sizes, self._multiple_of, most)
 
     def optimizer_bytes(self) -> int:
         """Return the bytes of the variables that the step uses in addition to the model's own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from autofit.backends import absent_gpu
 from autofit.backends.protocol import TrainStep
 from autofit.backends.tensorflow.memory import liveness
 from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
@@ -24,6 +26,7 @@ from autofit.backends.tensorflow.memory.liveness import Operation, Program
 from autofit.backends.tensorflow.memory.sizes import Scale
 from autofit.backends.variables import bytes_of, optimizers_of
 from autofit.records.description import DATA_PART, Footprint
+from autofit.records.gpu_models import GpuModel
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
@@ -82,6 +85,20 @@ class StepFootprint:
                 if program is None:
                     return
                 yield self._footprint(size, program, XLA)
+
+    def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
+        """Compile the step for the GPU if XLA compiles it there, else count the tensors of the walk."""
+        if not self._model.jit_compile or self._model.run_eagerly:
+            there = copy.copy(self)
+            there._on_cpu, there._onednn, there._least_bytes = False, False, 1
+            return absent_gpu.counted(there._footprint(batch_size, there.program(batch_size), LIVENESS))
+        text = _compiler_ir(self._model, self._batch, batch_size, "stablehlo")
+        arguments, temporaries = absent_gpu.compiled_bytes(absent_gpu.memory_of_stablehlo(text, gpu))
+        held = {part: bytes_of(variables) for part, variables in self._variables.items()}
+        batch_bytes = sum(_batch_bytes(self._batch, batch_size))
+        beside = max(0, arguments - sum(held.values()) - batch_bytes)
+        parts = {**held, "temporaries": temporaries + beside, "input_batch": batch_bytes}
+        return Footprint(batch_size, {**parts, DATA_PART: sum(self._step.data_tensors)}, *absent_gpu.ERRORS)
 
     def program(self, batch_size: int) -> Program:
         """Return the step for a batch size."""
@@ -154,19 +171,27 @@ def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     XLA writes a memory-usage report of each compilation if its flags request one, but it reads its flags only once per
     process. Return None if XLA cannot compile the step, or if the flags were set too late to take effect.
     """
-    reports, specs = _reports(), _batch_specs(batch, batch_size)
-
-    def step(*leaves: Any) -> Any:
-        return model.train_step(keras.tree.pack_sequence_as(specs, leaves))
-
+    reports = _reports()
     try:
-        compiled = tf.function(step, jit_compile=True)
-        compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))("optimized_hlo")
+        _compiler_ir(model, batch, batch_size, "optimized_hlo")
     except (tf.errors.OpError, ValueError, NotImplementedError):
         return None
     texts = [file.read_text() for file in reports.glob("*memory-usage-report.txt")]
     shutil.rmtree(reports, ignore_errors=True)  # XLA creates the folder again
     return max((int(match[1]) for text in texts for match in _REPORT.finditer(text)), default=None)
+
+
+def _compiler_ir(model: Any, batch: Any, batch_size: int, stage: str) -> str:
+    """Return the train step at a stage of XLA's compilation, as text."""
+    specs = _batch_specs(batch, batch_size)
+
+    def step(*leaves: Any) -> Any:
+        return model.train_step(keras.tree.pack_sequence_as(specs, leaves))
+
+    compiled = tf.function(step, jit_compile=True)
+    device = {"device_name": "/device:CPU:0"} if stage == "stablehlo" else {}  # that stage is the same for all devices
+    text: str = compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))(stage, **device)
+    return text
 
 
 @functools.cache

@@ -1,0 +1,129 @@
+"""Estimate the memory of a train step on GPUs that need not be there, and the largest batch that fits each."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+from autofit import backends
+from autofit.backends.protocol import StepEstimator
+from autofit.records.description import Footprint, GpuEstimate
+from autofit.records.gpu_models import GpuModel
+from autofit.trial.worker.job import first_line
+
+_FIRST_SIZES = (8, 32)  # two sizes define a line
+_MOST_ROUNDS = 5  # of compilations near the largest batch
+_CLOSE_SHARE = 0.03  # of the memory: a batch that leaves less is the largest
+_BENT_SHARE = 0.03  # below the line through two sizes: XLA computes values again
+_LARGEST_BATCH = 2**20
+
+
+def estimate(
+    step: StepEstimator, gpus: Sequence[GpuModel], sizes: Sequence[int], multiple_of: int | None, most: int | None
+) -> Iterator[GpuEstimate]:
+    """Yield the estimate for each GPU: for the given batch sizes, and near the largest one that fits.
+
+    Batch sizes are multiples of `multiple_of`; if that is None, `sizes` has the only size. No size above `most` is tried,
+    unless it is given.
+    """
+    for gpu in gpus:
+        began, usable = time.monotonic(), gpu.usable_bytes(backends.current().pool_bytes(gpu.device))
+        search = _Search(step, gpu, usable, multiple_of, most or _LARGEST_BATCH)
+        problem = ""
+        try:
+            search.run(sizes)
+        except Exception as error:  # a limitation of the compiler for this GPU
+            problem = first_line(error)
+        yield GpuEstimate(
+            gpu.name,
+            gpu.total_bytes,
+            usable,
+            tuple(search.footprints[size] for size in sorted(search.footprints)),
+            search.largest,
+            search.recomputes_from,
+            time.monotonic() - began,
+            problem,
+        )
+
+
+class _Search:
+    """Estimates sizes, and looks for the largest that fits: along the line through two sizes, then by the last two."""
+
+    def __init__(self, step: StepEstimator, gpu: GpuModel, usable_bytes: int, multiple_of: int | None, most: int) -> None:
+        self._step, self._gpu, self._usable, self._multiple = step, gpu, usable_bytes, multiple_of or 1
+        self._most = most
+        self._is_fixed = multiple_of is None
+        self.footprints: dict[int, Footprint] = {}
+        self.recomputes_from: int | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest batch size so far whose memory, with the error of the estimate, fits."""
+        return max((size for size in self.footprints if self._needed(size) <= self._usable), default=None)
+
+    def run(self, sizes: Sequence[int]) -> None:
+        first = sorted({self._allowed(size) for size in (*sizes, *(() if self._is_fixed else _FIRST_SIZES))})
+        for given in first:
+            self._estimate(given)
+            if self._needed(given) > self._usable and given >= max(_FIRST_SIZES):
+                break  # what is larger does not fit either
+        if self.largest is None:
+            self._estimate(self._multiple)
+        if self._is_fixed or self.largest is None:
+            return
+        line = self._line()
+        for _ in range(_MOST_ROUNDS):
+            size = self._next()
+            if size is None:
+                return
+            self._estimate(size)
+            expected = line[0] + line[1] * size
+            if self.footprints[size].device_bytes < (1 - _BENT_SHARE) * expected:
+                bend = self._bend(line, size)
+                self.recomputes_from = min(bend, self.recomputes_from or bend)
+                if self._needed(size) <= self._usable:
+                    return  # larger batches fit as well, but are no faster
+
+    def _next(self) -> int | None:
+        """Return the next size to estimate; None if the largest that fits is known well enough."""
+        largest = self.largest or self._multiple
+        too_large = [size for size in self.footprints if size > largest]
+        if self._usable - self._needed(largest) < _CLOSE_SHARE * self._usable:
+            return None
+        below = [size for size in self.footprints if size < largest] or too_large
+        other = min(too_large) if too_large else max(below, default=largest)
+        slope = (self._needed(other) - self._needed(largest)) / (other - largest) if other != largest else 0.0
+        wanted = largest + (self._usable - self._needed(largest)) / slope if slope > 0 else 2.0 * largest
+        size = self._allowed(min(self._most, math.floor(wanted)), down=True)
+        return size if largest < size < min(too_large, default=size + 1) else None
+
+    def _line(self) -> tuple[float, float]:
+        """Return the level and the slope of the line through the first two sizes, in bytes."""
+        sizes = sorted(self.footprints)
+        low, high = sizes[0], sizes[1] if len(sizes) > 1 else sizes[0]
+        rise = self.footprints[high].device_bytes - self.footprints[low].device_bytes
+        slope = rise / (high - low) if high > low else 0.0
+        return self.footprints[low].device_bytes - slope * low, slope
+
+    def _bend(self, line: tuple[float, float], size: int) -> int:
+        """Return the size at which the line reaches the memory that a size beyond the bend takes."""
+        level, slope = line
+        return self._allowed(math.floor((self.footprints[size].device_bytes - level) / slope), down=True)
+
+    def _allowed(self, size: int, *, down: bool = False) -> int:
+        """Return a size that the step takes; rounded down, it is also a round number."""
+        if self._is_fixed:
+            return size
+        step = self._multiple
+        while down and step * 32 <= size:
+            step *= 2
+        return max(self._multiple, (size // step if down else math.ceil(size / step)) * step)
+
+    def _estimate(self, size: int) -> None:
+        if size not in self.footprints:
+            self.footprints[size] = self._step.on_gpu(self._gpu, size)
+
+    def _needed(self, size: int) -> float:
+        footprint = self.footprints[size]
+        return footprint.device_bytes + footprint.error_bytes(footprint.device_bytes)
