@@ -98,6 +98,9 @@ def gpu_notes(estimate: Estimate) -> list[str]:
         for gpu in estimate.gpus
         if gpu.recomputes_from
     ]
+    count = estimate.description.sample_count
+    if count is not None and any((gpu.largest_batch_size or 0) > 0.9 * count for gpu in estimate.gpus):
+        notes.append(f"The data has {count:,} samples, so no larger batch was tried.")
     if estimate.footprint.method.startswith("XLA"):
         notes.append(
             "Not included: workspaces of cuDNN, and what the first step tries. The largest batch leaves room for the error "

@@ -21,6 +21,7 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 
+_MOST_NAMED = 4  # GPUs in a line of progress
 _LARGEST_BATCH = 2**16  # upper end of the grid in which the largest batch size that fits is searched
 
 
@@ -32,7 +33,8 @@ def estimate(
     With `gpus`, estimate device memory on each of these instead.
     """
     sizes, names = tuple(sorted(set(batch_sizes))), tuple(gpu.name for gpu in gpus)
-    note = f" and compiling for {', '.join(names)}" if names else ""
+    named = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} GPUs"
+    note = f" and estimating memory on {named}" if names else ""
     described = TrialRunner(request, launcher, emit).describe(
         request.asked_baseline, batch_sizes=sizes, compile_all=True, gpus=names, note=note
     )

@@ -9,6 +9,8 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from autofit.records.description import Estimate, GpuEstimate
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
@@ -29,6 +31,7 @@ _FRAME_PIXELS = 130  # total height of the legend, axis and margins
 _CELL_PIXELS = 30
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
 _NUMBER_CHARACTERS = 6  # characters of a shortened label that are its ellipsis and its number
+_MOST_NAMED, _CURVE_POINTS = 6, 50  # of GPUs in a legend; of a curve of memory
 _CROSS_ROOM = 0.03  # free space, relative to the longest bar, so that a cross at 0 does not touch the labels
 
 
@@ -213,8 +216,12 @@ def memory_on_gpus(estimate: Estimate) -> Plot:
             style.hover(gpu.gpu, [f"batch {each.batch_size:,}: {format_bytes(each.device_bytes)}"])
             for each in gpu.footprints
         ]
-        points = style.marks(gpu.gpu, batches, heights, hover, "circle", color, showlegend=len(drawn) > 1)
-        traces.append({**points, "mode": "lines+markers", "line": {"color": color, "width": 1.5}})
+        is_named = 1 < len(drawn) <= _MOST_NAMED
+        traces.append(style.marks(gpu.gpu, batches, heights, hover, "circle", color, showlegend=is_named))
+        between = np.geomspace(batches[0], batches[-1], _CURVE_POINTS)  # a line is a curve on this axis
+        curve = {"x": list(between), "y": list(np.interp(between, batches, heights)), "showlegend": False}
+        line = {"mode": "lines", "line": {"color": color, "width": 1.5}, "hoverinfo": "skip"}
+        traces.append({"type": "scatter", **line, **curve})
         level = gpu.usable_bytes / scale.unit_bytes
         look = {"mode": "lines", "line": {"color": color, "dash": "longdash", "width": 1.2}, "hoverinfo": "skip"}
         traces.append({"type": "scatter", "x": list(ends), "y": [level, level], "showlegend": False, **look})
