@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autofit.records.bounds import Count, Positive, Ratio, Seconds
@@ -11,6 +11,11 @@ from autofit.records.trial import FitConfig, Limits
 
 DATA_PART = "data"
 """The part of a footprint for the data, the same at any batch size: on a CPU, the data's tensors are device memory."""
+
+XLA = "XLA"
+"""The beginning of the names of methods that let XLA compile the step."""
+
+_BENT_SHARE = 0.03  # XLA's figures are on a line to 2 %; where it computes values again, they are further below it
 
 TORCH_COMPILE = "torch.compile"
 """The compiler of the train step on torch."""
@@ -47,15 +52,35 @@ class Footprint:
         return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
 
 
+def line_of(footprints: Sequence[Footprint]) -> tuple[float, float]:
+    """Return level and slope, in bytes, of the line through the first two footprints; the slope is 0 if there is one."""
+    low, high = footprints[0], footprints[min(1, len(footprints) - 1)]
+    rise = (high.device_bytes - low.device_bytes) / max(1, high.batch_size - low.batch_size)
+    return low.device_bytes - rise * low.batch_size, rise
+
+
+def recomputes_from(footprints: Sequence[Footprint]) -> int | None:
+    """Return the batch size from which on XLA computes values again instead of keeping them; None if no size shows it.
+
+    The footprints are by ascending batch size. Where XLA does so, near the end of a GPU's memory, they fall below the line
+    through the first two.
+    """
+    if len(footprints) <= 2 or not footprints[0].method.startswith(XLA):
+        return None
+    level, slope = line_of(footprints)
+    for footprint in footprints[2:]:
+        if slope > 0 and footprint.device_bytes < (1 - _BENT_SHARE) * (level + slope * footprint.batch_size):
+            return int((footprint.device_bytes - level) / slope)
+    return None
+
+
 @dataclass(frozen=True)
 class GpuEstimate:
     """Estimated device memory of a train step on a model of GPU, which need not be there.
 
     `usable_bytes` is the part of `total_bytes` that a program gets, outside of which are CUDA's context and libraries.
     `footprints` are by ascending batch size. `largest_batch_size` is the largest whose estimate, with its error, fits;
-    None if not even the smallest fits. From `recomputes_from` on, XLA computes values again instead of keeping them: steps
-    become slower, and memory no longer grows; None if that begins beyond the largest size. If the memory could not be
-    estimated, `problem` says why.
+    None if not even the smallest fits. If the memory could not be estimated, `problem` says why.
     """
 
     gpu: str
@@ -63,9 +88,13 @@ class GpuEstimate:
     usable_bytes: Count
     footprints: tuple[Footprint, ...] = ()
     largest_batch_size: int | None = None
-    recomputes_from: int | None = None
     seconds: Seconds = 0.0
     problem: str = ""
+
+    @property
+    def recomputes_from(self) -> int | None:
+        """The batch size from which on XLA computes values again: steps are slower there. None if no size shows it."""
+        return recomputes_from(self.footprints)
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ def estimate_as_json(estimate: Estimate) -> str:
     }
     if estimate.gpus:
         document = {name: document[name] for name in ("method", "relative_error", "absolute_error_bytes")}
-        document["gpus"] = [asdict(gpu) for gpu in estimate.gpus]
+        document["gpus"] = [{**asdict(gpu), "recomputes_from": gpu.recomputes_from} for gpu in estimate.gpus]
     return json.dumps(document, indent=2)
 
 

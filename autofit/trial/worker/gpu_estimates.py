@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from autofit import backends
 from autofit.backends.protocol import StepEstimator
-from autofit.records.description import Footprint, GpuEstimate
+from autofit.records.description import XLA, Footprint, GpuEstimate, line_of, recomputes_from
 from autofit.records.gpu_models import GpuModel
 from autofit.trial.worker.job import first_line
 
 _FIRST_SIZES = (8, 32)  # two sizes define a line
 _MOST_ROUNDS = 5  # of compilations near the largest batch
 _CLOSE_SHARE = 0.03  # of the memory: a batch that leaves less is the largest
-_BENT_SHARE = 0.03  # below the line through two sizes: XLA computes values again
 _LARGEST_BATCH = 2**20
 
 
@@ -41,10 +40,25 @@ def estimate(
             usable,
             tuple(search.footprints[size] for size in sorted(search.footprints)),
             search.largest,
-            search.recomputes_from,
             time.monotonic() - began,
             problem,
         )
+
+
+def size_at_limit(
+    known: Sequence[Footprint], limit_bytes: int | None, multiple_of: int | None, most: int | None
+) -> int | None:
+    """Return the batch size that reaches the limit along the line through two compiled sizes, at most `most`.
+
+    Near the end of a GPU's memory, XLA computes values again instead of keeping them: there, the memory is not on the line.
+    Return None without a limit, without a line, or if that size is not above the known ones.
+    """
+    compiled = [footprint for footprint in known if footprint.method.startswith(XLA)]
+    if limit_bytes is None or multiple_of is None or len(compiled) < len(_FIRST_SIZES):
+        return None
+    level, slope = line_of(compiled)
+    size = min(int((limit_bytes - level) / slope), most or _LARGEST_BATCH) // multiple_of * multiple_of if slope > 0 else 0
+    return size if size > compiled[-1].batch_size else None
 
 
 class _Search:
@@ -55,7 +69,6 @@ class _Search:
         self._most = most
         self._is_fixed = multiple_of is None
         self.footprints: dict[int, Footprint] = {}
-        self.recomputes_from: int | None = None
 
     @property
     def largest(self) -> int | None:
@@ -72,18 +85,14 @@ class _Search:
             self._estimate(self._multiple)
         if self._is_fixed or self.largest is None:
             return
-        line = self._line()
         for _ in range(_MOST_ROUNDS):
             size = self._next()
             if size is None:
                 return
             self._estimate(size)
-            expected = line[0] + line[1] * size
-            if self.footprints[size].device_bytes < (1 - _BENT_SHARE) * expected:
-                bend = self._bend(line, size)
-                self.recomputes_from = min(bend, self.recomputes_from or bend)
-                if self._needed(size) <= self._usable:
-                    return  # larger batches fit as well, but are no faster
+            by_size = [self.footprints[each] for each in sorted(self.footprints)]
+            if recomputes_from(by_size) is not None and self._needed(size) <= self._usable:
+                return  # larger batches fit as well, but are no faster
 
     def _next(self) -> int | None:
         """Return the next size to estimate; None if the largest that fits is known well enough."""
@@ -97,19 +106,6 @@ class _Search:
         wanted = largest + (self._usable - self._needed(largest)) / slope if slope > 0 else 2.0 * largest
         size = self._allowed(min(self._most, math.floor(wanted)), down=True)
         return size if largest < size < min(too_large, default=size + 1) else None
-
-    def _line(self) -> tuple[float, float]:
-        """Return the level and the slope of the line through the first two sizes, in bytes."""
-        sizes = sorted(self.footprints)
-        low, high = sizes[0], sizes[1] if len(sizes) > 1 else sizes[0]
-        rise = self.footprints[high].device_bytes - self.footprints[low].device_bytes
-        slope = rise / (high - low) if high > low else 0.0
-        return self.footprints[low].device_bytes - slope * low, slope
-
-    def _bend(self, line: tuple[float, float], size: int) -> int:
-        """Return the size at which the line reaches the memory that a size beyond the bend takes."""
-        level, slope = line
-        return self._allowed(math.floor((self.footprints[size].device_bytes - level) / slope), down=True)
 
     def _allowed(self, size: int, *, down: bool = False) -> int:
         """Return a size that the step takes; rounded down, it is also a round number."""

@@ -105,3 +105,13 @@ def test_all_gpus_are_named_once_and_an_unknown_one_has_a_suggestion():
 def test_a_program_gets_less_than_the_whole_gpu(gpu):
     assert 0.6 * gpu.total_bytes < gpu.usable_bytes(None) < gpu.total_bytes
     assert f"device_memory_size: {gpu.total_bytes}" in gpu.spec()
+
+
+def test_the_batch_at_the_limit_of_a_gpu_is_compiled_as_well():
+    known = [Footprint(size, {"temporaries": int((0.5 + 0.1 * size) * GIB)}, "XLA", 0.1) for size in (8, 32)]
+    assert gpu_estimates.size_at_limit(known, 30 * GIB, 4, None) == 292  # 0.5 + 0.1 · 295 = 30, rounded down
+    assert gpu_estimates.size_at_limit(known, 30 * GIB, 1, 100) == 100
+    assert gpu_estimates.size_at_limit(known, None, 1, None) is None
+    assert gpu_estimates.size_at_limit(known, 30 * GIB, None, None) is None
+    assert gpu_estimates.size_at_limit(known[:1], 30 * GIB, 1, None) is None
+    assert gpu_estimates.size_at_limit(known, 3 * GIB, 1, None) is None

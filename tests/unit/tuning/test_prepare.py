@@ -70,6 +70,15 @@ class Autotuned(FakeLauncher):
         return super().measure(replace(spec, config=FitConfig(config.batch_size, threads, queue, False)))
 
 
+def test_where_xla_computes_values_again_is_said(tmp_path):
+    sizes = {8: 18, 32: 42, 512: 250}  # MiB; the line reaches 250 at 240
+    made = (Footprint(size, {"temporaries": mib * MIB}, "XLA buffer assignment", 0.1) for size, mib in sizes.items())
+    launcher = FakeLauncher({"describe": replace(DESCRIPTION, footprints=tuple(made), jit_compile=True)})
+    events, _ = collect(tune, make_request(tmp_path), launcher)
+    (text,) = (event.text for event in events if isinstance(event, Notice) and "XLA computes values again" in event.text)
+    assert text.startswith("from a batch of about 240 on, ")
+
+
 def test_what_the_data_uses_now_is_the_baseline(tmp_path):
     launcher = Autotuned()
     _, record = collect(tune, make_request(tmp_path, max_trials=12), launcher)
