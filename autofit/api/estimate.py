@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from autofit import backends
@@ -59,7 +60,8 @@ def estimate(
         data: as for `tune`.
         batch_size: batch sizes for which to estimate memory, in samples; by default 1, 8, 32, 128 and 512, or only what is
             needed to find the largest batch that fits if `gpu` is given.
-        gpu: names of GPUs, such as "A100-40GB", or "all" for every GPU that autofit knows.
+        gpu: names of GPUs, such as "A100-40GB" or "8x A100-40GB", or "all" for every GPU that autofit knows. Several GPUs
+            share each batch (JAX only); the memory is then that of each.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
@@ -136,10 +138,15 @@ def _estimate(
     if not (sizes or gpus) or not all(isinstance(b, int) and b >= 1 for b in sizes):
         raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1", key="batch_size")
     if gpus:
-        if settings.devices not in (None, 1):
-            raise UsageError("an estimate for a GPU by name is for one of them; leave out devices", key="devices")
-        if backends.named(workload.backend).name != "torch":
+        name = backends.named(workload.backend).name
+        if isinstance(settings.devices, int) and settings.devices > 1:
+            gpus = tuple(replace(each, count=settings.devices) for each in gpus)
+        if name != "jax" and any(each.count > 1 for each in gpus):
+            raise UsageError(f"an estimate for several GPUs is possible on JAX only; the backend is {name}", key="gpu")
+        if name != "torch":
             absent_gpu.require_compiler()
-        settings = settings.model_copy(update={"device": "cpu", "device_memory": TuneSettings().device_memory})
+        here = {"device": "cpu", "devices": None, "device_memory": TuneSettings().device_memory}
+        settings = settings.model_copy(update=here)
+        workload = replace(workload, distribution=None)
     engine = functools.partial(run_estimate, batch_sizes=sizes, gpus=gpus)
     return run_beside(engine, workload, settings, progress)

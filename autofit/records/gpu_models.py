@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofit.records.machine import Device
 
@@ -69,7 +69,7 @@ class GpuModel:
 
     `total_bytes` is its memory as CUDA reports it, less than what nvidia-smi shows. `cores` are multiprocessors,
     `bandwidth` is in GB/s, `l2_mib` in MiB, `clock_ghz` the boost clock. `driver_name` is that of nvidia-smi, `aliases` are
-    further ways to write `name`.
+    further ways to write `name`. `count` of them train one model together.
     """
 
     name: str
@@ -81,6 +81,12 @@ class GpuModel:
     l2_mib: int
     clock_ghz: float
     aliases: tuple[str, ...] = ()
+    count: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name, with the number of GPUs if there are several; `find` takes it."""
+        return self.name if self.count == 1 else f"{self.count}x {self.name}"
 
     @property
     def device(self) -> Device:
@@ -134,18 +140,22 @@ GPUS = (
     GpuModel("RTX A6000", "NVIDIA RTX A6000", 51_041_271_808, (8, 6), 84, 768, 6, 1.80, ("A6000",)),
 )
 ALL = "all"
+_SEVERAL = re.compile(r"\s*([1-9]\d*)\s*[x×]\s*(.+)", re.IGNORECASE)  # 8x A100-40GB
 
 
 def find(names: Iterable[str]) -> tuple[GpuModel, ...]:
     """Return the GPUs of these names, each once, in the order of `GPUS` for "all"; raise ValueError for an unknown name.
 
-    Names may be those of nvidia-smi; case, spaces, dashes, "NVIDIA", "Tesla" and "GeForce" do not matter.
+    Names may be those of nvidia-smi; case, spaces, dashes, "NVIDIA", "Tesla" and "GeForce" do not matter. "8x A100-40GB" is
+    eight of them.
     """
     known = {_key(written): gpu for gpu in GPUS for written in (*gpu.aliases, gpu.driver_name, gpu.name)}
     found: dict[GpuModel, None] = {}
-    for name in names:
+    for written in names:
+        several = _SEVERAL.match(written)
+        count, name = (int(several[1]), several[2]) if several else (1, written)
         if name.strip().lower() == ALL:
-            found |= dict.fromkeys(GPUS)
+            found |= {replace(gpu, count=count): None for gpu in GPUS}
             continue
         key = _key(name)
         gpu = known.get(key) or known.get(key.removeprefix("rtx")) or known.get(f"rtx{key}")
@@ -154,7 +164,7 @@ def find(names: Iterable[str]) -> tuple[GpuModel, ...]:
             meant = f" (did you mean {known[close[0]].name}?)" if close else ""
             names_known = ", ".join(each.name for each in GPUS)
             raise ValueError(f"no GPU {name!r} is known{meant}. Known GPUs: {names_known}; or all")
-        found[gpu] = None
+        found[replace(gpu, count=count)] = None
     return tuple(found)
 
 

@@ -32,7 +32,7 @@ def estimate(
 
     With `gpus`, estimate device memory on each of these instead.
     """
-    sizes, names = tuple(sorted(set(batch_sizes))), tuple(gpu.name for gpu in gpus)
+    sizes, names = tuple(sorted(set(batch_sizes))), tuple(gpu.label for gpu in gpus)
     named = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} GPUs"
     note = f" and estimating memory on {named}" if names else ""
     described = TrialRunner(request, launcher, emit).describe(

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import keras
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from autofit.backends import absent_gpu, variables
 from autofit.backends.protocol import TrainStep
@@ -21,6 +22,7 @@ XLA = "XLA buffer assignment"
 _ERROR = 0.8
 _GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes (assumed)
 _ABSOLUTE_ERROR_BYTES = 2**20
+_BATCH_AXIS = "batch"
 _GPU_BATCHES = 2  # Keras copies the next batch to a GPU during a step
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _TRACED_MULTIPLE = 2  # a batch of one sample may be a special case
@@ -65,15 +67,17 @@ class StepFootprint:
         return Footprint(size, parts, *method)
 
     def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
-        sharding = jax.sharding.SingleDeviceSharding(absent_gpu.devices(gpu)[0])
-        arguments, temporaries = absent_gpu.compiled_bytes(self._lowered(batch_size, sharding).compile().memory_analysis())
-        return self._footprint(batch_size, arguments, temporaries, _GPU_BATCHES, absent_gpu.ERRORS)
+        """Estimate the memory on one GPU, or on each of several that share the batch, as under `DataParallel`."""
+        mesh = Mesh(np.array(absent_gpu.devices(gpu, gpu.count)), (_BATCH_AXIS,))
+        whole, shared = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (_BATCH_AXIS,)))
+        memory = absent_gpu.compiled_bytes(self._lowered(batch_size, whole, shared).compile().memory_analysis())
+        return self._footprint(batch_size, *memory, _GPU_BATCHES if gpu.count == 1 else 1, absent_gpu.ERRORS)
 
-    def _lowered(self, size: int, sharding: Any = None) -> Any:
-        """Lower the step for a batch size, for the devices of `sharding` or else for JAX's own."""
+    def _lowered(self, size: int, whole: Any = None, shared: Any = None) -> Any:
+        """Lower the step for a batch size, for the devices of the shardings of state and batch, or for JAX's own."""
         step = jax.jit(self._model.train_step, donate_argnums=0)
-        batch = jax.tree.map(lambda leaf: _resized(leaf, size, sharding), self._step.batch)
-        return step.lower(self._state(sharding), batch)
+        batch = jax.tree.map(lambda leaf: _resized(leaf, size, shared if np.ndim(leaf) else whole), self._step.batch)
+        return step.lower(self._state(whole), batch)
 
     def _state(self, sharding: Any = None) -> Any:
         """Return the shapes of the step's arguments other than the batch."""

@@ -28,14 +28,15 @@ def estimate(
     """
     for gpu in gpus:
         began, usable = time.monotonic(), gpu.usable_bytes(backends.current().pool_bytes(gpu.device))
-        search = _Search(step, gpu, usable, multiple_of, most or _LARGEST_BATCH)
+        multiple = None if multiple_of is None else math.lcm(multiple_of, gpu.count)  # several share a batch evenly
+        search = _Search(step, gpu, usable, multiple, most or _LARGEST_BATCH)
         problem = ""
         try:
             search.run(sizes)
         except Exception as error:  # a limitation of the compiler for this GPU
             problem = first_line(error)
         yield GpuEstimate(
-            gpu.name,
+            gpu.label,
             gpu.total_bytes,
             usable,
             tuple(search.footprints[size] for size in sorted(search.footprints)),

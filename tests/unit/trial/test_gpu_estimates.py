@@ -95,6 +95,15 @@ def test_a_gpu_is_found_by_the_names_that_people_and_nvidia_smi_write(written, n
     assert [gpu.name for gpu in find([written])] == [name]
 
 
+def test_several_gpus_share_batches_evenly():
+    (eight,) = find(["8x a100 40gb"])
+    assert (eight.label, eight.count) == ("8x A100-40GB", 8)
+    step = Step(lambda size: (1 + 0.01 * size) * GIB)
+    (found,) = gpu_estimates.estimate(step, [eight], (), 3, None)
+    assert all(size % 24 == 0 for size in step.compiled)
+    assert found.gpu == "8x A100-40GB"
+
+
 def test_all_gpus_are_named_once_and_an_unknown_one_has_a_suggestion():
     assert find([ALL, "T4"]) == GPUS
     with pytest.raises(ValueError, match=r"no GPU 'A100-48GB' is known \(did you mean A100-.0GB\?\)\. Known GPUs: T4, "):
