@@ -31,7 +31,12 @@ _JAX_DEFAULTS = {
     "jax_debug_infs": False,
     "jax_disable_jit": False,
 }
-_SEEDS = ("keras.utils.set_random_seed(", "tf.random.set_seed(")
+_INDIFFERENT = (  # to speed and memory
+    "keras.utils.set_random_seed(",
+    "tf.random.set_seed(",
+    "keras.config.disable_traceback_filtering(",
+    "keras.config.disable_interactive_logging(",
+)
 _IMPORTS = {"tf": "import tensorflow as tf", "absl": "import absl.flags"}
 _INSTALLED = ("site-packages", "dist-packages")
 
@@ -62,8 +67,8 @@ class Program:
 
     @property
     def decisive(self) -> list[Any]:
-        """What a result depends on: all settings but the seeds, which change neither speed nor memory."""
-        lines = [line for line in self.lines if not line.startswith(_SEEDS)]
+        """What a result depends on: all settings but those that change neither speed nor memory, such as seeds."""
+        lines = [line for line in self.lines if not line.startswith(_INDIFFERENT)]
         return [*lines, dict(self.custom_objects)] if self.custom_objects else lines
 
     @property
@@ -140,6 +145,8 @@ _SETTINGS = (
     _Setting("keras.config.enable_flash_attention()", _KERAS, lambda _: _state("flash_attention") or None),
     _Setting("keras.config.disable_flash_attention()", _KERAS, lambda _: _state("flash_attention") is False, False),
     _Setting("keras.config.enable_unsafe_deserialization()", _KERAS, lambda _: _state("safe_mode_saving") is False, False),
+    _Setting("keras.config.disable_traceback_filtering()", _KERAS, lambda _: _state("traceback_filtering") is False, False),
+    _Setting("keras.config.disable_interactive_logging()", _KERAS, lambda _: _state("interactive_logging") is False, False),
     _Setting("keras.utils.set_random_seed({!r})", _KERAS, lambda _: _state("global_random_seed")),
     _tensorflow("tf.config.threading.set_intra_op_parallelism_threads({!r})", "_intra_op_parallelism_threads"),
     _tensorflow("tf.config.threading.set_inter_op_parallelism_threads({!r})", "_inter_op_parallelism_threads"),

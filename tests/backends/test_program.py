@@ -15,6 +15,8 @@ LOOKS = {  # the public getters, in a trial
     "keras": """{"floatx": keras.config.floatx(), "epsilon": keras.config.epsilon(),
         "data_format": keras.config.image_data_format(), "policy": keras.config.dtype_policy().name,
         "flash": keras.config.is_flash_attention_enabled(),
+        "filtering": keras.config.is_traceback_filtering_enabled(),
+        "logging": keras.config.is_interactive_logging_enabled(),
         "seed": importlib.import_module("keras.src.utils.rng_utils").get_random_seed(),
         "custom": keras.saving.get_registered_object("Custom>Doubled") is not None,
         "scope": keras.saving.get_registered_object("halved") is not None}""",
@@ -36,6 +38,8 @@ keras.config.set_epsilon(1e-4)
 keras.config.set_image_data_format("channels_first")
 keras.config.set_dtype_policy("mixed_bfloat16")
 keras.config.disable_flash_attention()
+keras.config.disable_traceback_filtering()
+keras.config.disable_interactive_logging()
 keras.saving.register_keras_serializable()(Doubled)
 """
 SET = {
@@ -44,6 +48,8 @@ SET = {
     "data_format": "channels_first",
     "policy": "mixed_bfloat16",
     "flash": False,
+    "filtering": False,
+    "logging": False,
     "seed": 7,
     "custom": True,
     "scope": True,
