@@ -82,9 +82,11 @@ class _Search:
             self._estimate(given)
             if self._needed(given) > self._usable and given >= max(_FIRST_SIZES):
                 break  # what is larger does not fit either
+        if self._is_fixed:
+            return
         if self.largest is None:
             self._estimate(self._multiple)
-        if self._is_fixed or self.largest is None:
+        if self.largest is None:
             return
         for _ in range(_MOST_ROUNDS):
             size = self._next()
