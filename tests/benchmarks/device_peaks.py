@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from simulated import GIB, description
 
-GIB = 2**30
 CONSTANTS = (0.0, 0.5, 1.7)  # GiB
 KNOWN = ((8, 32), (8, 64), (32, 64), (8, 16, 32, 64))
 TARGET = 128
@@ -48,7 +48,7 @@ def peaks_of(draw, constant):
 def bound_of(tree, known, peaks, estimate):
     """The upper bound for the target from the known peaks, in bytes; `estimate` is (level, slope) or None."""
     sys.path[:1] = [tree]
-    from autofit.records.description import Description, Footprint
+    from autofit.records.description import Footprint
     from autofit.records.states import Outcome
     from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
     from autofit.search.context import SearchContext
@@ -59,20 +59,8 @@ def bound_of(tree, known, peaks, estimate):
         level, slope = estimate
         parts = ((size, {"weights": int(level), "activations": int(slope * size)}) for size in (8, 32))
         footprints = tuple(Footprint(size, part, "XLA buffer assignment", 0.3) for size, part in parts)
-    description = Description(
-        input_kind="PyDataset",
-        knobs={"batch_size": "batch_size"},
-        sample_count=None,
-        sample_bytes=1000,
-        parameter_count=1,
-        parameter_bytes=4,
-        optimizer_bytes=8,
-        jit_compile=estimate is not None,
-        fingerprint="simulated",
-        process_bytes=GIB,
-        footprints=footprints,
-    )
-    context = SearchContext(description, Limits(40 * GIB, 1024 * GIB), cores=16, on_cpu=False)
+    described = description(footprints, jit_compile=estimate is not None)
+    context = SearchContext(described, Limits(40 * GIB, 1024 * GIB), cores=16, on_cpu=False)
     measured = (Measurement(Outcome.OK, Evidence(""), 5.0, device_peak_bytes=int(peaks[size])) for size in known)
     trials = [Trial(FitConfig(size), measurement) for size, measurement in zip(known, measured, strict=True)]
     return MemorySurrogate(context, trials).device(FitConfig(TARGET)).upper_bytes

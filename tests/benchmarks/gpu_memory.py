@@ -16,8 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from simulated import GIB, description
 
-GIB = 2**30
 NOISE = 0.005  # relative, of a peak: XLA allocates a program's buffers at once
 WRONG = 0.3  # relative, of the estimate, at most
 COUNTS = (2, 4, 6)  # trials
@@ -28,7 +28,7 @@ def search(job):
     """Run one search; returns the largest batch allowed after 2, 4 and 6 trials over the true one, and its OOMs."""
     seed, tree = job
     sys.path.insert(0, tree)
-    from autofit.records.description import Description, Footprint
+    from autofit.records.description import Footprint
     from autofit.records.states import Outcome
     from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
     from autofit.search.acquisition import FrontierSearch
@@ -44,22 +44,10 @@ def search(job):
     half = true * math.exp(draw.uniform(math.log(0.05), math.log(2)))  # batch of half the highest rate
     wrong = 1 + draw.uniform(-WRONG, WRONG)
     parts = [{"weights": int(held * wrong), "activations": int(sample_bytes * batch * wrong)} for batch in (32, 128)]
-    description = Description(
-        input_kind="PyDataset",
-        knobs={"batch_size": "batch_size"},
-        sample_count=None,
-        sample_bytes=1000,
-        parameter_count=1,
-        parameter_bytes=4,
-        optimizer_bytes=8,
-        jit_compile=True,
-        fingerprint="simulated",
-        process_bytes=GIB,
-        footprints=tuple(Footprint(b, p, "XLA buffer assignment", 0.5) for b, p in zip((32, 128), parts, strict=True)),
-    )
+    described = description(Footprint(b, p, "XLA buffer assignment", 0.5) for b, p in zip((32, 128), parts, strict=True))
     limits, sizes = Limits(limit, 1024 * GIB), batch_grid(1, 2**16)
     space = SearchSpace(batch_size=tuple(sizes))
-    context = SearchContext(description, limits, cores=16, on_cpu=False)
+    context = SearchContext(described, limits, cores=16, on_cpu=False)
     frontier = FrontierSearch(space, FitConfig(32), context)
     trials, shares, ooms = [], {}, 0
     for number in range(1, max(COUNTS) + 1):
