@@ -128,13 +128,9 @@ def _estimate(
         gpus = gpu_models.find([gpu] if isinstance(gpu, str) else gpu)
     except ValueError as error:
         raise UsageError(str(error), key="gpu") from None
-    sizes = (
-        (batch_size,)
-        if isinstance(batch_size, int)
-        else (() if gpus else BATCH_SIZES)
-        if batch_size is None
-        else batch_size
-    )
+    if batch_size is None:
+        batch_size = () if gpus else BATCH_SIZES
+    sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
     if not (sizes or gpus) or not all(isinstance(b, int) and b >= 1 for b in sizes):
         raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1", key="batch_size")
     if gpus:
