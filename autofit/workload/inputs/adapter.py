@@ -25,10 +25,6 @@ class Adapter(FitInput):
         self.applied, self._length = replace(self._config, batch_size=None), self._data.num_batches
         self._keep_first(self._epoch())
 
-    def as_step_data(self, batch: Any) -> Any:
-        """Return a batch as Keras passes it on: a list becomes a tuple."""
-        return tuple(batch) if isinstance(batch, tuple | list) else batch
-
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         base = [base for base in type(self._data).__mro__ if base.__name__ == self.kind][-1]  # the last is Keras's class
         return {"x": _full_batches_class(base)(self, self._data, steps)}

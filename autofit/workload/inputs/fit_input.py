@@ -107,8 +107,8 @@ class FitInput(ABC):
         return self._batch
 
     def as_step_data(self, batch: Any) -> Any:
-        """Convert a batch of the user's data to the structure that Keras passes to `train_step`."""
-        return batch
+        """Convert a batch of the user's data to the structure that Keras passes to `train_step`: a list becomes a tuple."""
+        return tuple(batch) if isinstance(batch, tuple | list) else batch
 
     def sample_count(self) -> int | None:
         """Return the number of samples in one epoch, counting the last batch as full; None if unknown."""

@@ -52,10 +52,6 @@ class Grain(FitInput):
         threads = [] if is_grain_map(self._data) else ["workers", *["max_queue_size"] * self._buffers_batches()]
         return {knob: name for knob, name in named.items() if knob in ("batch_size", *threads)}
 
-    def as_step_data(self, batch: Any) -> Any:
-        """Return a batch as Keras passes it on: a list becomes a tuple."""
-        return tuple(batch) if isinstance(batch, tuple | list) else batch
-
     def notices(self, knobs: Iterable[str]) -> Iterator[str]:
         """Yield a notice about batches that grain holds ready although nobody asked for them."""
         held = self.applied.max_queue_size or 0

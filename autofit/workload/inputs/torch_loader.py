@@ -43,10 +43,6 @@ class TorchLoader(FitInput):
         """Return the knobs of the factory without `max_queue_size`, because Keras makes no queue for a DataLoader."""
         return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
 
-    def as_step_data(self, batch: Any) -> Any:
-        """Return a batch as Keras passes it on: a list becomes a tuple."""
-        return tuple(batch) if isinstance(batch, tuple | list) else batch
-
     def sample_count(self) -> int | None:
         samples = super().sample_count()
         draws_samples = self._data.batch_size is not None and hasattr(self._data.sampler, "__len__")
