@@ -10,11 +10,13 @@ TensorFlow2/Classification/ConvNets/efficientnet_v1 (XLA on, README and scripts)
 
 import time
 
+import jax
 import keras
 import keras_hub
 import numpy as np
 from keras import layers
 
+from autofit.backends import absent_gpu
 from autofit.backends.jax.step_footprint import StepFootprint
 from autofit.backends.protocol import TrainStep
 from autofit.records.gpu_models import find
@@ -64,6 +66,60 @@ def bert():
     return model, (inputs, [np.zeros((2,), "int32"), np.zeros((2,), "int32")], None)
 
 
+def resnet34():
+    """ResNet-34 without an optimizer, as in the report."""
+    stacks = {"stackwise_num_filters": [64, 128, 256, 512], "stackwise_num_blocks": [3, 4, 6, 3]}
+    stem = {"input_conv_filters": [64], "input_conv_kernel_sizes": [7], "stackwise_num_strides": [1, 2, 2, 2]}
+    backbone = keras_hub.models.ResNetBackbone(**stacks, **stem, block_type="basic_block", image_shape=(224, 224, 3))
+    outputs = layers.Dense(1000)(layers.GlobalAveragePooling2D()(backbone.output))
+    return keras.Model(backbone.input, outputs), {"images": ((224, 224, 3), "float32")}
+
+
+def bert_base():
+    """BERT-Base, texts of 32 tokens."""
+    backbone = keras_hub.models.BertBackbone(
+        30522, num_layers=12, num_heads=12, hidden_dim=768, intermediate_dim=3072, dropout=0.0, max_sequence_length=512
+    )
+    model = keras.Model(backbone.input, layers.Dense(2)(backbone.output["pooled_output"]))
+    return model, dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), ((32,), "int32"))
+
+
+def vit():
+    """ViT-B/16, pictures of 96 pixels."""
+    sizes = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768, "mlp_dim": 3072}
+    backbone = keras_hub.models.ViTBackbone(image_shape=(96, 96, 3), patch_size=16, dropout_rate=0.0, **sizes)
+    first = layers.Lambda(lambda tokens: tokens[:, 0])(backbone.output)
+    return keras.Model(backbone.input, layers.Dense(1000)(first)), {"images": ((96, 96, 3), "float32")}
+
+
+GRADIENTS = [  # what, measured GiB by batch size, without weights, with what CUDA loads
+    ("ResNet-34", resnet34, {16: 0.737, 32: 1.015, 64: 1.850, 128: 3.529}),
+    ("BERT-Base", bert_base, {64: 2.050}),
+    ("ViT-B/16", vit, {64: 2.228}),
+]
+
+
+def gradient_bytes(model, inputs, size, gpu):
+    """Bytes, without the weights, of the gradients of a step's loss, in inference mode as in the report."""
+    sharding = jax.sharding.SingleDeviceSharding(absent_gpu.devices(gpu)[0])
+
+    def spec(shape, dtype):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+    def loss(weights, others, x, y):
+        logits, _ = model.stateless_call(weights, others, x, training=False)
+        return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True))
+
+    weights, others = (
+        [spec(variable.shape, variable.dtype) for variable in variables]
+        for variables in (model.trainable_variables, model.non_trainable_variables)
+    )
+    x = {name: spec((size, *shape), dtype) for name, (shape, dtype) in inputs.items()}
+    x = x.get("images", x)
+    lowered = jax.jit(jax.grad(loss)).lower(weights, others, x, spec((size,), "int32"))
+    return absent_gpu.compiled_bytes(absent_gpu.compiled(lowered).memory_analysis())[1]
+
+
 FLOAT, MIXED = "float32", "mixed_float16"
 POINTS = [  # what, precision, GPU, batch sizes that trained, and that ran out of memory
     ("ResNet50", resnet, {}, FLOAT, "V100-16GB", (64, 128), ()),
@@ -85,6 +141,15 @@ POINTS = [  # what, precision, GPU, batch sizes that trained, and that ran out o
 
 
 def main():
+    (gpu,) = find(["A100-40GB"])
+    keras.config.set_dtype_policy(FLOAT)
+    print("gradients on an A100 of 40 GB, float32, by nvidia-smi: MatDag/bench_hvp, figures/bench_hvp_memory_jax.png")
+    for name, build, measured in GRADIENTS:
+        model, inputs = build()
+        for size, gib in measured.items():
+            expected = gradient_bytes(model, inputs, size, gpu) / GIB
+            print(f"{name:14}  {size:5}  measured {gib:5.2f} GiB  estimated {expected:5.2f} GiB  {expected / gib - 1:+.0%}")
+    print()
     print("model           precision      GPU        batch  reported  estimated  of the GPU  seconds")
     for name, build, kwargs, precision, gpu_name, trained, failed in POINTS:
         keras.backend.clear_session()

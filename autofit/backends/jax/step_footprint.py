@@ -70,7 +70,7 @@ class StepFootprint:
         """Estimate the memory on one GPU, or on each of several that share the batch, as under `DataParallel`."""
         mesh = Mesh(np.array(absent_gpu.devices(gpu, gpu.count)), (_BATCH_AXIS,))
         whole, shared = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (_BATCH_AXIS,)))
-        memory = absent_gpu.compiled_bytes(self._lowered(batch_size, whole, shared).compile().memory_analysis())
+        memory = absent_gpu.compiled_bytes(absent_gpu.compiled(self._lowered(batch_size, whole, shared)).memory_analysis())
         return self._footprint(batch_size, *memory, _GPU_BATCHES if gpu.count == 1 else 1, absent_gpu.ERRORS)
 
     def _lowered(self, size: int, whole: Any = None, shared: Any = None) -> Any:
