@@ -19,10 +19,11 @@ from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.context import Observations, SearchContext
 from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 
-_SEQUENTIAL_NOISE = 0.01  # relative noise of a device peak from run to run, if operations run one after the other
-_COMPILED_NOISE = 0.02  # the same, if XLA has laid out the step's buffers (measured: tests/benchmarks/memory.py)
-_OVERLAPPING_NOISE = 0.06  # the same, if operations overlap by chance (measured on a CPU: tests/benchmarks/memory.py)
-_GPU_NOISE = 0.03  # the scatter of a GPU's peaks around their line (of 1,017 models: tests/benchmarks/device_peaks.py)
+# relative noises of a device peak: on a CPU from run to run, if XLA has laid out the step's buffers, and if operations
+# overlap by chance (tests/benchmarks/memory.py); on a GPU around the line of the peaks (tests/benchmarks/device_peaks.py)
+_COMPILED_NOISE = 0.02
+_OVERLAPPING_NOISE = 0.06
+_GPU_NOISE = 0.03
 _FEWEST_TO_SCATTER = 3  # fewest measured peaks that show a scatter: a line goes through any two
 _IMPLAUSIBLE_ERROR = 0.25  # relative: an estimate with a larger error describes another computation
 _ERROR_SPLIT = (0.3, 2.0, 0.3)  # prior deviations of c, V and k per error (tuned on tests/benchmarks/memory.py)
@@ -86,9 +87,7 @@ class DeviceModel:
         """The relative noise of a measured peak; it depends on how memory is allocated, not on the estimate."""
         if not self._context.on_cpu:
             return _GPU_NOISE
-        if self._context.description.jit_compile:
-            return _COMPILED_NOISE
-        return _OVERLAPPING_NOISE if self._context.on_cpu or self._footprints else _SEQUENTIAL_NOISE
+        return _COMPILED_NOISE if self._context.description.jit_compile else _OVERLAPPING_NOISE
 
     def _fitted(self, points: Sequence[Point]) -> LinearModel:
         if self._footprints:
