@@ -82,11 +82,11 @@ class TuningStudy:
         """Store a trial and return it with its number; `knobs` has the ascending values of each searched knob."""
         self._has_trials = True
         number = self._unless_failed(lambda: self._store(codec.frozen_trial(trial, self._limits, knobs)))
-        if number is not None:
-            return replace(trial, number=number)
-        unstored = max(self._read, default=-1) + 1
-        self._read[unstored] = replace(trial, number=unstored), self._limits
-        return self._read[unstored][0]
+        if number is None:
+            number = max(self._read, default=-1) + 1
+        numbered = replace(trial, number=number)
+        self._read[number] = numbered, self._limits  # also if it is stored: reading it may fail
+        return numbered
 
     @connection.guarded
     def _store(self, frozen: optuna.trial.FrozenTrial) -> int:
