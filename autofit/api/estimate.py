@@ -141,8 +141,8 @@ def _estimate(
             raise UsageError(f"an estimate for several GPUs is possible on JAX only; the backend is {name}", key="gpu")
         if name != "torch":
             absent_gpu.require_compiler()
-        here = {"device": "cpu", "devices": None, "device_memory": TuneSettings().device_memory}
-        settings = settings.model_copy(update=here)
+        changes = {"device": "cpu", "devices": None, "device_memory": TuneSettings().device_memory}
+        settings = settings.model_copy(update=changes)
         workload = replace(workload, distribution=None)
     engine = functools.partial(run_estimate, batch_sizes=sizes, gpus=gpus)
     return run_beside(engine, workload, settings, progress)
