@@ -169,7 +169,7 @@ class CallSource:
     further arguments of `fit`. `data_expressions`, `validation_expressions` and `fit_expressions` map arguments whose value
     is computed, such as callbacks and values from the environment, to the code that computes it. `settings` are lines that
     set Keras and its backend as the calling program has; `unread_settings` are those that could not be read. `elided` names
-    the parts (`model`, `data`, `validation`) that only the user's program can write, such as arrays and lambdas.
+    the parts (`model`, `data`, `validation`, `fit`) that only the user's program can write, such as arrays and lambdas.
     """
 
     imports: tuple[str, ...] = ()

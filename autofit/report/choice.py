@@ -191,7 +191,7 @@ def _noise(record: TuneRecord) -> str:
     return (
         f"the runs of the chosen configuration differ by much, {format_rate(min(rates))} to {format_rate(max(rates))} "
         "samples/s: another program used the machine, or the data came from slow storage. Do not rely on these rates; tune "
-        "again with --fresh on an idle machine"
+        "again on an idle machine, with --fresh (in Python, fresh=True)"
     )
 
 

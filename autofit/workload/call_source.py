@@ -39,12 +39,13 @@ def call_source_of(workload: Workload) -> CallSource:
         source, is_whole = _source(key, workload, imports)
         sources |= source
         elided += [] if is_whole else [key]
-    # arguments of `fit` without a value to show: a function that returns the value is called, callbacks are named
+    # arguments of `fit` without a value to show: a function that returns the value is called, callbacks are the user's own
     fit_expressions = {
-        name: f"{_name(value, imports) or f'make_{name}'}()" if is_made(value) else name
+        name: f"{_name(value, imports) or f'make_{name}'}()" if is_made(value) else "..."
         for name, value in workload.fit_kwargs.items()
         if name == CALLBACKS or is_made(value)
     }
+    elided += ["fit"] if "..." in fit_expressions.values() else []
     return CallSource(
         model=model,
         **sources,

@@ -30,10 +30,12 @@ _JAX_DEFAULTS = {
     "jax_debug_nans": False,
     "jax_debug_infs": False,
     "jax_disable_jit": False,
+    "jax_numpy_rank_promotion": "allow",
 }
+_KERAS_SEED, _TENSORFLOW_SEED = "keras.utils.set_random_seed(", "tf.random.set_seed("
 _INDIFFERENT = (  # to speed and memory
-    "keras.utils.set_random_seed(",
-    "tf.random.set_seed(",
+    _KERAS_SEED,
+    _TENSORFLOW_SEED,
     "keras.config.disable_traceback_filtering(",
     "keras.config.disable_interactive_logging(",
 )
@@ -123,7 +125,12 @@ def _dtype_policy(config: Any) -> str | None:
 
 def _tensorflow(line: str, attribute: str, default: Any = None) -> _Setting:
     """Return a setting of TensorFlow's context; its public getter would list the devices, and thus start CUDA."""
-    return _Setting(line, _CONTEXT, lambda module: getattr(module.context_safe(), attribute), default)
+
+    def read(module: Any) -> Any:
+        context = module.context_safe()  # None if nothing has been set and no operation has run
+        return default if context is None else getattr(context, attribute)
+
+    return _Setting(line, _CONTEXT, read, default)
 
 
 def _threads_of_torch() -> int:
@@ -182,6 +189,7 @@ _SETTINGS = (
         methodcaller("are_deterministic_algorithms_enabled"),
         False,
     ),
+    _Setting("torch.backends.mkldnn.enabled = {!r}", "torch", attrgetter("backends.mkldnn.enabled"), True),
     _Setting("torch.backends.cudnn.benchmark = {!r}", "torch", attrgetter("backends.cudnn.benchmark"), False),
     _Setting("torch.backends.cudnn.deterministic = {!r}", "torch", attrgetter("backends.cudnn.deterministic"), False),
 )
@@ -201,6 +209,8 @@ def read_program() -> Program:
         else:
             if value != setting.default:
                 lines.append(setting.line.format(value))
+    if any(line.startswith(_KERAS_SEED) for line in lines):  # it sets TensorFlow's as well
+        lines = [line for line in lines if not line.startswith(_TENSORFLOW_SEED)]
     return Program(tuple(lines), tuple(unread), _custom_objects())
 
 

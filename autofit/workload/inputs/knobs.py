@@ -77,8 +77,8 @@ def refuse_unsupported(data: Any) -> None:
         wrong = next((leaf for leaf in leaves(part) if not is_array(leaf)), None)
         if isinstance(part, dict | list) and wrong is not None:
             raise UnsupportedInputError(
-                f"the data has a {type(part).__name__} that contains a {type(wrong).__name__}; give arrays, as Keras takes "
-                "them: numpy.array(...) makes one from a list"
+                f"the data has a {type(part).__name__} that contains a {type(wrong).__name__}; give arrays: "
+                "numpy.array(...) makes one from a list"
             )
     if is_tfdata(data):
         returned = "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)"
