@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autofit.records.description import Estimate
+from autofit.records.description import XLA, Estimate
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell
@@ -101,7 +101,7 @@ def gpu_notes(estimate: Estimate) -> list[str]:
     count = estimate.description.sample_count
     if count is not None and any((gpu.largest_batch_size or 0) > 0.9 * count for gpu in estimate.gpus):
         notes.append(f"The data has {count:,} samples, so no larger batch was tried.")
-    if estimate.footprint.method.startswith("XLA"):
+    if estimate.footprint.method.startswith(XLA):
         notes.append(
             "Not included: workspaces of cuDNN, and what the first step tries. The largest batch leaves room for the error "
             "stated above."
@@ -114,7 +114,7 @@ def estimate_facts(estimate: Estimate) -> dict[str, str]:
     others, footprint = replace(estimate.config, batch_size=None), estimate.footprint
     least = footprint.absolute_error_bytes
     error = f"{footprint.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
-    notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if footprint.method.startswith("XLA") else _PEAK_NOTE
+    notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if footprint.method.startswith(XLA) else _PEAK_NOTE
     if estimate.gpus:
         notes = f"A program gets what {estimate.description.versions['backend']} takes by default. {notes}"
     return {

@@ -134,10 +134,12 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
             f"space.batch_size lists two choices, {sizes[0]} and {sizes[1]}: no size between them is tried. For a range, "
             f"write {{min: {min(sizes)}, max: {max(sizes)}}}"
         )
-    if (bend := recomputes_from(prepared.description.footprints)) is not None:
+    gpu = request.placement.device
+    slower = None if gpu is None else recomputes_from(prepared.description.footprints, gpu.total_bytes)
+    if slower is not None:
         yield Notice(
-            f"from a batch of about {bend:,} on, XLA computes values again instead of keeping them, because the memory of "
-            "the GPU would not suffice: larger batches take no more memory and are slower"
+            f"from a batch of about {slower:,} on, XLA computes values again instead of keeping them, because the memory "
+            "of the GPU would not suffice: larger batches take no more memory and are slower"
         )
     if prepared.description.fixed_batch_size is not None:
         yield one_size_notice(prepared.description)

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from autofit.backends import exhaustion
+from autofit.backends import absent_gpu, exhaustion
 from autofit.backends.protocol import Backend, StepEstimator, TrainStep, unseen_gpus
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
@@ -25,7 +25,7 @@ _ALLOCATOR = "XLA_PYTHON_CLIENT_ALLOCATOR"
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 _STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured: tests/backends/test_facts.py)
-_BATCHES_HELD = 2  # Keras copies the next batch to a GPU during a step
+BATCHES_ON_GPU = 2  # Keras copies the next batch to a GPU during a step
 _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
 
@@ -68,9 +68,8 @@ def _programs(device: Any) -> list[Any]:
 
 def _needed_bytes(program: Any, in_use: int) -> int:
     """Return the device memory, in bytes, while a program runs and the arrays of `in_use` bytes live."""
-    batch = max(0, program.argument_size_in_bytes - in_use)
-    results = program.output_size_in_bytes - program.alias_size_in_bytes
-    return int(in_use + _BATCHES_HELD * batch + program.temp_size_in_bytes + max(0, results))
+    arguments, temporaries = absent_gpu.compiled_bytes(program)
+    return in_use + BATCHES_ON_GPU * max(0, arguments - in_use) + temporaries
 
 
 class Jax(Backend):
@@ -165,7 +164,7 @@ class Jax(Backend):
 
         The allocator's own peak cannot be reset, and in a process that compiles, it contains the buffers with which XLA
         tries algorithms. It is the bound of what the programs themselves need: the arrays that live now, the batches of
-        the step and of the next one, and one block of temporaries and results (measured: jax-ml/jax, on an NVIDIA GPU).
+        the step and of the next one, and one block of temporaries and results (measured by others on a GPU, to 0.01%).
         """
         if not placement.gpus:
             return None

@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from autofit.backends import absent_gpu, variables
+from autofit.backends.jax.backend import BATCHES_ON_GPU
 from autofit.backends.protocol import TrainStep
 from autofit.records.description import Footprint
 from autofit.records.gpu_models import GpuModel
@@ -23,7 +24,6 @@ _ERROR = 0.8
 _GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes (assumed)
 _ABSOLUTE_ERROR_BYTES = 2**20
 _BATCH_AXIS = "batch"
-_GPU_BATCHES = 2  # Keras copies the next batch to a GPU during a step
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _TRACED_MULTIPLE = 2  # a batch of one sample may be a special case
 
@@ -48,7 +48,7 @@ class StepFootprint:
         else:
             wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
             sizes = sorted({self._multiple_of * math.ceil(size / self._multiple_of) for size in wanted})
-        error, batches = (_ERROR, 1) if self._step.device is None else (_GPU_ERROR, _GPU_BATCHES)
+        error, batches = (_ERROR, 1) if self._step.device is None else (_GPU_ERROR, BATCHES_ON_GPU)
         for size in sizes:
             memory = absent_gpu.compiled_bytes(self._lowered(size).compile().memory_analysis())
             yield self._footprint(size, *memory, batches, (XLA, error, _ABSOLUTE_ERROR_BYTES))
@@ -71,7 +71,7 @@ class StepFootprint:
         mesh = Mesh(np.array(absent_gpu.devices(gpu, gpu.count)), (_BATCH_AXIS,))
         whole, shared = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (_BATCH_AXIS,)))
         memory = absent_gpu.compiled_bytes(absent_gpu.compiled(self._lowered(batch_size, whole, shared)).memory_analysis())
-        return self._footprint(batch_size, *memory, _GPU_BATCHES if gpu.count == 1 else 1, absent_gpu.ERRORS)
+        return self._footprint(batch_size, *memory, BATCHES_ON_GPU if gpu.count == 1 else 1, absent_gpu.ERRORS)
 
     def _lowered(self, size: int, whole: Any = None, shared: Any = None) -> Any:
         """Lower the step for a batch size, for the devices of the shardings of state and batch, or for JAX's own."""

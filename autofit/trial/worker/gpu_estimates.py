@@ -94,8 +94,8 @@ class _Search:
                 return
             self._estimate(size)
             by_size = [self.footprints[each] for each in sorted(self.footprints)]
-            if recomputes_from(by_size) is not None and self._needed(size) <= self._usable:
-                return  # larger batches fit as well, but are no faster
+            if recomputes_from(by_size, self._gpu.total_bytes) is not None and self._needed(size) <= self._usable:
+                return  # larger batches may also fit, but they are slower
 
     def _next(self) -> int | None:
         """Return the next size to estimate; None if the largest that fits is known well enough."""

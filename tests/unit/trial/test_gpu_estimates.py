@@ -51,6 +51,12 @@ def test_where_xla_recomputes_is_told_and_the_search_ends():
     assert len(step.compiled) == 3
 
 
+def test_a_small_step_below_its_line_does_not_end_the_search():
+    found = estimate(Step(lambda size: (1 + 0.05 * size if size < 40 else 0.9 + 0.045 * size) * GIB))
+    assert found.recomputes_from is None or found.recomputes_from > 300
+    assert found.largest_batch_size > 600
+
+
 def test_a_step_that_does_not_fit_has_no_largest_batch():
     assert estimate(Step(lambda size: (40 + size) * GIB)).largest_batch_size is None
     assert estimate(Step(lambda size: (20 + 8 * size) * GIB)).largest_batch_size == 1
