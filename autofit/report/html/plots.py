@@ -32,6 +32,7 @@ _CELL_PIXELS = 30
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
 _NUMBER_CHARACTERS = 6  # characters of a shortened label that are its ellipsis and its number
 _MOST_NAMED, _CURVE_POINTS = 6, 50  # of GPUs in a legend; of a curve of memory
+_LABEL_SHARE = 0.04  # height of a line of text, relative to the axis
 _CROSS_ROOM = 0.03  # free space, relative to the longest bar, so that a cross at 0 does not touch the labels
 
 
@@ -225,7 +226,7 @@ def memory_on_gpus(estimate: Estimate) -> Plot:
         level = gpu.usable_bytes / scale.unit_bytes
         look = {"mode": "lines", "line": {"color": color, "dash": "longdash", "width": 1.2}, "hoverinfo": "skip"}
         traces.append({"type": "scatter", "x": list(ends), "y": [level, level], "showlegend": False, **look})
-    for level, names in _levels(drawn, 0.04 * highest).items():
+    for level, names in _levels(drawn, _LABEL_SHARE * highest).items():
         place = {"x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom", "y": level / scale.unit_bytes}
         notes.append({"text": html.escape(", ".join(names)), "showarrow": False, "font": {"size": 11}, **place})
     axes: dict[str, Any] = {"xaxis": style.batch_axis(*ends), "yaxis": scale.axis("device memory")}
