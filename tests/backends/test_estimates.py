@@ -108,5 +108,5 @@ def test_what_jax_raises(text, kind):
 def test_a_slow_step_does_not_make_a_trial_wait_for_all_that_is_under_way(launched, play):
     measurement = play(launched(w.build_slow), FitConfig(8, 1, 10, False))
     assert measurement.outcome is Outcome.OK, measurement.evidence
-    assert measurement.step_seconds > 0.1
+    assert measurement.step_seconds > 0.05  # slow enough for a wait to be seen, on a fast machine too
     assert measurement.seconds < 25
