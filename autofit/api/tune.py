@@ -106,7 +106,8 @@ def tune(
         tolerance: relative difference in throughput below which configurations count as equally fast (2%, or 0.02). Among
             these, the one nearest to the baseline is chosen; batch sizes are compared first.
         headroom: share of each memory limit that must stay free according to the upper bound of the predicted memory (3%,
-            or 0.03). A larger share makes out-of-memory trials rarer and leaves more memory unused.
+            or 0.03). A batch size that may take more device memory is tried only if its expected gain is worth the time of
+            an out-of-memory trial; one that may take more host memory is never tried.
         max_oom: number of out-of-memory trials after which no larger batch size and no more worker processes are tried than
             in the finished trials.
         min_updates: fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not

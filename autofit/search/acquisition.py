@@ -7,6 +7,7 @@
     step         Try a config on the way to a promising one that is too far beyond the finished trials.
     promise      Try the config with the highest expected improvement of throughput, among the configs whose upper bounds
                  of memory are within the limits.
+    risk         Try a config whose device memory may not fit, if its expected gain is worth the time of an OOM.
     stop         Stop when the expected gain is not worth a trial: it is less than half the tolerance, or it saves less
                  training time than the trial takes.
 
@@ -39,6 +40,7 @@ _STRIDE_FACTOR = 4  # second batch size / first: far enough to fit a line, near 
 _LEAST_STRIDE_FACTOR = 2  # a smaller step up reveals less than a step down
 _SETTLED_TRIALS = 3  # a search stops after this many trials at the earliest
 _WORTHWHILE_SHARE = 0.5  # a trial is worthwhile if its expected gain is at least this share of the tolerance
+_OOM_SECONDS = 20.0  # that an OOM takes beyond a trial: TensorFlow repeats a failing allocation for 10 s
 _DETOUR_RATIO = 1.3  # take a step if the goal's expected improvement is this many times the best candidate's
 _LEAST_PROGRESS_OCTAVES = 0.5  # a step must be nearer to the goal than every finished trial, by this distance
 _WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3))  # of `coordinates`: 4 octaves between threads and processes
@@ -81,7 +83,7 @@ class FrontierSearch:
             return self._warm(self._warm_start, feasibility)
         if not ran:
             return self._probe(trials, feasibility)
-        if not feasibility.candidates.any():
+        if not (feasibility.candidates | feasibility.risky).any():
             return Decision(stop_reason=EXHAUSTED)
         return self._promise(ran, feasibility)
 
@@ -145,24 +147,50 @@ class FrontierSearch:
         if second is not None:
             probes = candidates & (arrays.batch == second)
             return propose(_cheapest(improvement, probes, share), Reason.PROBE)
+        worthwhile, is_costly = self._worthwhile(ran)
+        risk = self._risk(improvement, worthwhile, ran, feasibility)
+        if not candidates.any():
+            return Decision(stop_reason=EXHAUSTED) if risk is None else propose(risk, Reason.RISK)
         chosen = _cheapest(improvement, candidates, share)
-        cost, worthwhile = 0.0, _WORTHWHILE_SHARE * self._context.tolerance
-        training_seconds = self._context.expected_training_seconds
-        if training_seconds is not None:  # this gain in log rate saves as much training time as a trial takes
-            cost = statistics.fmean(trial.measurement.seconds for trial in ran) / training_seconds
-        is_costly, worthwhile = cost > worthwhile, max(cost, worthwhile)
         expected = np.where(feasibility.expected, improvement, -np.inf)
         goal = int(np.argmax(expected))
+        step = None
         if expected[goal] > _DETOUR_RATIO * max(improvement[chosen], worthwhile):
             step = self._step_to(goal, candidates, ran)
-            if step is not None:
-                return propose(step, Reason.STEP)
-        if improvement[chosen] >= worthwhile:
-            return propose(chosen, Reason.PROMISE)
-        if len(ran) < _SETTLED_TRIALS:
-            return propose(chosen, Reason.PROBE)
-        gain = "save more training time than a trial takes" if is_costly else f"gain {self._context.tolerance:.0%}"
-        return replace(propose(chosen, Reason.PROMISE), stop_reason=f"no other configuration is expected to {gain}")
+        if step is not None:
+            decision = propose(step, Reason.STEP)
+        elif risk is not None and feasibility.chance[risk] * improvement[risk] > _DETOUR_RATIO * improvement[chosen]:
+            decision = propose(risk, Reason.RISK)
+        elif improvement[chosen] >= worthwhile:
+            decision = propose(chosen, Reason.PROMISE)
+        elif len(ran) < _SETTLED_TRIALS:
+            decision = propose(chosen, Reason.PROBE)
+        else:
+            gain = "save more training time than a trial takes" if is_costly else f"gain {self._context.tolerance:.0%}"
+            reason = f"no other configuration is expected to {gain}"
+            decision = replace(propose(chosen, Reason.PROMISE), stop_reason=reason)
+        return decision
+
+    def _worthwhile(self, ran: Sequence[Trial]) -> tuple[float, bool]:
+        """Return the least gain in log rate that is worth a trial, and whether the time of the training decides it."""
+        worthwhile, training_seconds = _WORTHWHILE_SHARE * self._context.tolerance, self._context.expected_training_seconds
+        if training_seconds is None:
+            return worthwhile, False
+        cost = _mean_seconds(ran) / training_seconds  # this gain saves as much training time as a trial takes
+        return max(cost, worthwhile), cost > worthwhile
+
+    def _risk(self, improvement: Vector, worthwhile: float, ran: Sequence[Trial], feasibility: Feasibility) -> int | None:
+        """Return the config with the highest expected gain whose device memory may not fit; None if none is worth an OOM.
+
+        The expected improvement is weighted by the probability that the config fits (Gardner et al., Bayesian optimization
+        with inequality constraints, 2014). It must be worth the trial, and the time of an OOM weighted by its probability.
+        """
+        if not feasibility.risky.any():
+            return None
+        gain = np.where(feasibility.risky, feasibility.chance * improvement, -np.inf)
+        best = int(np.argmax(gain))
+        ooms_in_trials = (1 - feasibility.chance[best]) * _OOM_SECONDS / (_mean_seconds(ran) or _OOM_SECONDS)
+        return best if gain[best] >= worthwhile * (1 + ooms_in_trials) else None
 
     def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
         """Return the batch size of the second probe; None if two sizes have run or no other size is a candidate.
@@ -207,6 +235,10 @@ def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
     """Return the candidate with the least memory (to a tenth of the limit), then the cheapest, among those that tie."""
     indices = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
     return int(indices[np.argmin(np.round(10 * share[indices]))])
+
+
+def _mean_seconds(ran: Sequence[Trial]) -> float:
+    return statistics.fmean(trial.measurement.seconds for trial in ran)
 
 
 def _ran(trials: Sequence[Trial]) -> list[Trial]:

@@ -20,9 +20,10 @@ class Reason(Text):
     PROBE = "probe"
     STEP = "step"
     PROMISE = "promise"
+    RISK = "risk"
 
 
-LABELS = {  # a promising config is shown with its predicted gain instead
+LABELS = {  # any other is shown with its predicted gain
     Reason.WARM_START: "predicted to be the best by an earlier tune of this workload",
     Reason.PROBE: "to learn how time and memory grow",
     Reason.STEP: "a step towards a promising configuration",
@@ -52,7 +53,9 @@ class Proposal:
         share = max(self.device_share, self.host_share)
         name = "device" if self.device_share >= self.host_share else "host"
         memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
-        reason = self._prediction() if self.reason is Reason.PROMISE else LABELS[self.reason]
+        reason = LABELS.get(self.reason) or self._prediction()
+        if self.reason is Reason.RISK:
+            reason += ", worth the risk of running out of memory"
         return f"{self.change}: {reason}{memory}" if self.change else f"{reason}{memory}"
 
     def _prediction(self) -> str:

@@ -31,13 +31,17 @@ class Feasibility:
 
     `untried` configs have not run, and no OOM, hang or timeout rules them out. `expected` marks the untried configs whose
     expected memory is within the limits. `candidates` may be tried now: the upper bounds of their memory are within the
-    limits, and they are not too far beyond the finished trials. `device` and `host` are the upper bounds of both memories,
-    as shares of their limits; `likely` is the expected share of the memory that has the higher bound.
+    limits, and they are not too far beyond the finished trials. `risky` configs would be candidates but for the upper bound
+    of their device memory; `chance` is the probability that a config's device memory is within its limit. `device` and
+    `host` are the upper bounds of both memories, as shares of their limits; `likely` is the expected share of the memory
+    that has the higher bound.
     """
 
     untried: Mask
     expected: Mask
     candidates: Mask
+    risky: Mask
+    chance: Vector
     device: Vector
     host: Vector
     likely: Vector
@@ -64,10 +68,13 @@ class FeasibleSet:
                 untried &= ~like_a_hang(self.arrays, trial.config)
             elif trial.measurement.outcome is Outcome.TIMEOUT:
                 untried &= ~hardly_faster(self.arrays, trial.config)
-        usable = 1 - self._context.headroom
-        candidates = untried & (np.maximum(*upper) <= usable) & self._near(trials)
-        likely = np.where(upper[0] >= upper[1], expected[0], expected[1])
-        return Feasibility(untried, untried & (np.maximum(*expected) <= usable), candidates, *upper, likely)
+        (device, host), usable = upper, 1 - self._context.headroom
+        possible = untried & (host <= usable) & self._near(trials)
+        candidates = possible & (device <= usable)
+        chance = _probability_below(1.0, expected[0], (device - expected[0]) / _BOUND_DEVIATIONS)
+        likely = np.where(device >= host, expected[0], expected[1])
+        expected_to_fit = untried & (np.maximum(*expected) <= usable)
+        return Feasibility(untried, expected_to_fit, candidates, possible & ~candidates, chance, device, host, likely)
 
     def _near(self, trials: Sequence[Trial]) -> Mask:
         """Return a mask of the configs near the finished trials; after `max_oom` OOMs, larger ones do not count as near."""
@@ -79,6 +86,13 @@ class FeasibleSet:
         if sum(t.measurement.outcome.is_oom for t in trials) < self._context.max_oom:
             batch, processes = _BATCH_LEAP_FACTOR * batch, _PROCESSES_LEAP_FACTOR * max(1.0, processes)
         return np.asarray((self.arrays.batch <= batch) & (self.arrays.worker_processes <= processes))
+
+
+def _probability_below(limit: float, mean: Vector, deviation: Vector) -> Vector:
+    """Return the probability that normally distributed values lie below a limit."""
+    from scipy.special import ndtr  # loading takes a quarter of a second, which a stored result does not need
+
+    return np.asarray(ndtr((limit - mean) / np.maximum(deviation, 1e-9)))
 
 
 @functools.lru_cache

@@ -138,7 +138,8 @@ class TuneSettings(BaseModel):
     headroom: Share = Field(
         default=0.03,
         description="Share of each memory limit that must stay free according to the upper bound of the predicted memory "
-        "(3%, or 0.03). A larger share makes out-of-memory trials rarer and leaves more memory unused.",
+        "(3%, or 0.03). A batch size that may take more device memory is tried only if its expected gain is worth the time "
+        "of an out-of-memory trial; one that may take more host memory is never tried.",
     )
     max_oom: Count = Field(
         default=2,

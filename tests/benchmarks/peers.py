@@ -269,7 +269,8 @@ def _index_of(sizes, wanted):
 
 
 def _at_defaults(case, batch):
-    return _nearest(case.space.canonical(replace(KERAS_DEFAULTS, batch_size=batch)), list(case.space.configs()))
+    default = {knob: getattr(KERAS_DEFAULTS, knob) for knob in case.space.knobs()}
+    return _nearest(case.space.canonical(FitConfig.of({**default, "batch_size": batch})), list(case.space.configs()))
 
 
 def _nearest(config, legal):
@@ -279,7 +280,7 @@ def _nearest(config, legal):
 
     def distance(c):
         octaves = abs(math.log2(c.batch_size / config.batch_size))
-        workers = abs(math.log2(c.workers / config.workers))
+        workers = abs(math.log2((c.workers or 1) / (config.workers or 1)))
         return (
             10 * octaves
             + workers

@@ -238,3 +238,48 @@ def test_no_proposal_promises_more_where_less_is_predicted(seed, count):
     why = "" if proposal is None else str(proposal)
     assert "may be faster" not in why
     assert "predicted +" in why or "predicted" not in why or "uncertain" in why
+
+
+def proposals_of(asked, limits, **formula):
+    """Every proposal of a whole search, with the trial that it led to."""
+    made, trials = [], []
+    while isinstance(proposal := proposed(asked, trials), Proposal) and len(trials) < 20:
+        trial = run(proposal.config, limits, **formula)
+        trials.append(replace(trial, measurement=replace(trial.measurement, seconds=5.0)))
+        made.append((proposal, trials[-1]))
+    return made
+
+
+def risks(asked, limits, **formula):
+    return [made for made in proposals_of(asked, limits, **formula) if made[0].reason is Reason.RISK]
+
+
+RISING = {"sample": 1e-6, "made": 1e-9}  # the rate grows with the batch, whatever its size
+SMALL_BATCHES = Limits(1000 * MIB, 2**40)
+NO_ESTIMATE = replace(DESCRIPTION, footprints=())
+
+
+def searching(limits, **changes):
+    return FrontierSearch(SPACE, BASELINE, SearchContext(NO_ESTIMATE, limits, **{"cores": 8, "on_cpu": False, **changes}))
+
+
+def test_a_batch_that_may_not_fit_is_tried_where_its_gain_is_worth_an_oom():
+    (proposal, trial), *_ = risks(searching(SMALL_BATCHES), SMALL_BATCHES, held=35 * MIB, **RISING)
+    assert proposal.device_share > 0.97 > proposal.likely_share
+    assert trial.measurement.outcome is Outcome.OK
+    assert "worth the risk of running out of memory" in str(proposal)
+    short = searching(SMALL_BATCHES, expected_training_seconds=20.0)  # shorter than an OOM
+    assert not risks(short, SMALL_BATCHES, held=35 * MIB, **RISING)
+
+
+def test_no_more_is_risked_after_max_oom_and_host_memory_never_is():
+    asked, trials = searching(SMALL_BATCHES, max_oom=1), []
+    while isinstance(proposal := proposed(asked, trials), Proposal):
+        trial = run(proposal.config, SMALL_BATCHES, held=35 * MIB, **RISING)
+        if proposal.reason is Reason.RISK:
+            trial = Trial(proposal.config, Measurement(Outcome.DEVICE_OOM, Evidence("by formula"), seconds=25.0))
+        trials.append(trial)
+    assert [t.measurement.outcome for t in trials].count(Outcome.DEVICE_OOM) == 1
+    host = Limits(2**40, 1000 * MIB)
+    made = proposals_of(searching(host), host, **RISING)
+    assert all(proposal.reason is not Reason.RISK and proposal.host_share <= 0.97 for proposal, _ in made)

@@ -137,7 +137,7 @@ def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_
     assert record.speedup.ratio < 1
 
 
-NEARLY_EQUAL = {"batch_size": [320, 384, 448, 512], "workers": [4, 8], "max_queue_size": [4, 10]}
+NEARLY_EQUAL = {"batch_size": [352, 384, 416, 448, 480, 512], "workers": [4, 8], "max_queue_size": [10]}
 
 
 def test_finalists_that_noise_leaves_open_run_once_more_before_the_choice_is_confirmed(tmp_path):

@@ -1,0 +1,92 @@
+"""Throughput curves of real GPUs that others measured, as cases for a search: samples per second by batch size.
+
+They come from the published artifacts of Zeus (You, Chung and Chowdhury, NSDI 2023; Apache-2.0) and of Gavel (Narayanan et
+al., OSDI 2020; MIT). Either only sizes that were measured can be tried, and two larger ones that do not fit; or all sizes
+of the usual grid, whose rates are interpolated between the measured ones (linear in the logarithms). How much memory they
+took was not published: it is taken as affine in the batch size, so that the largest measured size takes 95 % of the limit.
+Nothing else is known of a workload, as on a backend without an estimate.
+"""
+
+import json
+import math
+import pathlib
+import zlib
+
+import numpy as np
+from surfaces import GIB, OOM_SECONDS, RATE_SECONDS, START_SECONDS
+
+from autofit.records.description import Description
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, Limits, Measurement
+from autofit.search.space import SearchSpace, batch_grid
+
+CURVES = json.loads((pathlib.Path(__file__).parent / "curves.json").read_text())
+LIMIT = 16 * GIB
+LARGEST_SHARE = 0.95  # of the limit, which the largest measured batch takes
+BEYOND = (1.25, 2)  # times the largest measured size: sizes that do not fit
+INPUT_RATIO = 4.0  # the pipeline alone over the fastest step: these jobs were measured with data that kept up
+
+
+class Curve:
+    """One curve; the share of the memory that does not grow with the batch is drawn from its name."""
+
+    on_cpu, cores = False, 8
+
+    def __init__(self, name, *, interpolated=False, noise=0.03):
+        self.name, self.noise = name, noise
+        measured = {int(size): rate for size, rate in CURVES[name].items()}
+        sizes, largest = sorted(measured), max(measured)
+        beyond = {math.ceil(factor * largest) for factor in BEYOND}
+        tried = batch_grid(sizes[0], max(beyond)) if interpolated else sorted({*sizes, *beyond})
+        self.space = SearchSpace(batch_size=tuple(tried))
+        logs = np.log([[size, measured[size]] for size in sizes]).T
+        within = [size for size in tried if size <= largest]
+        self.rates = dict(zip(within, np.exp(np.interp(np.log(within), *logs)).tolist(), strict=True))
+        self.limits = Limits(int(LIMIT), int(64 * GIB))
+        draw = np.random.default_rng(zlib.crc32(name.encode()))
+        self.constant = LIMIT * draw.uniform(0.05, 0.4)
+        self.per_sample = (LARGEST_SHARE * LIMIT - self.constant) / largest
+
+    def description(self):
+        """What a describing trial knows without an estimate."""
+        return Description(
+            input_kind="PyDataset",
+            knobs={"batch_size": "batch_size"},
+            sample_count=None,
+            sample_bytes=1000,
+            parameter_count=0,
+            parameter_bytes=0,
+            optimizer_bytes=0,
+            jit_compile=False,
+            fingerprint=self.name,
+            process_bytes=int(2 * GIB),
+        )
+
+    def best(self, configs):
+        """The highest measured rate."""
+        return max(self.true_rate(config) for config in configs)
+
+    def true_rate(self, config):
+        """The measured rate; 0 where it does not run."""
+        return self.rates.get(config.batch_size, 0.0)
+
+    def run(self, config, draw):
+        """The measurement of a trial."""
+        rate, device = self.true_rate(config), self.constant + self.per_sample * config.batch_size
+        if not rate:
+            return Measurement(Outcome.DEVICE_OOM, Evidence("device full"), START_SECONDS + OOM_SECONDS)
+
+        def noisy(value, noise):
+            return value * math.exp(noise * draw.standard_normal())
+
+        return Measurement(
+            Outcome.OK,
+            Evidence("ran to its end"),
+            START_SECONDS + RATE_SECONDS + 10 * config.batch_size / rate,
+            samples_per_second=noisy(rate, self.noise),
+            spread=2 * self.noise,
+            compute_samples_per_second=noisy(rate, 0.02),
+            input_samples_per_second=noisy(INPUT_RATIO * max(self.rates.values()), 0.05),
+            device_peak_bytes=int(device * (1 + 0.003 * abs(draw.standard_normal()))),
+            host_peak_bytes=int(3 * GIB),
+        )
