@@ -189,8 +189,8 @@ class Measurement:
 
     `seconds` is the duration of the trial. `samples_per_second` is the end-to-end rate of `fit`,
     `compute_samples_per_second` the rate of the same step on one cached batch, and `input_samples_per_second` the rate of
-    the input pipeline alone. `spread` is the half-width of the 95% confidence interval of the end-to-end rate, relative to
-    that rate.
+    the input pipeline alone. `spread`, `compute_spread` and `input_spread` are the half-widths of the 95% confidence
+    intervals of these rates, relative to them.
 
     Peaks are None if they cannot be read. The peaks by phase include the phase in which the input pipeline runs alone; the
     total peaks do not. `driver_peak_bytes` is the highest use that the driver reported for the trial's processes, including
@@ -210,7 +210,9 @@ class Measurement:
     step_seconds: Seconds | None = None
     steps: Count = 0
     compute_samples_per_second: Rate | None = None
+    compute_spread: Ratio | None = None
     input_samples_per_second: Rate | None = None
+    input_spread: Ratio | None = None
     device_peak_bytes: Count | None = None
     host_peak_bytes: Count | None = None
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
@@ -226,7 +228,21 @@ class Measurement:
     @property
     def rate_noise(self) -> float:
         """The relative standard deviation of `samples_per_second`: half of `spread`, but at least that between runs."""
-        return _USUAL_RATE_NOISE if self.spread is None else max(_RATE_NOISE_FLOOR, self.spread / 2)
+        return _noise_of(self.spread)
+
+    @property
+    def compute_noise(self) -> float:
+        """As `rate_noise`, of `compute_samples_per_second`."""
+        return _noise_of(self.compute_spread)
+
+    @property
+    def input_noise(self) -> float:
+        """As `rate_noise`, of `input_samples_per_second`."""
+        return _noise_of(self.input_spread)
+
+
+def _noise_of(spread: float | None) -> float:
+    return _USUAL_RATE_NOISE if spread is None else max(_RATE_NOISE_FLOOR, spread / 2)
 
 
 @dataclass(frozen=True)

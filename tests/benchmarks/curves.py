@@ -85,6 +85,8 @@ class Curve:
             START_SECONDS + RATE_SECONDS + 10 * config.batch_size / rate,
             samples_per_second=noisy(rate, self.noise),
             spread=2 * self.noise,
+            compute_spread=0.04,
+            input_spread=0.1,
             compute_samples_per_second=noisy(rate, 0.02),
             input_samples_per_second=noisy(INPUT_RATIO * max(self.rates.values()), 0.05),
             device_peak_bytes=int(device * (1 + 0.003 * abs(draw.standard_normal()))),

@@ -165,6 +165,8 @@ class Surface:
             START_SECONDS + RATE_SECONDS + 10 * config.batch_size / rate,
             samples_per_second=noisy(rate, self.stress.noise),
             spread=2 * self.stress.noise,
+            compute_spread=0.04,
+            input_spread=0.1,
             compute_samples_per_second=noisy(at.batch[0] / self.step(at)[0], 0.02),
             input_samples_per_second=noisy(self.input_rate(at)[0], 0.05),
             device_peak_bytes=int(device * (1 + 0.003 * abs(draw.standard_normal()))),

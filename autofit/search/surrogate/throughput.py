@@ -38,7 +38,6 @@ _ABOVE_CEILING = 0.005  # deviation of a rate above its lower ceiling, in additi
 # median and by 16 % at 90 % on real GPUs (tests/benchmarks/curves.py)
 _STEP_AMPLITUDES = (Amplitude(0.02, 0.7), Amplitude(0.04, 0.8))
 _STEP_LENGTH_SCALES_OCTAVES = (0.08, 1.0)  # length scales of the same two parts
-_STEP_READING_NOISE = 0.02  # noise of a reading of the step's rate
 _TILE_POWERS = 6  # multiples of 2^6 = 64 are the fastest batch sizes (assumed: hardware uses tiles of 64)
 _LOSS_PER_POWER = 0.005  # log rate lost for each factor of 2 that a batch size lacks to such a multiple (assumed)
 _CROWDING_LOSS = 0.005  # log rate of the input lost for each worker beyond the number of cores (assumed)
@@ -64,8 +63,9 @@ class ThroughputSurrogate:
         names = ("compute_samples_per_second", "input_samples_per_second", "samples_per_second")
         self._observed = np.log([[getattr(m, name) or math.nan for m in measured] for name in names])  # as in `log_rates`
         self._is_read = np.isfinite(self._observed)
-        noise = np.array([m.rate_noise for m in measured])
-        self._noise = np.hypot(np.array([[_STEP_ERROR], [_INPUT_ERROR], [_FIT_ERROR]]), noise)
+        noises = np.array([[m.compute_noise, m.input_noise, m.rate_noise] for m in measured]).T
+        self._noise = np.hypot(np.array([[_STEP_ERROR], [_INPUT_ERROR], [_FIT_ERROR]]), noises)
+        self._step_noise = noises[0]
         self._prior, self._scale = self._priors(context)
         if warm_start is not None:
             self._prior = warm_start._parameters
@@ -78,7 +78,7 @@ class ThroughputSurrogate:
         self._covariance: Matrix = np.linalg.inv(slopes.T @ slopes)
         self._step_residual = self._fit_step_residual()
         residuals = self._observed[2] - self._log_rates(self._at, self._step_off(self._at)[0])[2, 0]
-        self._residual = Residual((_AMPLITUDE,), (self._at.coordinates() / _LENGTH_SCALES,), residuals, noise)
+        self._residual = Residual((_AMPLITUDE,), (self._at.coordinates() / _LENGTH_SCALES,), residuals, noises[2])
 
     def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
         """Predict the natural logarithm of samples per second of `fit` for each config, and its standard deviation."""
@@ -98,7 +98,7 @@ class ThroughputSurrogate:
         observed, is_read = self._observed[0], self._is_read[0]
         residuals = (observed - self._log_rates(self._at)[0, 0] - _roundness(self._at.batch))[is_read]
         points = _batch_points(self._at.batch[is_read])
-        return Residual(_STEP_AMPLITUDES, points, residuals, np.full(len(residuals), _STEP_READING_NOISE))
+        return Residual(_STEP_AMPLITUDES, points, residuals, self._step_noise[is_read])
 
     def _step_off(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
         """Predict the error of the step's model in log rate, and its standard deviation."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,13 +40,15 @@ _NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all process
 class Run:
     """A part of a `fit` call, timed by a clock; `first` is the phase of its first step if that is not `phase`.
 
-    If `is_abandoned`, the run ends as soon as its clock is done, without waiting for dispatched steps.
+    If `is_abandoned`, the run ends as soon as its clock is done, without waiting for dispatched steps. `at_end` is called
+    after each step from then on.
     """
 
     clock: StepClock
     phase: Phase
     first: Phase | None = None
     is_abandoned: bool = False
+    at_end: Callable[[], None] = lambda: None
 
 
 class _Enough(Exception):  # noqa: N818  # not an error
@@ -118,6 +120,8 @@ class FitCall:
                 clock.step_ended(backend.end_of(logs))
                 if self._run.first is not None and clock.steps_done == 1:
                     context.enter(self._run.phase)
+                if clock.done:
+                    self._run.at_end()
                 if clock.done and (self._waiting or not ends_by_itself):
                     model.stop_training = True
 

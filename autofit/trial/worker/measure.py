@@ -27,7 +27,7 @@ from autofit.trial.worker.build import build_model, open_training, open_validati
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, has_own_fit, idle, keras_of, steps_per_execution
-from autofit.trial.worker.step_clock import STALL_SECONDS, StepClock, steps_to_drain, wait_until_full
+from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import leaves, length_of, mapped
@@ -35,8 +35,8 @@ from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
-_INPUT_SECONDS = 0.35  # how long the pipeline runs alone
-_FEWEST_INPUT_STEPS = 4  # steps of the pipeline alone, even if it is slow
+_INPUT_SECONDS = 0.5  # shortest timing of the pipeline alone
+_INPUT_SPEEDUP = 1.5  # the most that later batches are faster than the first
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _MOST_STEPS = 20_000  # of an epoch: more than a run needs, but few enough for Keras to shuffle their indices quickly
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
@@ -82,21 +82,24 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     bench = _Bench.of(context, loaded)
     _train_on_longest(bench)
     measured_before = context.spec.compute_samples_per_second
-    compute_rate = measured_before or _compute_rate(bench)
-    input_rate = context.spec.input_samples_per_second
-    if input_rate is None and not bench.data.one_fit:
-        input_rate = _input_rate(bench)
+    step = _known(measured_before) or _compute_rate(bench)
+    inputs = _known(context.spec.input_samples_per_second)
+    if inputs is None and not bench.data.one_fit:
+        inputs = _input_rate(bench)
     clock = _fit_clock(
         bench,
-        rates=(input_rate or 0.0, compute_rate),
+        rates=(inputs.samples_per_second if inputs else 0.0, step.samples_per_second),
         warm_up=_FIRST_EPOCH_STEPS if measured_before else _WARM_UP_STEPS,
         to_beat=context.spec.rate_to_beat,
     )
     validates = bench.held_out is not None and bench.held_out.one_fit
     _train(bench, clock, validation_steps=int(validates), is_traced=not measured_before)
-    if input_rate is None:
-        input_rate = _input_rate(bench)
-    _send(context, clock, compute_rate, input_rate)
+    _send(context, clock, step, inputs or _input_rate(bench))
+
+
+def _known(samples_per_second: float | None) -> SteadyRate | None:
+    """Return a rate that an earlier trial measured, of unknown spread."""
+    return None if samples_per_second is None else SteadyRate(samples_per_second, math.inf, 0.0, 0)
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
@@ -193,7 +196,7 @@ def _warm_up_seconds(context: TrialContext) -> float:
     return 0.0 if context.placement.device is None else _GPU_WARM_UP_SECONDS
 
 
-def _compute_rate(bench: _Bench) -> float:
+def _compute_rate(bench: _Bench) -> SteadyRate:
     """Time the step alone, on one repeated batch, or on several if batches differ in shape."""
     warm_up_seconds = _warm_up_seconds(bench.context)
     clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=_STEPS_AHEAD)
@@ -204,7 +207,7 @@ def _compute_rate(bench: _Bench) -> float:
     arguments = _repeating(bench, batches, _MOST_STEPS, opening)
     run = Run(clock, Phase.COMPUTE_ALONE, first=Phase.FIRST_STEP)
     bench.call.run(bench.context, bench.model, arguments, [run], ends_by_itself=False)
-    return clock.rate().samples_per_second
+    return clock.rate()
 
 
 def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
@@ -278,45 +281,77 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_f
     ).take(length)
 
 
-def _input_rate(bench: _Bench) -> float:
-    """Time the pipeline alone: `fit` with a model whose step does nothing. The run ends by itself and leaves no workers."""
-    data = bench.data
-    workers = data.applied.worker_count(os.cpu_count() or 1)
-    warm_up = workers + 1  # the first batches of all workers arrive at the same time
-    speedup = math.sqrt(min(workers, os.cpu_count() or 1))  # between 1, if threads share a lock, and the number of workers
-    batch_seconds = max(data.batch_seconds / speedup, _PASSING_SECONDS)
-    steps = max(_FEWEST_INPUT_STEPS, math.ceil(_INPUT_SECONDS / batch_seconds))
-    steps = workers * math.ceil(steps / workers)  # whole rounds: the workers' batches arrive together
-    ends = steps if data.ends_by_itself else None
-    clock = StepClock(data.batch_samples, _INPUT_SECONDS, warm_up=warm_up, steps=ends, most_ahead=0)
+def _input_rate(bench: _Bench) -> SteadyRate:
+    """Time the pipeline alone: `fit` with a model whose step does nothing. The run leaves no workers.
+
+    Batches that were ready when the step had been traced are not counted, nor are those in progress then. After the last
+    step that counts, batches are still in progress, so that the workers are busy to the end.
+    """
+    data, began = bench.data, time.perf_counter()
+    workers, made_before = data.applied.worker_count(os.cpu_count() or 1), data.batches_made() or 0
+    ahead = data.pipeline_queue_batches + _BATCHES_AHEAD + workers
+
+    def count_ready() -> None:
+        made = data.batches_made()
+        if made is None:  # at most as many as fit into the queue, and as the workers could make since the start
+            possible = workers * (time.perf_counter() - began) / max(data.batch_seconds / 2, _PASSING_SECONDS)
+            clock.prefilled = min(ahead, math.ceil(possible)) + workers
+        else:
+            clock.prefilled = min(max(0, made - made_before - clock.steps_done), 2 * ahead) + workers
+
+    clock = StepClock(
+        data.batch_samples, _INPUT_SECONDS, stall=count_ready, most_ahead=0, round_steps=workers, enough_spread=0.0
+    )
+    batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)  # if all workers run at once
+    steps = clock.warm_up + 2 * (ahead + workers) + workers * math.ceil(_INPUT_SECONDS / batch_seconds / workers)
+    ends_by_itself = data.leaves_workers
     with idle(bench.model) as model:
         bench.call.run(
             bench.context,
             model,
-            data.pipeline_arguments(warm_up + steps),
-            [Run(clock, Phase.INPUT_ALONE)],
-            ends_by_itself=data.ends_by_itself,
+            data.pipeline_arguments(steps if ends_by_itself else _MOST_STEPS),
+            [Run(clock, Phase.INPUT_ALONE, at_end=data.end_pipeline)],
+            ends_by_itself=ends_by_itself,
             with_callbacks=False,
         )
-    return clock.rate().samples_per_second
+    data.end_pipeline()
+    return clock.rate()
 
 
 def _send(
-    context: TrialContext, clock: StepClock, compute_rate: float | None = None, input_rate: float | None = None
+    context: TrialContext, clock: StepClock, step: SteadyRate | None = None, inputs: SteadyRate | None = None
 ) -> None:
+    """Send the measurement. Step and pipeline alone are no slower than both together: a lower reading was disturbed."""
     rate = clock.rate()
-    measurement = Measurement(
-        Outcome.OK,
-        Evidence("finished"),
-        samples_per_second=rate.samples_per_second,
-        spread=rate.spread if math.isfinite(rate.spread) else None,
-        step_seconds=rate.step_seconds,
-        steps=rate.steps,
-        compute_samples_per_second=compute_rate,
-        input_samples_per_second=input_rate,
-        queued_batches=clock.queued,
-        device_peak_bytes=context.peaks.highest(),
-        device_peak_bytes_by_phase=context.peaks.by_phase,
-        allocator_fallbacks=backends.current().retries(context.placement),
+    (step_rate, step_spread), (input_rate, input_spread) = (_ceiling(alone, rate) for alone in (step, inputs))
+    context.send(
+        Message(
+            measurement=Measurement(
+                Outcome.OK,
+                Evidence("finished"),
+                samples_per_second=rate.samples_per_second,
+                spread=_finite(rate.spread),
+                step_seconds=rate.step_seconds,
+                steps=rate.steps,
+                compute_samples_per_second=step_rate,
+                compute_spread=step_spread,
+                input_samples_per_second=input_rate,
+                input_spread=input_spread,
+                queued_batches=clock.queued,
+                device_peak_bytes=context.peaks.highest(),
+                device_peak_bytes_by_phase=context.peaks.by_phase,
+                allocator_fallbacks=backends.current().retries(context.placement),
+            )
+        )
     )
-    context.send(Message(measurement=measurement))
+
+
+def _ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, float | None]:
+    """Return the samples per second of step or pipeline alone, and their spread."""
+    if alone is None:
+        return None, None
+    return max(alone.samples_per_second, together.samples_per_second), _finite(alone.spread)
+
+
+def _finite(spread: float) -> float | None:
+    return spread if math.isfinite(spread) else None

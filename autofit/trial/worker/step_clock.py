@@ -95,6 +95,7 @@ class StepClock:
         to_beat: a rate in samples per second; the run also ends early once its own rate is lower by more than the spread.
         stall: called once after the warm-up; returns when the queue is full.
         most_ahead: largest number of steps in flight; None for no limit.
+        round_steps: only every so many steps an end is recorded, because that many batches may arrive together.
     """
 
     batch_samples: int
@@ -107,6 +108,7 @@ class StepClock:
     to_beat: float | None = None
     stall: Callable[[], None] | None = None
     most_ahead: int | None = None
+    round_steps: int = 1
 
     def __post_init__(self) -> None:
         self._ahead = deque[Callable[[], None]]()
@@ -126,6 +128,8 @@ class StepClock:
         `over` waits until the step has ended; None if it has already ended.
         """
         self.steps_done += 1
+        if self.done:
+            return
         is_last = self.steps is not None and self.steps_done >= self.warm_up + self.steps
         if self.steps_done == 1:
             _wait(over)
@@ -135,7 +139,8 @@ class StepClock:
             _wait(over)
             if self.stall is not None:
                 self.stall()
-        if self._warm_steps is not None and self.steps_done >= self._warm_steps + self.prefilled:
+        counted = -1 if self._warm_steps is None else self.steps_done - self._warm_steps - self.prefilled
+        if counted >= 0 and counted % self.round_steps == 0:
             self._note_end(over, at_once=is_last)
         self.done = self._is_precise() if self.steps is None else is_last
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +53,8 @@ class FitInput(ABC):
     """The knobs that are arguments of `fit` instead of the factory."""
     ends_by_itself: ClassVar[bool] = True
     """Whether `fit` ends after exactly the number of steps that was passed to `fit_arguments`."""
+    leaves_workers: ClassVar[bool] = False
+    """Whether a `fit` that is interrupted leaves workers behind, which go on making batches."""
     one_fit: bool = False
     """Whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take."""
     autotunes: ClassVar[bool] = False
@@ -72,6 +75,7 @@ class FitInput(ABC):
     """Time that the first batch took in a single thread, in seconds; 0 if making a batch runs no user code."""
     _length: int | None = None  # batches in an epoch; None if unknown or endless
     _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
+    _is_over: Any = None  # while the pipeline runs alone: a `multiprocessing.Value` that becomes 1 in `end_pipeline`
     _batch: Any
 
     def __init__(
@@ -129,6 +133,16 @@ class FitInput(ABC):
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
         """Return arguments that make `fit` run only the input pipeline for about `steps` steps."""
         return self.fit_arguments(steps)
+
+    @property
+    def pipeline_queue_batches(self) -> int:
+        """The number of batches in a full queue while the pipeline runs alone."""
+        return self.applied.queue_batches
+
+    def end_pipeline(self) -> None:
+        """Let a run of the pipeline alone end soon: if it must end by itself, its further batches cost nothing."""
+        if self._is_over is not None:
+            self._is_over.value, self._is_over = 1, None
 
     def look(self) -> Iterator[Any]:
         """Yield an epoch's batches in the form of `batch`, to compare shapes; yield nothing if shapes cannot differ."""
@@ -207,6 +221,11 @@ def call_reported(report_error: Callable[[BaseException], None], function: Calla
     except BaseException as error:
         report_error(error)
         raise
+
+
+def ending(context: Any = multiprocessing) -> Any:
+    """Return a `multiprocessing.Value` for `_is_over`, of the multiprocessing context that starts the workers."""
+    return context.Value("b", 0)
 
 
 def call_counted(made: Any, report_error: Callable[[BaseException], None], function: Callable[..., Any], given: Any) -> Any:

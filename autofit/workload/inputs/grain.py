@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from autofit.records.trial import FitConfig
 from autofit.records.units import format_bytes
 from autofit.workload.inputs.batch import bytes_of
-from autofit.workload.inputs.fit_input import FitInput, call_counted, repeated
+from autofit.workload.inputs.fit_input import FitInput, call_counted, ending, repeated
 from autofit.workload.inputs.knobs import PROCESSES, THREADS, is_grain, is_grain_map
 
 _ENDLESS = 2**62  # grain gives an endless dataset a length near the largest integer
@@ -30,6 +30,7 @@ class Grain(FitInput):
 
     kind: ClassVar[str] = "grain"
     source: ClassVar[str] = "the grain dataset"
+    leaves_workers: ClassVar[bool] = True
     recognises = staticmethod(is_grain)
 
     def _open(self) -> None:
@@ -65,6 +66,10 @@ class Grain(FitInput):
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         maps, iterates = _classes()
         return {"x": (maps if is_grain_map(self._data) else iterates)(self, steps)}
+
+    def pipeline_arguments(self, steps: int) -> dict[str, Any]:
+        self._is_over = ending()
+        return self.fit_arguments(steps)
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         return {"validation_data": self._data, "validation_steps": min(steps, self._length or steps)}
@@ -105,6 +110,7 @@ class GrainProcesses(Grain):
     has_processes: ClassVar[bool] = True
     spawns: ClassVar[bool] = True
     ends_by_itself: ClassVar[bool] = False  # each epoch starts new processes, so a run is ended after some time
+    leaves_workers: ClassVar[bool] = False
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         return {knob: name for knob, name in named.items() if knob in ("batch_size", "workers", "prefetch_factor")}
@@ -151,12 +157,14 @@ def _classes() -> tuple[type, type]:
     class FullMap(grain.MapDataset):  # type: ignore[misc]  # grain ships no types
         def __init__(self, data: Grain, steps: int) -> None:
             super().__init__()
-            self._data, self._steps = data, steps
+            self._data, self._steps, self._is_over = data, steps, data._is_over
 
         def __len__(self) -> int:
             return self._steps
 
         def __getitem__(self, index: Any) -> Any:
+            if self._is_over is not None and self._is_over.value:
+                return self._data.batch()
             return self.slice(index) if isinstance(index, slice) else self._data.batch_at(index)
 
     class FullIterator(grain.DatasetIterator):  # type: ignore[misc]  # as above
@@ -176,12 +184,21 @@ def _classes() -> tuple[type, type]:
     class FullIter(grain.IterDataset):  # type: ignore[misc]  # as above
         def __init__(self, data: Grain, steps: int) -> None:
             super().__init__()
-            self._data, self._steps, self._is_looked_at = data, steps, False
+            self._data, self._steps, self._is_looked_at, self._is_over = data, steps, False, data._is_over
 
         def __iter__(self) -> Any:
             # Keras looks at two batches before it trains (Keras 3.15 `GrainDatasetAdapter`): that needs no new processes
             opening = () if self._is_looked_at else itertools.islice(self._data.look(), _LOOKED_AT)
             self._is_looked_at = True
-            return FullIterator(itertools.chain(opening, repeated(self._data.full_batches, self._steps)))
+            made = repeated(self._data.full_batches, self._steps)
+            return FullIterator(itertools.chain(opening, made if self._is_over is None else self._until_over(made)))
+
+        def _until_over(self, made: Iterator[Any]) -> Iterator[Any]:
+            """Yield as many batches as `made` would; once the run is over, repeat one."""
+            for passed in range(self._steps):
+                if self._is_over.value:
+                    yield from itertools.repeat(self._data.batch(), self._steps - passed)
+                    return
+                yield next(made)
 
     return FullMap, FullIter

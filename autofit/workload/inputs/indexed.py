@@ -12,14 +12,17 @@ from typing import Any, ClassVar
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import samples_of
-from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, packed
+from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, ending, packed
 from autofit.workload.inputs.knobs import is_pydataset, is_sequence
 
+_PIPELINE_QUEUE_BATCHES = 64  # of a queue while the pipeline runs alone: enough to even out batches that differ in time
 _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 
 
 class IndexedInput(FitInput):
     """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required number of batches."""
+
+    leaves_workers: ClassVar[bool] = True
 
     def _open(self) -> None:
         if self._length == 0:
@@ -33,6 +36,15 @@ class IndexedInput(FitInput):
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": self._proxy(steps)}
 
+    def pipeline_arguments(self, steps: int) -> dict[str, Any]:
+        self._is_over = ending()
+        return {"x": self._proxy(steps, self.pipeline_queue_batches)}
+
+    @property
+    def pipeline_queue_batches(self) -> int:
+        """As `FitInput` says; a longer queue would only take longer to drain."""
+        return min(self.applied.queue_batches, max(_PIPELINE_QUEUE_BATCHES, 2 * (self.applied.workers or 0)))
+
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         return {"validation_data": self._proxy(steps if self._length is None else min(steps, self._length))}
 
@@ -40,11 +52,14 @@ class IndexedInput(FitInput):
         indices = itertools.count() if self._length is None else range(self._length)
         return (self._data[index] for index in indices)
 
-    def _proxy(self, length: int) -> Any:
-        """Return a `DatasetProxy` with `length` batches of the user's dataset."""
+    def _proxy(self, length: int, queue_batches: int | None = None) -> Any:
+        """Return a `DatasetProxy` with `length` batches of the user's dataset, and the given or the user's queue."""
         base = [base for base in type(self._data).__mro__ if base.__name__ == self.kind][-1]  # the last is Keras's class
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS if knob not in self.fit_knobs}
-        return proxy_class(base)(self._data, self._length, length, self._report_error, self._made, **knobs)
+        if queue_batches and "max_queue_size" in knobs:
+            knobs["max_queue_size"] = queue_batches
+        made, over = self._made, self._is_over
+        return proxy_class(base)(self._data, self._length, length, self._report_error, made, over, **knobs)
 
 
 class PyDatasetInput(IndexedInput):
@@ -91,8 +106,16 @@ class SequenceInput(IndexedInput):
         return {**{k: v for k, v in named.items() if k == "batch_size"}, **{knob: knob for knob in self.fit_knobs}}
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        at_fit = {knob: value for knob, value in self.applied.values().items() if knob in self.fit_knobs}
-        return {**super().fit_arguments(steps), **at_fit}
+        return {**super().fit_arguments(steps), **self._at_fit()}
+
+    def pipeline_arguments(self, steps: int) -> dict[str, Any]:
+        at_fit = self._at_fit()
+        if "max_queue_size" in at_fit:
+            at_fit["max_queue_size"] = self.pipeline_queue_batches or at_fit["max_queue_size"]
+        return {**super().pipeline_arguments(steps), **at_fit}
+
+    def _at_fit(self) -> dict[str, Any]:
+        return {knob: value for knob, value in self.applied.values().items() if knob in self.fit_knobs}
 
     def as_step_data(self, batch: Any) -> Any:
         """Return a batch as Keras 2 packs it: in the same way as `fit` packs arrays."""
@@ -104,7 +127,8 @@ class DatasetProxy:
 
     The user's dataset has `count` batches; None if it is endless. `knobs` are arguments of Keras's class of datasets. The
     proxy counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. An
-    epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running.
+    epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running. Once `is_over`
+    is 1, each thread or process repeats its last batch.
     """
 
     def __init__(
@@ -114,18 +138,25 @@ class DatasetProxy:
         length: int,
         report_error: Callable[[BaseException], None],
         made: Any,
+        is_over: Any,
         **knobs: Any,
     ) -> None:
         super().__init__(**knobs)  # of Keras's class
         self._dataset, self._length, self._report_error, self._made = dataset, length, report_error, made
+        self._is_over, self._last = is_over, None
         self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> Any:
+        if self._is_over is not None and self._is_over.value and self._last is not None:
+            return self._last
         asked = index if self._full is None else index % self._full
-        return call_counted(self._made, self._report_error, self._dataset.__getitem__, asked)
+        batch = call_counted(self._made, self._report_error, self._dataset.__getitem__, asked)
+        if self._is_over is not None:
+            self._last = batch
+        return batch
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self).__bases__[-1],), vars(self)

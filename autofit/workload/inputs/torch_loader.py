@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, repeated
+from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, ending, repeated
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, is_torch_loader
 
 _SAME = ("pin_memory", "timeout", "worker_init_fn", "generator", "in_order", "pin_memory_device")  # the same in a copy
@@ -25,6 +25,7 @@ class TorchLoader(FitInput):
     kind: ClassVar[str] = "torch DataLoader"
     source: ClassVar[str] = "the torch DataLoader"
     has_processes: ClassVar[bool] = True
+    leaves_workers: ClassVar[bool] = True  # torch waits seconds for workers whose batches nobody takes
     recognises = staticmethod(is_torch_loader)
 
     def _open(self) -> None:
@@ -35,7 +36,8 @@ class TorchLoader(FitInput):
         factor = data.prefetch_factor or self._config.prefetch_factor or PREFETCH_FACTOR
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
         # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
-        self._made = (data.multiprocessing_context or multiprocessing).Value("q", 0)
+        self._processes = data.multiprocessing_context or multiprocessing
+        self._made = self._processes.Value("q", 0)
         self._length = operator.length_hint(data) or None  # a stream has no length
         self._keep_first(self._epoch())
 
@@ -51,6 +53,10 @@ class TorchLoader(FitInput):
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         loader = self._copy(batches=steps)
         return {"x": loader} if operator.length_hint(loader) == steps else {"x": loader, "steps_per_epoch": steps}
+
+    def pipeline_arguments(self, steps: int) -> dict[str, Any]:
+        self._is_over = ending(self._processes)
+        return self.fit_arguments(steps)
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         whole = self._length and self._length <= steps
@@ -79,8 +85,11 @@ class TorchLoader(FitInput):
         else:
             sampler = loader.batch_sampler
             arguments["batch_sampler"] = sampler if batches is None else _Repeated(sampler, batches)
-        dataset = loader.dataset if is_stream else _Reporting(loader.dataset, self._report_error)
+        last = None if self._is_over is None else _Last(self._is_over)
+        dataset = loader.dataset if is_stream else _Reporting(loader.dataset, self._report_error, last)
         collate = functools.partial(call_counted, self._made, self._report_error, loader.collate_fn)
+        if last is not None:
+            collate = functools.partial(last.or_made, collate)
         return DataLoader(dataset, num_workers=workers, collate_fn=collate, **arguments)
 
 
@@ -134,17 +143,34 @@ class _Repeated:
                 yield batch
 
 
-class _Reporting:
-    """A dataset that reports its errors."""
+class _Last:
+    """The last batch of each worker, which it repeats once `is_over` is 1."""
 
-    def __init__(self, dataset: Any, report_error: Callable[[BaseException], None]) -> None:
-        self._dataset, self._report_error = dataset, report_error
+    def __init__(self, is_over: Any) -> None:
+        self._is_over, self._batch = is_over, None
+
+    @property
+    def repeats(self) -> bool:
+        return self._batch is not None and bool(self._is_over.value)
+
+    def or_made(self, collate: Callable[[Any], Any], samples: Any) -> Any:
+        """Return the last batch if the run is over; otherwise make a batch from samples and keep it."""
+        if not self.repeats:
+            self._batch = collate(samples)
+        return self._batch
+
+
+class _Reporting:
+    """A dataset that reports its errors; it makes no samples while the last batch is repeated."""
+
+    def __init__(self, dataset: Any, report_error: Callable[[BaseException], None], last: _Last | None) -> None:
+        self._dataset, self._report_error, self._last = dataset, report_error, last
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the dataset: `worker_init_fn` may read any, and DataLoader checks for `__getitems__`."""
         if name == "__getitems__":
-            return functools.partial(call_reported, self._report_error, self._dataset.__getitems__)
-        if name.startswith("__") or name == "_dataset":
+            return functools.partial(self._made, self._dataset.__getitems__)
+        if name.startswith("__") or name in ("_dataset", "_last"):
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
@@ -152,4 +178,7 @@ class _Reporting:
         return len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
-        return call_reported(self._report_error, self._dataset.__getitem__, index)
+        return self._made(self._dataset.__getitem__, index)
+
+    def _made(self, get: Callable[[Any], Any], index: Any) -> Any:
+        return () if self._last is not None and self._last.repeats else call_reported(self._report_error, get, index)

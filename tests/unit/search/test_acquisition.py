@@ -67,6 +67,8 @@ def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB
             evidence,
             samples_per_second=noise * min(step, workers / made),
             spread=0.01,
+            compute_spread=0.01,
+            input_spread=0.01,
             compute_samples_per_second=step,
             input_samples_per_second=workers / made,
             device_peak_bytes=device,

@@ -33,7 +33,8 @@ def ran(config, scale=1.0, ceilings=True, spread=0.02):
     fit, step, made = truth(config)
     evidence = Evidence("ran to its end")
     rates = {"compute_samples_per_second": step, "input_samples_per_second": made} if ceilings else {}
-    return Trial(config, Measurement(Outcome.OK, evidence, samples_per_second=scale * fit, spread=spread, **rates))
+    spreads = {"spread": spread, "compute_spread": spread, "input_spread": spread}
+    return Trial(config, Measurement(Outcome.OK, evidence, samples_per_second=scale * fit, **spreads, **rates))
 
 
 def surrogate(trials, on_cpu=False, cores=8, takes_turns=False):

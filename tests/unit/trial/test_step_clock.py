@@ -65,6 +65,21 @@ def test_a_warm_up_of_slow_steps_is_cut_short(clock_time):
     assert clock.rate().steps == 3
 
 
+def test_batches_that_arrive_together_count_as_whole_rounds(clock_time):
+    """Four workers whose batches arrive at the same time, every 1.2 s."""
+    clock = StepClock(10, measure_seconds=3.0, warm_up=2, prefilled=2, round_steps=4)
+    run(clock, clock_time, [0.5, 0.5, 0.0, 0.0, *[1.2, 0.0, 0.0, 0.0] * 4])
+    assert clock.rate().samples_per_second == pytest.approx(4 * 10 / 1.2)
+    assert clock.rate().steps == 8
+
+
+def test_steps_after_the_end_do_not_count(clock_time):
+    clock = StepClock(10, measure_seconds=2.0, warm_up=2)
+    run(clock, clock_time, [0.1, 0.1, 1.0, 1.0, 1.0, *[0.001] * 50])
+    assert clock.done
+    assert clock.rate().samples_per_second == pytest.approx(10)
+
+
 def test_what_a_full_queue_held_is_not_counted(clock_time):
     stalls = []
     clock = StepClock(10, measure_seconds=2.0, warm_up=2, prefilled=5, stall=lambda: stalls.append(clock_time[0]))
