@@ -34,6 +34,7 @@ from autofit.search.space import SearchSpace, distance
 from autofit.search.surrogate.throughput import ThroughputSurrogate
 
 EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
+TOO_SLOW = f"{EXHAUSTED}, or resembles one that was too slow or hung"
 _RETREAT_FACTOR = 4  # a first batch size that does not fit is divided by this: an OOM costs as much as ten good trials
 _SAFE_BATCH = 8  # first batch size, in samples, if nothing is known about its memory
 _STRIDE_FACTOR = 4  # second batch size / first: far enough to fit a line, near enough for a bound from one point
@@ -84,7 +85,8 @@ class FrontierSearch:
         if not ran:
             return self._probe(trials, feasibility)
         if not (feasibility.candidates | feasibility.risky).any():
-            return Decision(stop_reason=EXHAUSTED)
+            is_slow = any(trial.measurement.outcome is Outcome.TIMEOUT for trial in trials)
+            return Decision(stop_reason=TOO_SLOW if is_slow else EXHAUSTED)
         return self._promise(ran, feasibility)
 
     def _proposed(self, index: int, reason: Reason, feasibility: Feasibility, **prediction: Any) -> Decision:

@@ -222,6 +222,7 @@ class Confirmation:
             measurement = require_user_code_ran(measure())
             trial = Trial(config, measurement, stage=stage, validation_batch_size=validation_batch_size)
         if self._was_cut_short(trial.measurement):
+            self._runner.emit(Notice(f"{config}: the run ended before it was complete, because max_seconds is used up"))
             return trial.measurement
         failed = trial.measurement.outcome is not Outcome.OK
         may_shrink = self._only_validation_failed(config, trial.measurement, validation_batch_size)

@@ -4,7 +4,7 @@ This module has no side effects. After two, three and four pairs, the interval o
 
     interval above the tolerance                  stop: the config is faster
     interval within or below the tolerance        stop: the config is not faster
-    ratio within the tolerance after three pairs  stop: the question is not worth more runs
+    five pairs would hardly show a gain           stop: the question is not worth more runs
     otherwise                                     run another pair, up to five pairs
 """
 
@@ -23,7 +23,10 @@ from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 MOST_PAIRS = 5
 """The most pairs of runs for one config."""
 
-_DOUBTFUL_PAIRS = 3  # after this number of pairs, no more are run if the ratio is within the tolerance
+# After so many pairs, no more are run if the lead exceeds the tolerance by less than this share of its half-width. With the
+# scatter so far, the half-width after five pairs is then larger than the lead, even if that rises by a standard error:
+# t(4) / t(n - 1) · (n / 5)^½ - (1 - n / 5)^½ / t(n - 1), quantiles as in `sequential_interval` if one config scatters.
+_HOPEFUL_SHARES = {3: 0.34, 4: 0.64}
 
 
 @dataclass
@@ -63,7 +66,8 @@ class Pair:
         speedup, least = self.speedup(), _least_gain(tolerance)
         if speedup.ratio is None or speedup.low is None or speedup.high is None:
             return MOST_PAIRS
-        is_doubtful = speedup.pairs >= _DOUBTFUL_PAIRS and speedup.ratio <= least
+        lead, half_width = math.log(speedup.ratio / least), math.log(speedup.ratio / speedup.low)
+        is_doubtful = lead <= _HOPEFUL_SHARES.get(speedup.pairs, -math.inf) * half_width
         return SHOWING_PAIRS if speedup.low > least or speedup.high <= least or is_doubtful else MOST_PAIRS
 
     def speedup(self) -> Speedup:

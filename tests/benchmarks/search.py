@@ -9,7 +9,7 @@
 Cases. Eight jobs measured on a real machine over a coarse grid (`tables.py`), and random surfaces (`surfaces.py`). The
 models and constants of the search were developed on the surfaces 0 to 299 and the tables compute, gil, pickling and host.
 The results are of held-back cases: the surfaces 1000 to 1099, and the tables reading, decoding, device and tiny with five
-seeds each.
+seeds each. In addition: 40 throughput curves of real GPUs that others measured, with three seeds each (`curves.py`).
 
 Regret is 1 - (true rate of the chosen config) / (best true rate of any config of the space that fits). All search the same
 configs under the same limits and read the same trials; autofit also reads the two ceilings that its trials report. The
@@ -37,6 +37,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import optuna
 import peers
+from curves import CURVES, Curve
 from surfaces import Stress, Surface
 
 from autofit.machine.host import detect
@@ -58,7 +59,11 @@ STRESSES = {
     "noise 8 %": Stress(noise=0.08),
     "sample bytes told x 0.6": Stress(sample_bytes_factor=0.6),
     "sample bytes told x 1.5": Stress(sample_bytes_factor=1.5),
+    "shapes of real GPUs": Stress(shapes=True),
 }
+ON_CURVES = ("autofit", "with the 2 % tolerance", "TPE", "GP", "doubling, bisecting")
+CURVE_GROUPS = {"curve": "real curves, measured sizes", "grid": "real curves, the usual grid"}
+CURVE_TRIALS, CURVE_SEEDS = 8, 3
 GRID_TRIALS = 200
 GRID_BUDGETS = (5, 10, 20, 40, 80)
 
@@ -69,11 +74,15 @@ def case_of(kind, what, stress=None):
         import tables  # loads what only tables need
 
         return tables.Table(what)
+    if kind in CURVE_GROUPS:
+        return Curve(what, interpolated=kind == "grid")
     return Surface(what, STRESSES.get(stress))
 
 
 def budgets_of(name, group):
     """The numbers of trials after which a search is judged."""
+    if group in CURVE_GROUPS.values():
+        return (CURVE_TRIALS,)
     if name == "coarse grid":
         return (*GRID_BUDGETS, GRID_TRIALS)
     return sorted((*BUDGETS, *FURTHER_BUDGETS)) if group == "held back" and name in ON_CURVE else BUDGETS
@@ -115,6 +124,8 @@ def tasks(surfaces, stressed):
         yield name, stress, "surface", FIRST_SURFACE + number, stress, 0
     for (kind, what, seed), peer in itertools.product(cases, peers.ablations()[1:]):
         yield peer.name, "held back", kind, what, None, seed
+    for (kind, group), name, what, seed in itertools.product(CURVE_GROUPS.items(), ON_CURVES, CURVES, range(CURVE_SEEDS)):
+        yield name, group, kind, what, None, seed
 
 
 def interval(values, statistic, draw):
@@ -153,6 +164,24 @@ def print_by_case(rows):
         kind = "held back" if searches[0][1] == "held back" else "developed on"
         regret, ooms, trials = (np.mean([r[i] for r in searches]) for i in (5, 6, 7))
         print(f"  {case:18} {kind:13} {regret:6.1%} {ooms:5.2f} {trials:5.1f}")
+
+
+def print_real_curves(rows):
+    """Regret on the curves of real GPUs."""
+    print(f"\n\n6. Curves of real GPUs, {CURVE_TRIALS} trials given, {CURVE_SEEDS} seeds of each of {len(CURVES)}")
+    print(f"{'regret':25} {'mean':>6} {'median':>6}  {'90 %':>6} {'over 5 %':>9}  {'OOMs':>5} {'trials':>6} {'seconds':>7}")
+    for group in CURVE_GROUPS.values():
+        print(f"{group}:")
+        for name in ON_CURVES:
+            searches = [row for row in rows if row[:2] == [name, group]]
+            if not searches:
+                continue
+            regrets = np.array([row[5] for row in searches])
+            ooms, trials, seconds = (np.mean([row[i] for row in searches]) for i in (6, 7, 8))
+            print(
+                f"  {name:23} {regrets.mean():6.1%} {np.median(regrets):6.1%}  {np.percentile(regrets, 90):6.1%} "
+                f"{np.mean(regrets > 0.05):9.0%}  {ooms:5.2f} {trials:6.1f} {seconds:7.0f}"
+            )
 
 
 def on_curve(rows):
@@ -221,6 +250,7 @@ def print_results(frozen):
     worst, median = frozen["driver_milliseconds"]
     print(f"\n4. The driver's own time a trial, at 30 trials: median {median:.0f} ms, worst {worst:.0f} ms", end="")
     print_curve(rows)
+    print_real_curves(rows)
 
 
 class Instant:
@@ -274,7 +304,7 @@ def main():
     """Run on request, then print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run everything and freeze it in search.json")
-    parser.add_argument("--but", default="", metavar="NAMES", help="peers that do not run: their frozen rows stay")
+    parser.add_argument("--but", default="", metavar="NAMES", help="peers whose frozen rows stay; what is missing runs")
     parser.add_argument("--draw", type=pathlib.Path, metavar="FILE", help="draw the frozen curve of regret over seconds")
     parser.add_argument("--quick", action="store_true", help="run on a fifth of the surfaces, without Optuna's GP")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="default: all cores")
@@ -287,7 +317,10 @@ def main():
         return
     share = 5 if arguments.quick else 1
     kept = ["GP"] if arguments.quick else [name for name in arguments.but.split(",") if name]
-    wanted = [t for t in tasks(SURFACES // share, SURFACES // share) if t[0] not in kept]
+    rows = [row for row in json.loads(FROZEN.read_text())["rows"] if row[0] in kept]
+    known = {(row[0], row[1]) for row in rows}
+    possible = tasks(SURFACES // share, SURFACES // share)
+    wanted = [t for t in possible if t[0] not in kept or (arguments.run and t[:2] not in known)]
     machine = detect()
     versions = f"Python {platform.python_version()}, Optuna {optuna.__version__}"
     earlier = f"; of an earlier run: {', '.join(kept)}" if kept and arguments.run else ""
@@ -298,7 +331,7 @@ def main():
     with ProcessPoolExecutor(arguments.processes) as pool:
         frozen["rows"] = list(itertools.chain.from_iterable(pool.map(search, wanted, chunksize=8)))
     if arguments.run:
-        frozen["rows"] += [row for row in json.loads(FROZEN.read_text())["rows"] if row[0] in kept]
+        frozen["rows"] += rows
         FROZEN.write_text(json.dumps(frozen).replace("], [", "],\n[") + "\n")
     print_results(frozen)
 

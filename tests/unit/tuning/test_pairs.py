@@ -55,6 +55,7 @@ def test_single_readings_have_no_interval_and_equal_ones_a_narrow_one():
         ([150, 80], [100, 120], MOST_PAIRS),  # open, although slower so far
         ([150, 80, 100], [100, 120, 110], 2),  # slower so far, after three: not worth more
         ([150, 110, 120], [100, 98, 100], MOST_PAIRS),
+        ([104, 150, 90], [100, 98, 101], 2),  # faster so far, but five pairs would hardly show it
         ([150], [100], MOST_PAIRS),  # no interval yet
     ],
 )
