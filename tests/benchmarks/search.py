@@ -292,7 +292,7 @@ def driver_milliseconds():
             ended = []
 
             def note(event, ended=ended):
-                if getattr(event, "stage", "") == "search":
+                if getattr(getattr(event, "trial", None), "stage", "") == "search":
                     ended.append(time.perf_counter())
 
             tune(request, Instant(surface), note)

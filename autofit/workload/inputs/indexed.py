@@ -138,7 +138,7 @@ class DatasetProxy:
         length: int,
         report_error: Callable[[BaseException], None],
         made: Any,
-        is_over: Any,
+        is_over: Any = None,
         **knobs: Any,
     ) -> None:
         super().__init__(**knobs)  # of Keras's class
