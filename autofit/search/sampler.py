@@ -73,7 +73,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         tolerance: relative gain below which configs count as equally fast (0.02 is 2%).
         headroom: share of each limit that must stay free according to the upper bound of the predicted memory. A config
             that may take more device memory is proposed only if its expected gain is worth the time of an OOM: about one
-            tune in ten has one (simulated: see tests/benchmarks/search.py).
+            tune in six has one (simulated: see tests/benchmarks/search.py).
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
         expected_training_seconds: training time with the fastest config so far, in seconds; None if the time of a trial
             does not matter.

@@ -3,7 +3,7 @@
     python tests/benchmarks/search.py               print the frozen tables (the same as search.txt)
     python tests/benchmarks/search.py --quick       a fresh run on a fifth of the surfaces (under five minutes)
     python tests/benchmarks/search.py --run         a fresh run of everything, frozen in search.json (about an hour;
-                                                    Optuna's GP needs torch); with --but GP its frozen rows are kept
+                                                    Optuna's GP needs torch); with --but "GP;TPE" their frozen rows are kept
     python tests/benchmarks/search.py --draw FILE   draw the curve of regret against seconds (needs matplotlib)
 
 Cases. Eight jobs measured on a real machine over a coarse grid (`tables.py`), and random surfaces (`surfaces.py`). The
@@ -304,7 +304,7 @@ def main():
     """Run on request, then print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run everything and freeze it in search.json")
-    parser.add_argument("--but", default="", metavar="NAMES", help="peers whose frozen rows stay; what is missing runs")
+    parser.add_argument("--but", default="", metavar="A;B", help="peers whose frozen rows stay; what is missing runs")
     parser.add_argument("--draw", type=pathlib.Path, metavar="FILE", help="draw the frozen curve of regret over seconds")
     parser.add_argument("--quick", action="store_true", help="run on a fifth of the surfaces, without Optuna's GP")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="default: all cores")
@@ -316,7 +316,7 @@ def main():
         print_results(json.loads(FROZEN.read_text()))
         return
     share = 5 if arguments.quick else 1
-    kept = ["GP"] if arguments.quick else [name for name in arguments.but.split(",") if name]
+    kept = ["GP"] if arguments.quick else [name for name in arguments.but.split(";") if name]
     rows = [row for row in json.loads(FROZEN.read_text())["rows"] if row[0] in kept]
     known = {(row[0], row[1]) for row in rows}
     possible = tasks(SURFACES // share, SURFACES // share)
