@@ -23,8 +23,8 @@ from autofit.records.trial import FitConfig, Limits, Measurement, Trial
 MOST_PAIRS = 5
 """The most pairs of runs for one config."""
 
-# After so many pairs, no more are run if the lead exceeds the tolerance by less than this share of its half-width. With the
-# scatter so far, the half-width after five pairs is then larger than the lead, even if that rises by a standard error:
+# After this number of pairs, no more are run if the lead exceeds the tolerance by less than this share of its half-width.
+# With the scatter so far, the half-width after five pairs is then above the lead, even if that rises by a standard error:
 # t(4) / t(n - 1) · (n / 5)^½ - (1 - n / 5)^½ / t(n - 1), quantiles as in `sequential_interval` if one config scatters.
 _HOPEFUL_SHARES = {3: 0.34, 4: 0.64}
 
@@ -67,7 +67,8 @@ class Pair:
         if speedup.ratio is None or speedup.low is None or speedup.high is None:
             return MOST_PAIRS
         lead, half_width = math.log(speedup.ratio / least), math.log(speedup.ratio / speedup.low)
-        is_doubtful = lead <= _HOPEFUL_SHARES.get(speedup.pairs, -math.inf) * half_width
+        hopeful_share = _HOPEFUL_SHARES.get(speedup.pairs)
+        is_doubtful = hopeful_share is not None and lead <= hopeful_share * half_width
         return SHOWING_PAIRS if speedup.low > least or speedup.high <= least or is_doubtful else MOST_PAIRS
 
     def speedup(self) -> Speedup:

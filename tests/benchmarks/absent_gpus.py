@@ -21,7 +21,7 @@ SIZES = (8, 32, 128)
 
 
 class Few(zoo.Batches):
-    """So few samples that no batch beyond the largest of `SIZES` is compiled."""
+    """As many samples as the largest of `SIZES`, so that no larger batch is compiled."""
 
     def __len__(self):
         return SIZES[-1] // SIZES[0]

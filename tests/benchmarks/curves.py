@@ -13,9 +13,9 @@ import pathlib
 import zlib
 
 import numpy as np
+from simulated import description
 from surfaces import GIB, OOM_SECONDS, RATE_SECONDS, START_SECONDS
 
-from autofit.records.description import Description
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.search.space import SearchSpace, batch_grid
@@ -49,18 +49,7 @@ class Curve:
 
     def description(self):
         """What a describing trial knows without an estimate."""
-        return Description(
-            input_kind="PyDataset",
-            knobs={"batch_size": "batch_size"},
-            sample_count=None,
-            sample_bytes=1000,
-            parameter_count=0,
-            parameter_bytes=0,
-            optimizer_bytes=0,
-            jit_compile=False,
-            fingerprint=self.name,
-            process_bytes=int(2 * GIB),
-        )
+        return description(jit_compile=False)
 
     def best(self, configs):
         """The highest measured rate."""

@@ -61,9 +61,9 @@ STRESSES = {
     "sample bytes told x 1.5": Stress(sample_bytes_factor=1.5),
     "shapes of real GPUs": Stress(shapes=True),
 }
-ON_CURVES = ("autofit", "with the 2 % tolerance", "TPE", "GP", "doubling, bisecting")
-CURVE_GROUPS = {"curve": "real curves, measured sizes", "grid": "real curves, the usual grid"}
-CURVE_TRIALS, CURVE_SEEDS = 8, 3
+ON_GPU_CURVES = ("autofit", "with the 2 % tolerance", "TPE", "GP", "doubling, bisecting")
+GPU_CURVE_GROUPS = {"curve": "real curves, measured sizes", "grid": "real curves, the usual grid"}
+GPU_CURVE_TRIALS, GPU_CURVE_SEEDS = 8, 3
 GRID_TRIALS = 200
 GRID_BUDGETS = (5, 10, 20, 40, 80)
 
@@ -74,15 +74,15 @@ def case_of(kind, what, stress=None):
         import tables  # loads what only tables need
 
         return tables.Table(what)
-    if kind in CURVE_GROUPS:
+    if kind in GPU_CURVE_GROUPS:
         return Curve(what, interpolated=kind == "grid")
     return Surface(what, STRESSES.get(stress))
 
 
 def budgets_of(name, group):
     """The numbers of trials after which a search is judged."""
-    if group in CURVE_GROUPS.values():
-        return (CURVE_TRIALS,)
+    if group in GPU_CURVE_GROUPS.values():
+        return (GPU_CURVE_TRIALS,)
     if name == "coarse grid":
         return (*GRID_BUDGETS, GRID_TRIALS)
     return sorted((*BUDGETS, *FURTHER_BUDGETS)) if group == "held back" and name in ON_CURVE else BUDGETS
@@ -124,7 +124,8 @@ def tasks(surfaces, stressed):
         yield name, stress, "surface", FIRST_SURFACE + number, stress, 0
     for (kind, what, seed), peer in itertools.product(cases, peers.ablations()[1:]):
         yield peer.name, "held back", kind, what, None, seed
-    for (kind, group), name, what, seed in itertools.product(CURVE_GROUPS.items(), ON_CURVES, CURVES, range(CURVE_SEEDS)):
+    groups, seeds = GPU_CURVE_GROUPS.items(), range(GPU_CURVE_SEEDS)
+    for (kind, group), name, what, seed in itertools.product(groups, ON_GPU_CURVES, CURVES, seeds):
         yield name, group, kind, what, None, seed
 
 
@@ -168,11 +169,11 @@ def print_by_case(rows):
 
 def print_real_curves(rows):
     """Regret on the curves of real GPUs."""
-    print(f"\n\n6. Curves of real GPUs, {CURVE_TRIALS} trials given, {CURVE_SEEDS} seeds of each of {len(CURVES)}")
+    print(f"\n\n6. Curves of real GPUs, {GPU_CURVE_TRIALS} trials given, {GPU_CURVE_SEEDS} seeds of each of {len(CURVES)}")
     print(f"{'regret':25} {'mean':>6} {'median':>6}  {'90 %':>6} {'over 5 %':>9}  {'OOMs':>5} {'trials':>6} {'seconds':>7}")
-    for group in CURVE_GROUPS.values():
+    for group in GPU_CURVE_GROUPS.values():
         print(f"{group}:")
-        for name in ON_CURVES:
+        for name in ON_GPU_CURVES:
             searches = [row for row in rows if row[:2] == [name, group]]
             if not searches:
                 continue

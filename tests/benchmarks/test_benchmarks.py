@@ -34,3 +34,13 @@ def test_every_way_of_searching_runs_on_a_surface_and_a_table(monkeypatch):
             rows = search.search((name, "a group", kind, what, None, 0), budgets=(6,))
             assert [r[4] for r in rows] == [6]
             assert all(0 <= r[5] <= 1 and 0 <= r[6] <= r[7] and r[8] > 0 for r in rows)
+
+
+def test_the_curves_of_real_gpus_are_searched(monkeypatch):
+    monkeypatch.syspath_prepend(HERE)
+    import search
+
+    for kind, group in search.GPU_CURVE_GROUPS.items():
+        for name in set(search.ON_GPU_CURVES) - {"GP"}:
+            (row,) = search.search((name, group, kind, "zeus|v100|imagenet/resnet50", None, 0))
+            assert 0 <= row[5] <= (0.05 if name == "autofit" else 1)

@@ -36,7 +36,7 @@ from autofit.workload.workload import Workload
 
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
 _INPUT_SECONDS = 0.5  # shortest timing of the pipeline alone
-_INPUT_SPEEDUP = 1.5  # the most that later batches are faster than the first
+_INPUT_SPEEDUP = 1.5  # time of the first batch / time of a later one, at most (assumed)
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _MOST_STEPS = 20_000  # of an epoch: more than a run needs, but few enough for Keras to shuffle their indices quickly
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
@@ -321,7 +321,7 @@ def _input_rate(bench: _Bench) -> SteadyRate:
 def _send(
     context: TrialContext, clock: StepClock, step: SteadyRate | None = None, inputs: SteadyRate | None = None
 ) -> None:
-    """Send the measurement. Step and pipeline alone are no slower than both together: a lower reading was disturbed."""
+    """Send the measurement; raise a rate of step or pipeline alone that is below the rate of both together."""
     rate = clock.rate()
     (step_rate, step_spread), (input_rate, input_spread) = (_ceiling(alone, rate) for alone in (step, inputs))
     context.send(

@@ -95,7 +95,7 @@ class StepClock:
         to_beat: a rate in samples per second; the run also ends early once its own rate is lower by more than the spread.
         stall: called once after the warm-up; returns when the queue is full.
         most_ahead: largest number of steps in flight; None for no limit.
-        round_steps: only every so many steps an end is recorded, because that many batches may arrive together.
+        round_steps: number of steps from one recorded end to the next; that many batches may arrive together.
     """
 
     batch_samples: int

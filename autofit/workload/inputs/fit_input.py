@@ -76,6 +76,7 @@ class FitInput(ABC):
     _length: int | None = None  # batches in an epoch; None if unknown or endless
     _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
     _is_over: Any = None  # while the pipeline runs alone: a `multiprocessing.Value` that becomes 1 in `end_pipeline`
+    _processes: Any = multiprocessing  # the multiprocessing context that starts the workers
     _batch: Any
 
     def __init__(
@@ -131,7 +132,8 @@ class FitInput(ABC):
         """Return arguments that make `fit` validate for at most `steps` steps."""
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        """Return arguments that make `fit` run only the input pipeline for about `steps` steps."""
+        """Return arguments that make `fit` run only the input pipeline for about `steps` steps, until `end_pipeline`."""
+        self._is_over = self._processes.Value("b", 0) if self.leaves_workers else None
         return self.fit_arguments(steps)
 
     @property
@@ -140,7 +142,7 @@ class FitInput(ABC):
         return self.applied.queue_batches
 
     def end_pipeline(self) -> None:
-        """Let a run of the pipeline alone end soon: if it must end by itself, its further batches cost nothing."""
+        """End the run of the pipeline alone: workers that an interrupted `fit` would leave repeat a batch until its end."""
         if self._is_over is not None:
             self._is_over.value, self._is_over = 1, None
 
@@ -221,11 +223,6 @@ def call_reported(report_error: Callable[[BaseException], None], function: Calla
     except BaseException as error:
         report_error(error)
         raise
-
-
-def ending(context: Any = multiprocessing) -> Any:
-    """Return a `multiprocessing.Value` for `_is_over`, of the multiprocessing context that starts the workers."""
-    return context.Value("b", 0)
 
 
 def call_counted(made: Any, report_error: Callable[[BaseException], None], function: Callable[..., Any], given: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from autofit.records.trial import FitConfig
 from autofit.records.units import format_bytes
 from autofit.workload.inputs.batch import bytes_of
-from autofit.workload.inputs.fit_input import FitInput, call_counted, ending, repeated
+from autofit.workload.inputs.fit_input import FitInput, call_counted, repeated
 from autofit.workload.inputs.knobs import PROCESSES, THREADS, is_grain, is_grain_map
 
 _ENDLESS = 2**62  # grain gives an endless dataset a length near the largest integer
@@ -66,10 +66,6 @@ class Grain(FitInput):
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         maps, iterates = _classes()
         return {"x": (maps if is_grain_map(self._data) else iterates)(self, steps)}
-
-    def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        self._is_over = ending()
-        return self.fit_arguments(steps)
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         return {"validation_data": self._data, "validation_steps": min(steps, self._length or steps)}

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import samples_of
-from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, ending, packed
+from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, packed
 from autofit.workload.inputs.knobs import is_pydataset, is_sequence
 
 _PIPELINE_QUEUE_BATCHES = 64  # of a queue while the pipeline runs alone: enough to even out batches that differ in time
@@ -36,10 +36,6 @@ class IndexedInput(FitInput):
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": self._proxy(steps)}
 
-    def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        self._is_over = ending()
-        return {"x": self._proxy(steps, self.pipeline_queue_batches)}
-
     @property
     def pipeline_queue_batches(self) -> int:
         """As `FitInput` says; a longer queue would only take longer to drain."""
@@ -52,14 +48,18 @@ class IndexedInput(FitInput):
         indices = itertools.count() if self._length is None else range(self._length)
         return (self._data[index] for index in indices)
 
-    def _proxy(self, length: int, queue_batches: int | None = None) -> Any:
-        """Return a `DatasetProxy` with `length` batches of the user's dataset, and the given or the user's queue."""
+    def _proxy(self, length: int) -> Any:
+        """Return a `DatasetProxy` with `length` batches of the user's dataset."""
         base = [base for base in type(self._data).__mro__ if base.__name__ == self.kind][-1]  # the last is Keras's class
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS if knob not in self.fit_knobs}
-        if queue_batches and "max_queue_size" in knobs:
-            knobs["max_queue_size"] = queue_batches
         made, over = self._made, self._is_over
-        return proxy_class(base)(self._data, self._length, length, self._report_error, made, over, **knobs)
+        return proxy_class(base)(self._data, self._length, length, self._report_error, made, over, **self._queued(knobs))
+
+    def _queued(self, knobs: dict[str, Any]) -> dict[str, Any]:
+        """Return the worker knobs with the queue of a run of the pipeline alone, while there is one."""
+        if self._is_over is None or not self.pipeline_queue_batches or "max_queue_size" not in knobs:
+            return knobs
+        return {**knobs, "max_queue_size": self.pipeline_queue_batches}
 
 
 class PyDatasetInput(IndexedInput):
@@ -106,16 +106,8 @@ class SequenceInput(IndexedInput):
         return {**{k: v for k, v in named.items() if k == "batch_size"}, **{knob: knob for knob in self.fit_knobs}}
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return {**super().fit_arguments(steps), **self._at_fit()}
-
-    def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        at_fit = self._at_fit()
-        if "max_queue_size" in at_fit:
-            at_fit["max_queue_size"] = self.pipeline_queue_batches or at_fit["max_queue_size"]
-        return {**super().pipeline_arguments(steps), **at_fit}
-
-    def _at_fit(self) -> dict[str, Any]:
-        return {knob: value for knob, value in self.applied.values().items() if knob in self.fit_knobs}
+        at_fit = {knob: value for knob, value in self.applied.values().items() if knob in self.fit_knobs}
+        return {**super().fit_arguments(steps), **self._queued(at_fit)}
 
     def as_step_data(self, batch: Any) -> Any:
         """Return a batch as Keras 2 packs it: in the same way as `fit` packs arrays."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, ending, repeated
+from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, repeated
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, is_torch_loader
 
 _SAME = ("pin_memory", "timeout", "worker_init_fn", "generator", "in_order", "pin_memory_device")  # the same in a copy
@@ -53,10 +53,6 @@ class TorchLoader(FitInput):
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         loader = self._copy(batches=steps)
         return {"x": loader} if operator.length_hint(loader) == steps else {"x": loader, "steps_per_epoch": steps}
-
-    def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        self._is_over = ending(self._processes)
-        return self.fit_arguments(steps)
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         whole = self._length and self._length <= steps
