@@ -1,0 +1,253 @@
+"""Tunes of five public programs beside an exhaustive grid of plain `fit`, and their gains beside an independent clock.
+
+    python tests/benchmarks/public_tunes.py                  print the frozen figures
+    python tests/benchmarks/public_tunes.py --run [JOB ...]  tune and time (ten minutes a job) and freeze public_tunes.json
+
+Method. The jobs are those of `public_jobs.py`. `autofit tune` runs twice as a user runs it, with a fresh storage, over the
+values of the grid. The grid is timed without autofit: for each config, in a random order, a process calls Keras's `fit`,
+and a callback notes when each step ends. Counted are the steps after 2 s and after two queues have passed, for 3 s and 8
+steps at least; an epoch's first five are left out. The three best of this grid, the choices and the program's own config
+then run five times more, in turn, and these rounds alone give the ratios, by pairs, with their 95 % interval. Which config
+is the best in a round, the other rounds say: the highest of several readings is too high by chance. "A grid of 15" is 15
+processes with 5 s after their first step.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import yaml
+
+from autofit.machine.host import detect
+from autofit.records.intervals import mean_interval
+from autofit.records.trial import KNOBS, FitConfig
+
+HERE = pathlib.Path(__file__).parent
+FROZEN = HERE / "public_tunes.json"
+PROGRAMS = HERE / "public_jobs.py"
+TUNES, FINALISTS, RUNS = 2, 3, 5
+WARM_UP_SECONDS, SECONDS, STEPS, LEFT_OUT = 2.0, 3.0, 8, 5
+COARSE_GRID = 15
+THREADS = {"workers": (1, 2, 4), "max_queue_size": (2, 10), "use_multiprocessing": (False,)}
+SPACES = {  # the first batch size is the program's own
+    "digits": ((128, 32, 64, 256, 512, 1024, 2048, 4096), "digits", {}),
+    "reviews": ((32, 8, 16, 64, 128, 256, 512), "reviews", {}),
+    "weather": ((256, 64, 128, 512, 1024, 2048, 4096), "weather", {}),
+    "volumes": ((32, 16, 64, 128), "Volumes", THREADS),
+    "cats": ((16, 8, 32, 64), "cats", THREADS),
+}
+
+
+def configs_of(job):
+    """The configs of a job's grid."""
+    sizes, _, knobs = SPACES[job]
+    if not knobs:
+        return [FitConfig(size) for size in sizes]
+    queues = [(1, 10), *((w, q) for w in knobs["workers"] if w > 1 for q in knobs["max_queue_size"])]  # one thread has none
+    return [FitConfig(size, workers, queue, False) for size in sizes for workers, queue in queues]
+
+
+def own_config(job):
+    """What the program itself trains with."""
+    size, *_ = SPACES[job][0]
+    return FitConfig(size, 1, 10, False) if SPACES[job][2] else FitConfig(size)
+
+
+class TimedError(Exception):
+    """The steps that count have been timed; Keras takes a StopIteration for the end of the data."""
+
+
+def train(job, config):
+    """Samples per second of plain `fit`, and the seconds from its start to the end of its first step."""
+    import keras  # in the process that trains alone
+    import public_jobs
+
+    model, make = getattr(public_jobs, f"{job}_model")(), getattr(public_jobs, SPACES[job][1])
+    knobs = config.values()
+    if SPACES[job][2] or job == "weather":
+        arguments = {"x": make(**knobs)}
+    else:
+        x, y = make()
+        arguments = {"x": x, "y": y, **knobs}
+    passing = 2 * ((config.max_queue_size or 0) + (config.workers or 0))
+    first = last = None  # when the first step ended; when the last one did, None where its end does not count
+    run = steps = 0
+    seconds = 0.0
+
+    class Ends(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            nonlocal first, last, run, steps, seconds
+            now = time.perf_counter()
+            first, run = first or now, run + 1
+            if batch and last is not None:
+                seconds, steps = seconds + now - last, steps + 1
+            counts = batch >= LEFT_OUT and run > passing and now > first + WARM_UP_SECONDS
+            last = now if counts else None
+            if seconds >= SECONDS and steps >= STEPS:
+                raise TimedError
+
+    started = time.perf_counter()
+    with contextlib.suppress(TimedError):
+        model.fit(**arguments, epochs=10_000, verbose=0, callbacks=[Ends()])
+    ended = time.perf_counter()
+    return {"rate": steps * config.batch_size / seconds, "first_step": first - started, "fit": ended - started}
+
+
+def timed(job, config):
+    """The same, in a process of its own; returns its rate, and its seconds without those after the first step."""
+    command = [sys.executable, __file__, "--train", job, json.dumps(config.values())]
+    started = time.perf_counter()
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    row = json.loads(output.splitlines()[-1])
+    return row["rate"], time.perf_counter() - started - row["fit"] + row["first_step"]
+
+
+def tune(job):
+    """Run `autofit tune`; returns its result and its wall-clock seconds."""
+    sizes, data, knobs = SPACES[job]
+    document = {
+        "build_model": f"{PROGRAMS}:{job}_model",
+        "data": f"{PROGRAMS}:{data}",
+        "space": {"batch_size": sorted(sizes), **{name: list(values) for name, values in knobs.items()}},
+        "baseline": own_config(job).values(),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "job.yaml").write_text(yaml.safe_dump(document))
+        command = ["tune", "job.yaml", "--output", "result.json", "--storage", "trials.db", "--fresh", "--quiet"]
+        started = time.perf_counter()
+        program = pathlib.Path(sys.executable).with_name("autofit")
+        process = subprocess.run([program, *command], check=False, cwd=folder, capture_output=True, text=True)
+        if process.returncode:
+            raise SystemExit(process.stdout + process.stderr)
+        return json.loads((pathlib.Path(folder) / "result.json").read_text()), time.perf_counter() - started
+
+
+def time_in_turn(job, finalists):
+    """The rates of configs that run in turn, each in another order than the last time."""
+    rates = {config: [] for config in finalists}
+    for number in range(RUNS):
+        for config in finalists if number % 2 else reversed(finalists):
+            rates[config].append(timed(job, config)[0])
+    return {str(config): values for config, values in rates.items()}
+
+
+def run(job):
+    """Tune a job, time its grid and the finalists; returns its figures."""
+    tunes = [tune(job) for _ in range(TUNES)]
+    chosen = [FitConfig(**{knob: result["choice"]["config"][knob] for knob in KNOBS}) for result, _ in tunes]
+    grid, starts = {}, []
+    for config in random.Random(0).sample(configs_of(job), len(configs_of(job))):
+        grid[config], start = timed(job, config)
+        starts.append(start)
+    own = own_config(job)
+    finalists = list(dict.fromkeys([*sorted(grid, key=grid.get, reverse=True)[:FINALISTS], *chosen, own]))
+    rows = []
+    for config, (result, seconds) in zip(chosen, tunes, strict=True):
+        speedup = result["choice"]["speedup"]
+        rows.append(
+            {
+                "chosen": str(config),
+                "stated": None if config == own else [speedup[name] for name in ("ratio", "low", "high")],
+                "trials": len(result["trials"]),
+                "runs": len(result["runs"]),
+                "ooms": sum(t["measurement"]["outcome"].endswith("oom") for t in result["trials"]),
+                "seconds": seconds,
+                "stop_reason": result["stop_reason"],
+            }
+        )
+    return {
+        "own": str(own),
+        "coarse_seconds": COARSE_GRID * (statistics.mean(starts) + WARM_UP_SECONDS + SECONDS),
+        "grid": {str(config): rate for config, rate in grid.items()},
+        "rates": time_in_turn(job, finalists),
+        "rows": rows,
+    }
+
+
+def ratio(rates, others):
+    """The geometric mean of pairs of rates, with its 95 % interval."""
+    logs = [math.log(rate / other) for rate, other in zip(rates, others, strict=True)]
+    mean, half = mean_interval(logs) if any(logs) else (0.0, 0.0)
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def best_in_turn(rates):
+    """The rate of the best config in each round; which one is the best, the other rounds say."""
+    logs = {config: [math.log(rate) for rate in values] for config, values in rates.items()}
+    rounds = range(len(next(iter(logs.values()))))
+    best = (max(logs, key=lambda config: sum(logs[config]) - logs[config][number]) for number in rounds)
+    return [rates[config][number] for number, config in zip(rounds, best, strict=True)]
+
+
+def show(job, figures):
+    """Print the lines of a job."""
+    rates, ratios = figures["rates"], []
+    print(f"\n{job}: a grid of {len(figures['grid'])}, the program's own {figures['own']}")
+    for row in figures["rows"]:
+        of_best = ratio(rates[row["chosen"]], best_in_turn(rates))
+        timed_gain = ratio(rates[row["chosen"]], rates[figures["own"]])
+        stated, inside = "none shown", ""
+        if row["stated"]:
+            stated, (low, high) = interval(row["stated"]), row["stated"][1:]
+            overlaps = low <= timed_gain[2] and timed_gain[1] <= high
+            inside = "inside" if low <= timed_gain[0] <= high else "overlaps" if overlaps else "OUTSIDE"
+        share = row["seconds"] / figures["coarse_seconds"]
+        print(
+            f"  {row['chosen']:30} {interval(of_best)}  {row['trials']:2} + {row['runs']:2} {row['ooms']:2} "
+            f"{row['seconds']:5.0f} {share:5.2f}  {stated:20} {interval(timed_gain):20} {inside}",
+            flush=True,
+        )
+        ratios.append((of_best[0], share))
+    return ratios
+
+
+def interval(values):
+    """A ratio with its interval, as text."""
+    return "{:.2f} ({:.2f} to {:.2f})".format(*values)
+
+
+def main():
+    """Print the frozen figures, or tune, time and freeze."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", nargs="*", metavar="JOB", help="tune and time these jobs (default: all) and freeze them")
+    parser.add_argument("--again", nargs="+", metavar="JOB", help="time the finalists of these jobs once more")
+    parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.train:
+        job, config = arguments.train
+        print(json.dumps(train(job, FitConfig.of(json.loads(config)))), flush=True)
+        os._exit(0)  # the threads of an interrupted `fit` wait for ever
+    frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {"jobs": {}}
+    for job in arguments.run or (SPACES if arguments.run == [] else ()):
+        host = detect()
+        frozen["machine"] = f"{host.processor}, {host.cores} cores"
+        frozen["jobs"][job] = run(job)
+        FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
+        print(job, "is timed", file=sys.stderr)
+    for job in arguments.again or ():
+        configs = {str(config): config for config in configs_of(job)}
+        frozen["jobs"][job]["rates"] = time_in_turn(job, [configs[name] for name in frozen["jobs"][job]["rates"]])
+        FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
+    print(frozen["machine"], frozen.get("note", ""), sep="\n")
+    print(
+        f"choice, its rate to the best's, trials + runs, OOMs, seconds, of a grid of {COARSE_GRID}; gain stated, gain timed"
+    )
+    rows = [row for job, figures in frozen["jobs"].items() for row in show(job, figures)]
+    ratios, shares = zip(*rows, strict=True)
+    print(
+        f"\n{len(rows)} tunes: of the best, median {statistics.median(ratios):.2f}, lowest {min(ratios):.2f}; "
+        f"of the seconds of a grid of {COARSE_GRID}, median {statistics.median(shares):.2f}, highest {max(shares):.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
