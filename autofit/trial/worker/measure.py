@@ -12,7 +12,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ import keras
 
 from autofit import backends
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Evidence, Measurement
+from autofit.records.trial import INPUT_BOUND_RATIO, Evidence, Measurement
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
@@ -157,39 +157,59 @@ def _fit_clock(
     enough_spread: float = 0.02,
     to_beat: float | None = None,
 ) -> StepClock:
-    """Make a clock for the end-to-end run; the clock stalls the run until the queue is full.
+    """Make a clock for the end-to-end run, in which the queue is full for a while, so that its memory can be read.
 
-    If the pipeline may not keep up with the steps, according to `rates` (input and compute alone, in samples per second),
-    the steps that drain the full queue are not counted: the queue is filled only to measure memory.
+    A pipeline that is clearly faster than the steps, according to `rates` (input and compute alone, in samples per second),
+    fills the queue in the user's run as well, so it fills it before the steps that count. Any other pipeline fills it after
+    them; the steps that consume what was ready before are not counted.
     """
     context, data, execution = bench.context, bench.data, steps_per_execution(bench.model)
-    counts = data.batches_made() is not None
-    made_before = data.batches_made() or 0
     queue = data.applied.queue_batches + _BATCHES_AHEAD if data.applied.has_queue else 0
-    drain = steps_to_drain(math.ceil(queue / execution), *rates)
+    ready = _ready_batches(bench, queue)
 
-    def stall() -> None:
+    def drain() -> None:
+        clock.prefilled = steps_to_drain(math.ceil(ready(clock.steps_done * execution) / execution), *rates)
+
+    def fill() -> None:
         context.enter(Phase.FILLING_QUEUE)
-        if counts:
+        if data.batches_made() is not None:
             wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
-            clock.queued = (data.batches_made() or 0) - made_before - clock.steps_done * execution
+            clock.queued = ready(clock.steps_done * execution)
         else:
             time.sleep(min(STALL_SECONDS, queue * data.batch_seconds))
         context.enter(Phase.QUEUE_FULL)
         time.sleep(_READING_SECONDS)
         context.enter(Phase.TRAINING)
 
+    fills_first = rates[0] >= INPUT_BOUND_RATIO * rates[1]
     clock = StepClock(
         bench.step_samples,
         context.spec.measure_seconds,
         warm_up=warm_up,
         warm_up_seconds=_warm_up_seconds(context),
-        prefilled=drain,
-        stall=None if not queue or (drain and context.spec.memory_is_read) else stall,
+        stall=None if not queue else fill if fills_first else drain,
+        closing=None if not queue or fills_first or context.spec.memory_is_read else fill,
         enough_spread=enough_spread,
         to_beat=to_beat,
     )
     return clock
+
+
+def _ready_batches(bench: _Bench, most: int) -> Callable[[int], int]:
+    """Return a function of the batches consumed from now on, which returns the number that is ready.
+
+    If batches made cannot be counted, these are as many as the workers could make, but at most `most`.
+    """
+    data, began, made_before = bench.data, time.perf_counter(), bench.data.batches_made() or 0
+    workers = data.applied.worker_count(os.cpu_count() or 1)
+
+    def ready(consumed: int) -> int:
+        made = data.batches_made()
+        if made is not None:
+            return max(0, made - made_before - consumed)
+        return min(most, math.ceil(workers * (time.perf_counter() - began) / max(data.batch_seconds / 2, _PASSING_SECONDS)))
+
+    return ready
 
 
 def _warm_up_seconds(context: TrialContext) -> float:
@@ -287,17 +307,13 @@ def _input_rate(bench: _Bench) -> SteadyRate:
     Batches that were ready when the step had been traced are not counted, nor are those in progress then. After the last
     step that counts, batches are still in progress, so that the workers are busy to the end.
     """
-    data, began = bench.data, time.perf_counter()
-    workers, made_before = data.applied.worker_count(os.cpu_count() or 1), data.batches_made() or 0
+    data = bench.data
+    workers = data.applied.worker_count(os.cpu_count() or 1)
     ahead = data.pipeline_queue_batches + _BATCHES_AHEAD + workers
+    ready = _ready_batches(bench, ahead)
 
     def count_ready() -> None:
-        made = data.batches_made()
-        if made is None:  # at most as many as fit into the queue, and as the workers could make since the start
-            possible = workers * (time.perf_counter() - began) / max(data.batch_seconds / 2, _PASSING_SECONDS)
-            clock.prefilled = min(ahead, math.ceil(possible)) + workers
-        else:
-            clock.prefilled = min(max(0, made - made_before - clock.steps_done), 2 * ahead) + workers
+        clock.prefilled = min(ready(clock.steps_done), 2 * ahead) + workers
 
     clock = StepClock(
         data.batch_samples, _INPUT_SECONDS, stall=count_ready, most_ahead=0, round_steps=workers, enough_spread=0.0

@@ -5,6 +5,9 @@ A run of `fit` as the clock sees it (x: not counted):
     step 0   … warm-up …   [stall until the queue is full]   prefilled batches   steady ……… done
     x        x             x                                 x                   counted
 
+Where the pipeline may be slower than the steps, the queue fills after the steady part, if its memory is to be read: only
+what was ready after the warm-up then has to be consumed first.
+
 The end of an epoch is not counted: the workers have no batches left to make, so the steps have the whole machine. The
 end-to-end rate is therefore measured in a run that is interrupted.
 
@@ -22,7 +25,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from autofit.records.intervals import mean_interval
-from autofit.records.trial import INPUT_BOUND_RATIO
 
 STALL_SECONDS = 8.0
 """A queue that is not full after this time counts as full: the pipeline is too slow to fill it."""
@@ -36,6 +38,7 @@ _QUIET_SECONDS = 0.3  # a queue is full when no batch is made for this long, or 
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
+_CLOSING_STEPS = 2
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
 _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with the first step to wait for
 
@@ -70,12 +73,9 @@ def steady_rate(ends: Sequence[tuple[float, int]], batch_samples: int) -> Steady
 def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:
     """Return how many steps it takes to drain a queue that holds batches for `queued` steps and is filled meanwhile.
 
-    This is 0 if the pipeline is clearly faster, so that the queue also stays full in the user's run. Otherwise it is at
-    least `queued` and at most three times `queued`: what remains drains slowly and hardly affects the rate. Both rates are
-    in samples per second.
+    It is at least `queued` and at most three times `queued`: what remains drains slowly and hardly affects the rate. Both
+    rates are in samples per second.
     """
-    if not queued or input_rate >= INPUT_BOUND_RATIO * compute_rate:
-        return 0
     made_a_step = input_rate / compute_rate  # batches added to the queue for each batch that is taken out
     return queued if made_a_step >= 1 else math.ceil(queued * min(_MOST_DRAINS, 1 / (1 - made_a_step)))
 
@@ -93,7 +93,8 @@ class StepClock:
         steps: number of steps to count, whatever the spread; the data then ends by itself. None to count until `done`.
         enough_spread: spread at which the run may end early; 0 to use all of `measure_seconds`.
         to_beat: a rate in samples per second; the run also ends early once its own rate is lower by more than the spread.
-        stall: called once after the warm-up; returns when the queue is full.
+        stall: called once after the warm-up; it may wait until the queue is full, or set `prefilled`.
+        closing: called once after the steady part; the memory of the two steps after it counts as well.
         most_ahead: largest number of steps in flight; None for no limit.
         round_steps: number of steps from one recorded end to the next; that many batches may arrive together.
     """
@@ -107,6 +108,7 @@ class StepClock:
     enough_spread: float = 0.02
     to_beat: float | None = None
     stall: Callable[[], None] | None = None
+    closing: Callable[[], None] | None = None
     most_ahead: int | None = None
     round_steps: int = 1
 
@@ -120,6 +122,7 @@ class StepClock:
         self._first_end = 0.0
         self.steps_done = 0
         self._warm_steps: int | None = None
+        self._last_step: int | None = None
         self.done = False
 
     def step_ended(self, over: Callable[[], None] | None = None) -> None:
@@ -128,7 +131,8 @@ class StepClock:
         `over` waits until the step has ended; None if it has already ended.
         """
         self.steps_done += 1
-        if self.done:
+        if self._last_step is not None:
+            self.done = self.steps_done >= self._last_step
             return
         is_last = self.steps is not None and self.steps_done >= self.warm_up + self.steps
         if self.steps_done == 1:
@@ -142,7 +146,13 @@ class StepClock:
         counted = -1 if self._warm_steps is None else self.steps_done - self._warm_steps - self.prefilled
         if counted >= 0 and counted % self.round_steps == 0:
             self._note_end(over, at_once=is_last)
-        self.done = self._is_precise() if self.steps is None else is_last
+        if self._is_precise() if self.steps is None else is_last:
+            self._last_step = self.steps_done
+            if self.closing is not None:
+                _wait(over)
+                self.closing()
+                self._last_step += _CLOSING_STEPS
+            self.done = self.steps_done >= self._last_step
 
     def rate(self) -> SteadyRate:
         """Return the rate of the steady steps that have ended; raise `ValueError` if there are fewer than two."""
