@@ -73,6 +73,7 @@ class Phase(Text):
     FILLING_QUEUE = "filling_queue", "filling the queue"
     QUEUE_FULL = "queue_full", "reading memory with a full queue"
     TRAINING = "training", "training"
+    FIRST_VALIDATION = "first_validation", "running the first validation step"
     VALIDATION = "validation", "validating"
 
     @property
@@ -82,8 +83,13 @@ class Phase(Text):
 
     @property
     def is_first(self) -> bool:
-        """Whether this phase runs the first step with new shapes, which compiles the step and chooses algorithms."""
+        """Whether this phase trains the first step with new shapes, which compiles the step and chooses algorithms."""
         return self in (Phase.FIRST_STEP, Phase.FIRST_LONGEST)
+
+    @property
+    def validates(self) -> bool:
+        """Whether validation steps run in this phase."""
+        return self in (Phase.FIRST_VALIDATION, Phase.VALIDATION)
 
     @property
     def trains(self) -> bool:

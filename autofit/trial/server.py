@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -104,6 +105,8 @@ class _Server:
             os.dup2(log, 1)
             os.dup2(log, 2)
             main.leave(main.play(self._folder, spec, channel))
+        except BaseException:
+            traceback.print_exc()  # to the log of the trial
         finally:
             os._exit(os.EX_SOFTWARE)  # reached only if the lines above fail
 

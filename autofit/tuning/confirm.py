@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from autofit.records.events import Activity, Notice, TrialEnded
 from autofit.records.result import KEPT_PAIRS, DataForm, RateEstimate, Recommendation
-from autofit.records.states import Outcome, Phase, Stage
+from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.records.units import counted, format_rate
 from autofit.search import selection
@@ -236,7 +236,8 @@ class Confirmation:
 
     def _only_validation_failed(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
         """Return whether a run ran out of memory in its validation, and a smaller validation batch can be tried."""
-        in_validation = measurement.outcome.is_oom and measurement.evidence.phase == Phase.VALIDATION
+        phase = measurement.evidence.phase
+        in_validation = measurement.outcome.is_oom and phase is not None and phase.validates
         return self._may_shrink and in_validation and (size or config.batch_size or 1) > self._placement.count
 
     def _was_cut_short(self, measurement: Measurement) -> bool:

@@ -33,7 +33,7 @@ PHASES = {
     "input alone": ("input_alone",),
     "filling": ("filling_queue", "queue_full"),
     "steady": ("training", "longest_batch"),
-    "validate": ("first_epoch", "validation"),
+    "validate": ("first_epoch", "first_validation", "validation"),
 }
 COLUMNS = ("seconds", "trials", "runs", "describe", *PHASES, "ending", "driver")
 

@@ -108,7 +108,7 @@ def test_a_confirming_run_is_longer_and_validates(in_memory, turn, play, case):
 def test_a_confirming_run_goes_through_an_epoch_validation_and_the_next_epoch(in_memory):
     spec = TrialSpec(Role.CONFIRM, FitConfig(32), Limits(None, 2**33), 60, 0.5)
     phases, _ = drain(in_memory.run(spec))
-    assert phases[-3:] == ["first_epoch", "validation", "training"]
+    assert phases[-4:] == ["first_epoch", "first_validation", "validation", "training"]
 
 
 def test_validation_may_have_batches_of_its_own_size(turn, play):

@@ -126,7 +126,13 @@ class FitCall:
                     model.stop_training = True
 
             def on_test_begin(self, logs: Any = None) -> None:
-                context.enter(Phase.VALIDATION)
+                self._validation = Phase.FIRST_VALIDATION
+                context.enter(Phase.FIRST_VALIDATION)
+
+            def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+                if batch and self._validation is Phase.FIRST_VALIDATION:
+                    self._validation = Phase.VALIDATION
+                    context.enter(Phase.VALIDATION)
 
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 if self._run.clock.done and self._waiting:

@@ -48,12 +48,14 @@ class DevicePeaks:
         """Return the highest peak so far, in bytes, of the phases that count and the present one; None if none was counted.
 
         In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
-        if there is room, so a first step does not count on a GPU: the later steps show what training needs.
+        if there is room, so a first step does not count on a GPU if later steps show what it needs.
         """
         self._record()
         counted = {phase: size for phase, size in self.by_phase.items() if phase.counts}
         if self._placement.gpus and any(phase.trains for phase in counted):
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
+        if self._placement.gpus and Phase.VALIDATION in counted:
+            counted.pop(Phase.FIRST_VALIDATION, None)
         return max(counted.values(), default=0) or None  # TensorFlow counts only large blocks on a CPU with oneDNN
 
     def _record(self) -> None:

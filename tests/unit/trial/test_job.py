@@ -45,6 +45,13 @@ def test_a_trial_that_ended_in_its_first_step_has_its_peak():
     assert peaks_of(GPU, [(Phase.BUILDING, 10), (Phase.FIRST_STEP, 500)]).highest() == 500
 
 
+@pytest.mark.parametrize(("phases", "highest"), [([], 400), ([(Phase.VALIDATION, 40)], 40)])
+def test_what_a_gpu_tries_in_its_first_validation_step_counts_only_if_there_is_no_other(phases, highest):
+    phases = [(Phase.BUILDING, 10), (Phase.FIRST_EPOCH, 30), (Phase.FIRST_VALIDATION, 400), *phases, (Phase.TRAINING, 20)]
+    assert peaks_of(GPU, phases).highest() == highest
+    assert peaks_of(ON_CPU, phases).highest() == 400
+
+
 def test_an_allocator_that_counted_nothing_has_no_peak():
     assert peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None
 
