@@ -124,8 +124,8 @@ def tune(
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
-        The result. Pass `result.data_kwargs` to the data factory, `result.fit_kwargs` to `fit` and
-        `result.optimizer_kwargs` to the optimizer.
+        The result. Pass `result.data_kwargs` to the data factory, `result.fit_kwargs` to `fit`, `result.compile_kwargs` to
+        `compile` and `result.optimizer_kwargs` to the optimizer.
 
     Raises:
         UsageError: an argument is wrong; nothing was trained.

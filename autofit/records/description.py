@@ -104,9 +104,9 @@ class Description:
     """The properties of a workload that are known before anything is trained.
 
     `knobs` maps each knob that the data takes to its name in the factory or in `fit`. The names in `required` have no
-    default; `defaults` are the factory's own values of its knobs. `validation_knobs` and `validation_required` are the
-    same for the validation data. `process_bytes` is the host memory of the process that described the workload, after it
-    built the model, opened the data and traced the train step.
+    default; `defaults` are the factory's own values of its knobs, and the model's own values of the knobs of `compile` that
+    it takes. `validation_knobs` and `validation_required` are the same for the validation data. `process_bytes` is the host
+    memory of the process that described the workload, after it built the model, opened the data and traced the train step.
 
     `footprints` are estimates of device memory by ascending batch size; if there are none, `estimate_problem` says why.
     `gpus` are estimates for GPUs that were asked for by name.

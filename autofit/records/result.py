@@ -12,7 +12,7 @@ from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Machine, Placement
 from autofit.records.states import Outcome, Stage, Text
-from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.trial import COMPILE_KNOBS, FitConfig, Limits, Trial
 
 RESULT_VERSION = 2
 """The format version of `result.json` and `sweep.json`; autofit refuses files of other versions."""
@@ -269,6 +269,11 @@ class TuneRecord(TuneLog):
     def config(self) -> FitConfig:
         """The chosen config."""
         return self.choice.config
+
+    @property
+    def compile_kwargs(self) -> dict[str, int]:
+        """The arguments of `compile` that were tuned; empty if none was."""
+        return {knob: value for knob, value in self.config.values().items() if knob in COMPILE_KNOBS}
 
     @property
     def samples_per_second(self) -> float:

@@ -10,7 +10,11 @@ from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import counted
 
-KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
+DATA_KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
+COMPILE_KNOBS = ("steps_per_execution",)
+"""The knobs that are arguments of `compile`; the model takes them, not the data."""
+
+KNOBS = (*DATA_KNOBS, *COMPILE_KNOBS)
 
 AUTOTUNE = -1
 """`tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs."""
@@ -39,10 +43,11 @@ _USUAL_RATE_NOISE = 0.04  # relative standard deviation assumed for a rate witho
 
 @dataclass(frozen=True)
 class FitConfig:
-    """One setting of the knobs; a knob is None if the data does not take it.
+    """One setting of the knobs; a knob is None if it is not searched or the data does not take it.
 
     `prefetch_factor` is the number of batches that each worker process of a torch `DataLoader` makes ahead; it replaces
-    `max_queue_size`, which a `DataLoader` does not have.
+    `max_queue_size`, which a `DataLoader` does not have. `steps_per_execution` is the number of batches on which one call
+    of the train function trains; if it is None, the model keeps its own.
     """
 
     batch_size: Positive | None = None
@@ -50,6 +55,7 @@ class FitConfig:
     max_queue_size: Knob | None = None
     use_multiprocessing: bool | None = None
     prefetch_factor: Knob | None = None
+    steps_per_execution: Positive | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FitConfig:
@@ -111,6 +117,8 @@ class FitConfig:
             parts.append(f"prefetch {self.prefetch_factor}")
         if self.max_queue_size is not None and self.has_queue:
             parts.append(f"queue {value_in_words(self.max_queue_size)}")
+        if self.steps_per_execution is not None:
+            parts.append(f"{counted(self.steps_per_execution, 'step')} a call")
         return ", ".join(parts) or "no knobs"
 
 

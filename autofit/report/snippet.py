@@ -45,6 +45,8 @@ def render(record: TuneRecord) -> str:
         lines += model_lines
     if source.jit_compile is not None:
         lines.append(f"model.jit_compile = {source.jit_compile}")
+    changed = {knob: value for knob, value in record.compile_kwargs.items() if value != description.defaults.get(knob)}
+    lines += _settings("model", changed)
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
     if shares := share_on_each(record):
@@ -104,9 +106,10 @@ def kwargs_as_python(record: TuneRecord) -> str:
 
 
 def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
-    """Return `data_kwargs`, `fit_kwargs` and, unless it is empty, `optimizer_kwargs`."""
+    """Return `data_kwargs`, `fit_kwargs` and, unless they are empty, `compile_kwargs` and `optimizer_kwargs`."""
     kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
-    return {**kwargs, "optimizer_kwargs": dict(record.optimizer_kwargs)} if record.optimizer_kwargs else kwargs
+    others = {"compile_kwargs": record.compile_kwargs, "optimizer_kwargs": dict(record.optimizer_kwargs)}
+    return {**kwargs, **{name: values for name, values in others.items() if values}}
 
 
 def _model(record: TuneRecord) -> str:

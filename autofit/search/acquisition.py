@@ -44,7 +44,7 @@ _WORTHWHILE_SHARE = 0.5  # a trial is worthwhile if its expected gain is at leas
 _OOM_SECONDS = 20.0  # that an OOM takes beyond a trial: TensorFlow repeats a failing allocation for 10 s
 _DETOUR_RATIO = 1.3  # take a step if the goal's expected improvement is this many times the best candidate's
 _LEAST_PROGRESS_OCTAVES = 0.5  # a step must be nearer to the goal than every finished trial, by this distance
-_WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3))  # of `coordinates`: 4 octaves between threads and processes
+_WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3))  # of `coordinates`: 4 octaves between threads and processes
 _TIE_RATIO = 0.1  # expected improvements that differ by less than this share count as equal: the cheaper config is taken
 
 

@@ -21,7 +21,8 @@ class ConfigArrays:
 
     Without a queue between workers and step, `workers` is 1 and `queue` is 0. `processes` is True if the workers are
     processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which the models treat as a separate category;
-    `workers` and `queue` then hold the numbers that tf.data may use.
+    `workers` and `queue` then hold the numbers that tf.data may use. `steps` are the steps in a call of the train function,
+    relative to the model's own if they are not searched.
     """
 
     batch: Vector
@@ -30,6 +31,7 @@ class ConfigArrays:
     processes: Mask
     auto_workers: Mask
     auto_queue: Mask
+    steps: Vector
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig], cores: int = 1) -> ConfigArrays:
@@ -41,6 +43,7 @@ class ConfigArrays:
             np.array([c.has_queue and bool(c.use_multiprocessing) for c in configs], bool),
             np.array([c.workers == AUTOTUNE for c in configs], bool),
             np.array([c.max_queue_size == AUTOTUNE for c in configs], bool),
+            np.array([c.steps_per_execution or 1 for c in configs], float),
         )
 
     @property
@@ -59,11 +62,12 @@ class ConfigArrays:
     def coordinates(self) -> Matrix:
         """Return a row of coordinates for each config.
 
-        The first three columns are batch size, workers and queue size in octaves. The other three are 0 or 1: whether the
-        workers are processes, whether the workers are AUTOTUNE, and whether the queue size is AUTOTUNE.
+        The first three columns are batch size, workers and queue size in octaves. The next three are 0 or 1: whether the
+        workers are processes, whether the workers are AUTOTUNE, and whether the queue size is AUTOTUNE. The last is the
+        number of steps in a call, in octaves.
         """
         sizes = np.log2(self.batch), np.log2(self.workers), np.log2(self.queue + 2)
-        return np.stack([*sizes, self.processes, self.auto_workers, self.auto_queue], axis=1)
+        return np.stack([*sizes, self.processes, self.auto_workers, self.auto_queue, np.log2(self.steps)], axis=1)
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -100,6 +100,7 @@ def difference(config: FitConfig, other: FitConfig) -> str:
         ("workers", "workers", "fewer", "more"),
         ("max_queue_size", "queue", "shorter", "longer"),
         ("prefetch_factor", "prefetch", "less", "more"),
+        ("steps_per_execution", "steps a call", "fewer", "more"),
     ):
         value, reference = getattr(config, knob), getattr(other, knob)
         is_idle = knob in ("max_queue_size", "prefetch_factor") and not config.has_queue

@@ -72,6 +72,7 @@ class Space(BaseModel):
     max_queue_size: _AutotunedValues = None
     use_multiprocessing: _BooleanValues = None
     prefetch_factor: _IntegerValues = None
+    steps_per_execution: _IntegerValues = None
 
     def values(self) -> dict[str, Any]:
         """The knobs that are set: for each a range, `{"min": 8, "max": 64}`, or a list of choices."""
@@ -84,6 +85,7 @@ class SearchSpace:
     """The values of each knob, in ascending order with AUTOTUNE first; None for a knob that is not searched.
 
     `most_samples_ahead` is the number of samples that worker processes may hold ready in /dev/shm; None for no limit.
+    `most_samples_executed` is the number of samples in an epoch, which one call of the train function may train on.
     """
 
     batch_size: tuple[int, ...] | None = None
@@ -91,7 +93,9 @@ class SearchSpace:
     max_queue_size: tuple[int, ...] | None = None
     use_multiprocessing: tuple[bool, ...] | None = None
     prefetch_factor: tuple[int, ...] | None = None
+    steps_per_execution: tuple[int, ...] | None = None
     most_samples_ahead: int | None = None
+    most_samples_executed: int | None = None
 
     def knobs(self) -> dict[str, tuple[int, ...]]:
         """Return the values of each knob that is searched."""
@@ -124,11 +128,15 @@ class SearchSpace:
         seen = set()
         for values in itertools.product(*knobs.values()):
             config = self.canonical(FitConfig.of(dict(zip(knobs, values, strict=True))))
-            ahead = 0 if config.prefetch_factor is None else config.queue_batches * (config.batch_size or 1)
-            has_room = self.most_samples_ahead is None or ahead <= self.most_samples_ahead
-            if config in self and has_room and config not in seen and not self._has_idle_workers(config):
+            if config in self and self._has_room(config) and config not in seen and not self._has_idle_workers(config):
                 seen.add(config)
                 yield config
+
+    def _has_room(self, config: FitConfig) -> bool:
+        batch = config.batch_size or 1
+        ahead = 0 if config.prefetch_factor is None else config.queue_batches * batch
+        executed = 0 if config.steps_per_execution in (None, 1) else (config.steps_per_execution or 1) * batch
+        return ahead <= (self.most_samples_ahead or math.inf) and executed <= (self.most_samples_executed or math.inf)
 
     def _has_idle_workers(self, config: FitConfig) -> bool:
         if not config.has_queue or config.max_queue_size in (None, AUTOTUNE) or self.workers is None:
@@ -137,22 +145,24 @@ class SearchSpace:
 
 
 def cost(config: FitConfig) -> tuple[float, ...]:
-    """Return a key that sorts the cheapest config first: by batch size, workers, threads before processes, queue size.
+    """Return a key that sorts the cheapest config first: by batch size, workers, threads before processes, queue, steps.
 
     AUTOTUNE comes after every number, because it may take all cores and half of the free RAM.
     """
+    steps = config.steps_per_execution or 1
     if not config.has_queue:
-        return config.batch_size or 0, 0, 0, 0
+        return config.batch_size or 0, 0, 0, 0, steps
     queue_size = config.max_queue_size if config.prefetch_factor is None else config.queue_batches
     workers, queue = (math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, queue_size))
-    return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue
+    return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue, steps
 
 
 def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
-    """Return a key that sorts the config nearest to the baseline first: by batch size, workers, processes, queue size.
+    """Return a key that sorts the config nearest to the baseline first: by batch size, workers, processes, queue, steps.
 
-    Sizes are compared in octaves (doublings). Without a queue (`FitConfig.has_queue`), only the batch size counts.
+    Sizes are compared in octaves (doublings). Workers and queue size count only with a queue (`FitConfig.has_queue`).
     """
+    steps = octaves(config.steps_per_execution, baseline.steps_per_execution)
     config, baseline = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
     queue_sizes = (c.max_queue_size or c.prefetch_factor for c in (config, baseline))
     return (
@@ -160,6 +170,7 @@ def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
         octaves(config.workers, baseline.workers),
         float(bool(config.use_multiprocessing) != bool(baseline.use_multiprocessing)),
         octaves(*queue_sizes),
+        steps,
     )
 
 
@@ -222,6 +233,7 @@ def build_space(
         "max_queue_size": _QUEUES,
         "use_multiprocessing": (False, True),
         "prefetch_factor": _PREFETCH_FACTORS,
+        "steps_per_execution": (1,),
     }
     if autotunes:
         defaults |= {knob: (AUTOTUNE, *defaults[knob]) for knob in AUTOTUNED}

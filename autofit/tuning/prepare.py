@@ -12,7 +12,7 @@ from autofit.machine import host
 from autofit.records.description import Description, recomputes_from
 from autofit.records.events import Notice
 from autofit.records.states import Outcome
-from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
+from autofit.records.trial import COMPILE_KNOBS, KERAS_DEFAULTS, FitConfig, Trial
 from autofit.records.units import counted
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.context import SearchContext
@@ -156,9 +156,18 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
     batch_size = request.baseline(description).batch_size or 1
     if "batch_size" in present or (request.placement.count > 1 and (count is None or batch_size <= count)):
         present["batch_size"] = batch_size  # several devices may not be able to share Keras's default evenly
+    asked = settings.space.values()
+    of_compile = tuple(knob for knob in COMPILE_KNOBS if knob in {**asked, **settings.baseline.values()})
+    for knob in of_compile:
+        if knob not in description.defaults:
+            raise UsageError(
+                f"{knob} is given, but it cannot be set for this model (it can with Keras 3 on TensorFlow and JAX, unless "
+                f"the model has a make_train_function of its own); remove {knob} from the space",
+                key="space",
+            )
     space = build_space(
-        settings.space.values(),
-        description.knobs,
+        asked,
+        (*description.knobs, *of_compile),
         cores=request.machine.cores,
         sample_count=count,
         baseline=present,
@@ -170,6 +179,7 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
         has_processes=kind.has_processes,
         replicas=request.placement.count,
     )
+    space = replace(space, most_samples_executed=count)
     if kind.has_processes:
         total, free = host.shared_memory()
         space = replace(

@@ -69,15 +69,17 @@ class TrialRunner:
     ) -> Measurement:
         """Measure a config; end early if it cannot beat the best of `trials`.
 
-        If a trial with the same batch size has read the rate of the train step alone, that rate is reused.
+        If a trial with the same batch size and steps in a call has read the rate of the step alone, that rate is reused.
         """
         best = max((t.measurement.samples_per_second or 0.0 for t in trials), default=0.0)
-        same_step = [t.measurement.compute_samples_per_second for t in trials if t.config.batch_size == config.batch_size]
+        step = config.batch_size, config.steps_per_execution
+        same = (t.measurement for t in trials if (t.config.batch_size, t.config.steps_per_execution) == step)
+        rates = (measured.compute_samples_per_second for measured in same)
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),
             deadline_seconds=deadline_seconds,
             rate_to_beat=_PROMISING_RATIO * best,
-            compute_samples_per_second=next((rate for rate in same_step if rate), None),
+            compute_samples_per_second=next(filter(None, rates), None),
         )
         return self._measured(spec, activity)
 

@@ -65,6 +65,7 @@ class Baseline(BaseModel):
     max_queue_size: Annotated[AutotunedValue, AfterValidator(_at_least(1))] | None = None
     use_multiprocessing: bool | None = None
     prefetch_factor: Count | None = None
+    steps_per_execution: Count | None = None
 
     def values(self) -> dict[str, Any]:
         """The knobs that are set."""

@@ -1,12 +1,15 @@
 """Predict the throughput of configs that have not run, with models of three rates fitted to all trials.
 
     step     R_c  = b / (t0 + t1·b)                        time is affine in the batch size b, so the rate saturates
+                  t0 → t0·(e + 1/N) / (e + 1)              with N steps in a call, a part of t0 is spent once a call
     input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads; the rate levels off at a capacity g (the GIL,
                                                            the disk, the cores): suddenly if s is large
                   = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to a capacity G; pickling a sample takes x s
                   ≤ 1 / r                                  with processes: receiving a sample takes r s, one at a time
                   = a·(rate of one thread per core)        with AUTOTUNE, which tf.data controls
-    fit      R    = (R_c^-k + R_in^-k)^(-1/k)              k = 1: step and input alternate; large k: the slower one limits
+    fit      R    = (R_c'^-k + R_in^-k)^(-1/k)             k = 1: step and input alternate; large k: the slower one limits
+             1/R_c' = 1/R_c + c/(1+c)·min(n, m)/m / R_in   on a CPU with m cores, all of which the step uses: the input
+                                                           takes cores from it, except while it waits (small c)
 
 Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with the queue size. t0 and p0 are
 seconds per batch, t1 and p1 per sample. A smooth function replaces each minimum, so that the fit has gradients.
@@ -31,7 +34,7 @@ from autofit.search.surrogate.residual import Amplitude, Residual
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
 _STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # errors of the models, in addition to the noise of a reading
 _AMPLITUDE = Amplitude(0.04, 0.5)  # of the residuals of the rate of `fit`
-_LENGTH_SCALES = np.array((2.0, 2.0, 6.0, 0.5, 1.0, 1.0))  # length scales of these residuals, over `coordinates`
+_LENGTH_SCALES = np.array((2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 3.0))  # length scales of these residuals, over `coordinates`
 _AUTO_DEVIATION = 0.2  # prior deviation of the input's log rate with AUTOTUNE, relative to one thread per core
 _ABOVE_CEILING = 0.005  # deviation of a rate above its lower ceiling, in addition to the uncertainty of the ceilings
 # amplitudes of the step's residuals, between neighbouring batch sizes and over octaves: an affine law errs by 6 % in the
@@ -43,6 +46,7 @@ _LOSS_PER_POWER = 0.005  # log rate lost for each factor of 2 that a batch size 
 _CROWDING_LOSS = 0.005  # log rate of the input lost for each worker beyond the number of cores (assumed)
 _QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
 _DIFFERENCE = 1e-5  # step of a parameter's logarithm for a numerical derivative
+_LEAST_SHARE = 1e-12  # of the cores, which has a logarithm
 _BYTES_PER_SECOND = 0.5e9  # prior rate of pickling samples between processes (measured with large batches: 0.12e9)
 _DRIFT = 0.2  # deviation of a parameter's logarithm between an earlier tune and this one
 _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
@@ -57,7 +61,7 @@ class ThroughputSurrogate:
     def __init__(
         self, trials: Sequence[Trial], context: SearchContext, warm_start: ThroughputSurrogate | None = None
     ) -> None:
-        self._cores, self._takes_turns = context.cores, context.description.takes_turns
+        self._cores, self._on_cpu, self._takes_turns = context.cores, context.on_cpu, context.description.takes_turns
         self._at = ConfigArrays.of([t.config for t in trials], context.cores)
         measured = [t.measurement for t in trials]
         names = ("compute_samples_per_second", "input_samples_per_second", "samples_per_second")
@@ -121,9 +125,11 @@ class ThroughputSurrogate:
             (math.log(0.9 * cores), 0.4),  # G
             (math.log(pickle), 1.5),  # x
             (math.log(pickle), 1.5),  # r
-            (math.log(1.5 if context.on_cpu else 5.0), 0.5),  # k
+            (math.log(5.0), 0.5),  # k
             (0.0, _AUTO_DEVIATION),  # a
             (math.log(4.0), 1.0),  # s (measured, tests/benchmarks/tables: 4 for two cores, 1 for a disk)
+            (0.0, 1.5),  # e (assumed)
+            (0.0, 1.0),  # c (assumed)
         ]
         means, deviations = np.array(priors, float).T
         return means, deviations
@@ -142,7 +148,8 @@ class ThroughputSurrogate:
         """Return the log rates with the fitted parameters, or with one or more other sets of parameters."""
         sets = self._parameters[None] if parameters is None else parameters
         crowding = -_CROWDING_LOSS * np.maximum(0.0, configs.workers - self._cores)
-        return log_rates(sets, configs, step_off, crowding, takes_turns=self._takes_turns)
+        taken = np.minimum(configs.workers, self._cores) / self._cores if self._on_cpu else 0.0
+        return log_rates(sets, configs, step_off, crowding, taken, takes_turns=self._takes_turns)
 
     def _with_slopes(
         self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
@@ -171,18 +178,21 @@ def log_rates(
     configs: ConfigArrays,
     step_off: Matrix | float = 0.0,
     input_off: Matrix | float = 0.0,
+    taken: Vector | float = 0.0,
     *,
     takes_turns: bool = False,
 ) -> Matrix:
     """Evaluate the models of the log rates of step, input and `fit`, as an array of shape (3, sets, configs).
 
-    `parameters` are natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a and s, of shape (sets, 11): times in
+    `parameters` are natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a, s, e and c, of shape (sets, 13): times in
     seconds per sample, ratios of times in samples, capacities in workers. `step_off` and `input_off` are known errors of
-    the models of step and input, and are added to their log rates. If `takes_turns`, they alternate without a queue.
+    the models of step and input, and are added to their log rates. `taken` is the share of the step's cores that workers
+    take while they are busy. If `takes_turns`, they alternate without a queue.
     """
     columns = np.exp(parameters).T[:, :, None]
-    t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness = columns
-    step = step_off - np.log(t1 * (1 + half / configs.batch))
+    t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness, each, active = columns
+    saved = (1 - 1 / configs.steps) / (1 + each)
+    step = step_off - np.log(t1 * (1 + half * (1 - saved) / configs.batch))
     busy = np.minimum(configs.workers, np.where(configs.queue > 0, configs.queue + 1, configs.workers))
     alone = p1 * (1 + p_half / configs.batch)
     shared = -np.logaddexp(-sharpness * np.log(busy), -sharpness * np.log(threads)) / sharpness
@@ -191,8 +201,9 @@ def log_rates(
     inputs = input_off + np.where(configs.processes, np.log(by_processes), shared - np.log(alone))
     k = overlap * (1 + np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES)
     if takes_turns:
-        k = np.where(configs.queued, k, 1.0)
-    return np.stack([step, inputs, -np.logaddexp(-k * step, -k * inputs) / k])
+        k, taken = np.where(configs.queued, k, 1.0), np.where(configs.queued, taken, 0.0)
+    beside = -np.logaddexp(-step, np.log(np.maximum(_LEAST_SHARE, active / (1 + active) * taken)) - inputs)
+    return np.stack([step, inputs, -np.logaddexp(-k * beside, -k * inputs) / k])
 
 
 def _least(a: Matrix, b: Matrix) -> Matrix:

@@ -42,6 +42,8 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
         accumulation.accumulate(model, steps)
     if loaded.jit_compile is not None:
         model.jit_compile = loaded.jit_compile
+    if context.spec.config.steps_per_execution is not None:
+        model.steps_per_execution = context.spec.config.steps_per_execution
     return model
 
 

@@ -29,7 +29,7 @@ from autofit.trial.worker import batch_shapes, data_workers
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext, first_line
-from autofit.trial.worker.keras_versions import distribution_of, keras_of, without_tensorflow
+from autofit.trial.worker.keras_versions import compile_defaults, distribution_of, keras_of, without_tensorflow
 from autofit.trial.worker.traced_workload import TracedWorkload
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
@@ -108,7 +108,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         input_kind=data.kind,
         knobs=knobs,
         required=required_of(factory, knobs.values()),
-        defaults=_defaults(data, factory, knobs),
+        defaults={**_defaults(data, factory, knobs), **compile_defaults(model)},
         sample_count=data.sample_count() if given_samples is None else given_samples,
         sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
         shapes="" if shapes is None else str(shapes),

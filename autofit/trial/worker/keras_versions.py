@@ -70,6 +70,19 @@ def steps_per_execution(model: Any) -> int:
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
+def compile_defaults(model: Any) -> dict[str, int]:
+    """Return the model's own value of each knob of `compile` that can be set after `compile`.
+
+    Keras's torch backend has no `steps_per_execution` (Keras 3.15), and tf_keras keeps it in a variable. A train function
+    of the user's own may ignore it.
+    """
+    flavour = keras_of(model)
+    if flavour.__name__ != "keras" or flavour.backend.backend() == "torch":
+        return {}
+    is_own = type(model).make_train_function is not flavour.Model.make_train_function
+    return {} if is_own else {"steps_per_execution": steps_per_execution(model)}
+
+
 @dataclass(frozen=True)
 class Distribution:
     """How a model is distributed: the name of the class that distributes it, and the number of devices."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from autofit.errors import UnsupportedInputError
-from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
+from autofit.records.trial import AUTOTUNE, DATA_KNOBS, KERAS_DEFAULTS, FitConfig
 from autofit.workload.inputs.batch import is_array, leaves
 
 _PERSISTENT = "persistent_workers"  # stands for use_multiprocessing: workers of a torch DataLoader are always processes
@@ -144,7 +144,7 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     if is_torch_loader(data):
         return {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "prefetch_factor"}
     if not callable(data):
-        return {knob: knob for knob in KNOBS if is_pydataset(data) and _can_set(data, knob)}
+        return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
     given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
     parameters = inspect.signature(data).parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)

@@ -67,6 +67,13 @@ def test_arrays_are_given_to_fit_in_the_form_that_they_came_in(record, parts, li
     assert set(lines) <= set(snippet.render(changed).splitlines())
 
 
+def test_steps_in_a_call_are_set_on_the_model_and_among_the_kwargs(record):
+    changed = with_fields(record, config=replace(record.config, steps_per_execution=8))
+    assert "model.steps_per_execution = 8" in snippet.render(changed).splitlines()
+    assert snippet.kwargs_of(changed)["compile_kwargs"] == {"steps_per_execution": 8}
+    assert "compile_kwargs" not in snippet.kwargs_of(record)
+
+
 @pytest.mark.parametrize(
     ("changes", "fit_kwargs", "lines"),
     [

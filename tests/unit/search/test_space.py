@@ -58,6 +58,12 @@ def test_the_space_lists_each_point_once_and_only_legal_ones():
     assert sum(not point.has_queue for point in points) == len(SPACE.batch_size)
 
 
+def test_a_call_trains_on_an_epoch_at_most():
+    space = SearchSpace(batch_size=(16, 64), steps_per_execution=(1, 8), most_samples_executed=300)
+    points = {(point.batch_size, point.steps_per_execution) for point in space.configs()}
+    assert points == {(16, 1), (16, 8), (64, 1)}
+
+
 @given(configs, configs)
 def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
     for outcome in (Outcome.DEVICE_OOM, Outcome.HOST_OOM):

@@ -154,6 +154,19 @@ def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(
     assert [spec.role for spec in launcher.specs] == ["describe"]
 
 
+def test_steps_in_a_call_are_searched_only_if_asked_for_and_only_where_the_model_takes_them(tmp_path):
+    asked = {"space": {"batch_size": [32], "steps_per_execution": [4]}, "baseline": {"workers": 1}}
+    takes_them = replace(DESCRIPTION, defaults={"steps_per_execution": 1})
+    for described, request in ((takes_them, {}), (DESCRIPTION, {})):
+        prepared = prepare.prepare(make_request(tmp_path, **request), described, Study())
+        assert (prepared.space.steps_per_execution, prepared.baseline.steps_per_execution) == (None, None)
+    prepared = prepare.prepare(make_request(tmp_path, **asked), takes_them, Study())
+    assert prepared.space.steps_per_execution == (4,)
+    assert prepared.baseline.steps_per_execution == 1
+    with pytest.raises(UsageError, match=r"^space: steps_per_execution is given, but it cannot be set"):
+        prepare.prepare(make_request(tmp_path, **asked), DESCRIPTION, Study())
+
+
 def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):
     class Large(FakeLauncher):
         def run(self, spec):
@@ -167,9 +180,9 @@ def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):
 
 
 def test_a_similar_question_begins_with_what_is_known(tmp_path):
-    _, before = collect(tune, make_request(tmp_path, device_bytes=300 * MIB), FakeLauncher())
-    cold, _ = collect(tune, make_request(tmp_path / "cold", device_bytes=200 * MIB), FakeLauncher())
-    warm, record = collect(tune, make_request(tmp_path, device_bytes=200 * MIB), FakeLauncher())
+    _, before = collect(tune, make_request(tmp_path, device_bytes=300 * MIB, max_trials=12), FakeLauncher())
+    cold, _ = collect(tune, make_request(tmp_path / "cold", device_bytes=200 * MIB, max_trials=12), FakeLauncher())
+    warm, record = collect(tune, make_request(tmp_path, device_bytes=200 * MIB, max_trials=12), FakeLauncher())
     assert before.config.batch_size > record.config.batch_size
     assert len(searched(warm)) < len(searched(cold))
     assert searched(warm)[0].why.startswith(LABELS[Reason.WARM_START])

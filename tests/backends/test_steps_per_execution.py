@@ -1,0 +1,84 @@
+"""Several steps in a call of the train function, on each backend: what Keras does, and what a tune makes of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = """
+import json, sys
+import keras
+import numpy as np
+
+x, y = np.random.default_rng(0).normal(size=(20 * 16, 8)).astype("float32"), np.zeros((20 * 16, 1), "float32")
+
+def build_model():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+"""
+WEIGHTS = """
+def trained(steps):
+    calls, model = [], build_model()
+    model.steps_per_execution = steps
+    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: calls.append(batch))
+    model.fit(x, y, batch_size=16, shuffle=False, verbose=0, callbacks=[count])
+    return model.get_weights(), len(calls), int(model.optimizer.iterations)
+
+(one, *of_one), (eight, *of_eight) = trained(1), trained(8)
+print(json.dumps([max(float(abs(a - b).max()) for a, b in zip(one, eight)), of_one, of_eight]))
+"""
+TUNE = """
+import autofit
+
+if __name__ == "__main__":
+    space = {"batch_size": [16, 32], "steps_per_execution": [1, 4, 16]}
+    result = autofit.tune(build_model, (x, y), space=space, storage=sys.argv[1], max_trials=5)
+    calls = [trial.config.steps_per_execution for trial in result.trials]
+    print(json.dumps([calls, result.compile_kwargs, result.snippet(), str(result.config)]))
+"""
+
+
+def run(program, backend, folder):
+    script = folder / "program.py"
+    script.write_text(HEADER + program)
+    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, script, folder / "trials.db"]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=150)
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_the_updates_are_the_same_and_batch_callbacks_run_once_a_call(backend, tmp_path):
+    pytest.importorskip(backend)
+    difference, of_one, of_eight = json.loads(run(WEIGHTS, backend, tmp_path).stdout.splitlines()[-1])
+    assert difference < 1e-6
+    assert of_one == [20, 20]
+    assert of_eight == [3, 20]  # the last call trains on the 4 batches that are left
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_tune_tries_them_and_hands_over_what_it_found(backend, tmp_path):
+    pytest.importorskip(backend)
+    process = run(TUNE, backend, tmp_path)
+    assert process.returncode == 0, process.stderr
+    calls, compile_kwargs, snippet, config = json.loads(process.stdout.splitlines()[-1])
+    assert len(set(calls)) > 1
+    assert set(calls) <= {1, 4, 16}
+    steps = compile_kwargs["steps_per_execution"]
+    assert (f"model.steps_per_execution = {steps}" in snippet) == (steps > 1)
+    assert f"{steps} step" in config
+
+
+@pytest.mark.timeout(200)
+def test_on_torch_they_are_refused_before_a_trial(tmp_path):
+    pytest.importorskip("torch")
+    process = run(TUNE, "torch", tmp_path)
+    assert process.returncode
+    last = process.stderr.strip().splitlines()[-1]
+    assert "steps_per_execution is given, but it cannot be set for this model" in last
