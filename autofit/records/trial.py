@@ -11,6 +11,8 @@ from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import counted
 
 DATA_KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
+"""The knobs that the data takes."""
+
 COMPILE_KNOBS = ("steps_per_execution",)
 """The knobs that are arguments of `compile`; the model takes them, not the data."""
 

@@ -122,6 +122,7 @@ _TRIAL_COLUMNS: tuple[Column[TrialRow], ...] = (
     Column("batch_size", "batch", lambda row: row.trial.config.batch_size, "{:,}".format),
     Column("workers", "workers", _workers, order=lambda row: row.trial.config.workers),
     Column("queue", "queue", lambda row: row.trial.config.queue_in_words, order=lambda row: row.trial.config.queue_batches),
+    Column("steps_per_execution", "steps a call", lambda row: row.trial.config.steps_per_execution, shown=Output.PAGE),
     _reading("outcome", "outcome", outcome_label),
     _reading("samples_per_second", "samples/s", format_rate),
     _reading("spread", "±", "{:.0%}".format, Output.PAGE),

@@ -21,8 +21,8 @@ class ConfigArrays:
 
     Without a queue between workers and step, `workers` is 1 and `queue` is 0. `processes` is True if the workers are
     processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which the models treat as a separate category;
-    `workers` and `queue` then hold the numbers that tf.data may use. `steps` are the steps in a call of the train function,
-    relative to the model's own if they are not searched.
+    `workers` and `queue` then hold the numbers that tf.data may use. `steps` is the number of steps in a call of the train
+    function; 1 if that is not searched.
     """
 
     batch: Vector

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.installed import needs
+
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = """
 import json, sys
@@ -54,7 +56,7 @@ def run(program, backend, folder):
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_the_updates_are_the_same_and_batch_callbacks_run_once_a_call(backend, tmp_path):
-    pytest.importorskip(backend)
+    needs(backend)
     difference, of_one, of_eight = json.loads(run(WEIGHTS, backend, tmp_path).stdout.splitlines()[-1])
     assert difference < 1e-6
     assert of_one == [20, 20]
@@ -64,7 +66,7 @@ def test_the_updates_are_the_same_and_batch_callbacks_run_once_a_call(backend, t
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_tune_tries_them_and_hands_over_what_it_found(backend, tmp_path):
-    pytest.importorskip(backend)
+    needs(backend)
     process = run(TUNE, backend, tmp_path)
     assert process.returncode == 0, process.stderr
     calls, compile_kwargs, snippet, config = json.loads(process.stdout.splitlines()[-1])
@@ -77,7 +79,7 @@ def test_a_tune_tries_them_and_hands_over_what_it_found(backend, tmp_path):
 
 @pytest.mark.timeout(200)
 def test_on_torch_they_are_refused_before_a_trial(tmp_path):
-    pytest.importorskip("torch")
+    needs("torch")
     process = run(TUNE, "torch", tmp_path)
     assert process.returncode
     last = process.stderr.strip().splitlines()[-1]

@@ -89,12 +89,7 @@ def split(result):
     total = sum(m["seconds"] for m in measured)
     row["ending"] = total - sum(row[column] for column in PHASES)
     row["driver"] = row["seconds"] - row["describe"] - total
-    speedup = result["choice"]["speedup"]
-    return {
-        **row,
-        "chosen": str(result["choice"]["config"]),
-        "speedup": [speedup["ratio"], speedup["low"], speedup["high"]],
-    }
+    return row
 
 
 def show(frozen):

@@ -14,6 +14,7 @@ processes with 5 s after their first step.
 
 import argparse
 import contextlib
+import inspect
 import json
 import math
 import os
@@ -62,8 +63,8 @@ def own_config(job):
     return FitConfig(size, 1, 10, False) if SPACES[job][2] else FitConfig(size)
 
 
-class TimedError(Exception):
-    """The steps that count have been timed; Keras takes a StopIteration for the end of the data."""
+class Enough(Exception):  # noqa: N818  # not an error; Keras takes a StopIteration for the end of the data
+    """The steps that count have been timed."""
 
 
 def train(job, config):
@@ -73,9 +74,9 @@ def train(job, config):
 
     model, make = getattr(public_jobs, f"{job}_model")(), getattr(public_jobs, SPACES[job][1])
     knobs = config.values()
-    if SPACES[job][2] or job == "weather":
+    if inspect.signature(make).parameters:
         arguments = {"x": make(**knobs)}
-    else:
+    else:  # arrays
         x, y = make()
         arguments = {"x": x, "y": y, **knobs}
     passing = 2 * ((config.max_queue_size or 0) + (config.workers or 0))
@@ -93,10 +94,10 @@ def train(job, config):
             counts = batch >= LEFT_OUT and run > passing and now > first + WARM_UP_SECONDS
             last = now if counts else None
             if seconds >= SECONDS and steps >= STEPS:
-                raise TimedError
+                raise Enough
 
     started = time.perf_counter()
-    with contextlib.suppress(TimedError):
+    with contextlib.suppress(Enough):
         model.fit(**arguments, epochs=10_000, verbose=0, callbacks=[Ends()])
     ended = time.perf_counter()
     return {"rate": steps * config.batch_size / seconds, "first_step": first - started, "fit": ended - started}

@@ -26,7 +26,7 @@ _RATE_CAPTION = (
     "on one batch repeatedly, and that of the input alone, without a model."
 )
 _EDGE = 1.4  # factor of space below the smallest and above the largest batch size, so that markers are not cut off
-_OTHERS = "trials with other workers or queue"
+_OTHERS = "trials with other settings"
 _FRAME_PIXELS = 130  # total height of the legend, axis and margins
 _CELL_PIXELS = 30
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
@@ -147,6 +147,8 @@ def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial]
     setting = replace(config, batch_size=None)
 
     def is_same(other: FitConfig) -> bool:
+        if other.steps_per_execution != setting.steps_per_execution:
+            return False
         return not (other.has_queue or setting.has_queue) or replace(other, batch_size=None) == setting
 
     trials = sorted(trials, key=lambda trial: trial.config.batch_size or 0)

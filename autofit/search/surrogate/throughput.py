@@ -43,10 +43,9 @@ _STEP_AMPLITUDES = (Amplitude(0.02, 0.7), Amplitude(0.04, 0.8))
 _STEP_LENGTH_SCALES_OCTAVES = (0.08, 1.0)  # length scales of the same two parts
 _TILE_POWERS = 6  # multiples of 2^6 = 64 are the fastest batch sizes (assumed: hardware uses tiles of 64)
 _LOSS_PER_POWER = 0.005  # log rate lost for each factor of 2 that a batch size lacks to such a multiple (assumed)
-_CROWDING_LOSS = 0.005  # log rate of the input lost for each worker beyond the number of cores (assumed)
 _QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
 _DIFFERENCE = 1e-5  # step of a parameter's logarithm for a numerical derivative
-_LEAST_SHARE = 1e-12  # of the cores, which has a logarithm
+_LEAST_SHARE = 1e-12  # of the cores: 0 has no logarithm
 _BYTES_PER_SECOND = 0.5e9  # prior rate of pickling samples between processes (measured with large batches: 0.12e9)
 _DRIFT = 0.2  # deviation of a parameter's logarithm between an earlier tune and this one
 _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
@@ -147,9 +146,8 @@ class ThroughputSurrogate:
     def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0, parameters: Matrix | None = None) -> Matrix:
         """Return the log rates with the fitted parameters, or with one or more other sets of parameters."""
         sets = self._parameters[None] if parameters is None else parameters
-        crowding = -_CROWDING_LOSS * np.maximum(0.0, configs.workers - self._cores)
         taken = np.minimum(configs.workers, self._cores) / self._cores if self._on_cpu else 0.0
-        return log_rates(sets, configs, step_off, crowding, taken, takes_turns=self._takes_turns)
+        return log_rates(sets, configs, step_off, taken, takes_turns=self._takes_turns)
 
     def _with_slopes(
         self, parameters: Vector, configs: ConfigArrays, step_off: Matrix | float = 0.0
@@ -177,7 +175,6 @@ def log_rates(
     parameters: Matrix,
     configs: ConfigArrays,
     step_off: Matrix | float = 0.0,
-    input_off: Matrix | float = 0.0,
     taken: Vector | float = 0.0,
     *,
     takes_turns: bool = False,
@@ -185,9 +182,9 @@ def log_rates(
     """Evaluate the models of the log rates of step, input and `fit`, as an array of shape (3, sets, configs).
 
     `parameters` are natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a, s, e and c, of shape (sets, 13): times in
-    seconds per sample, ratios of times in samples, capacities in workers. `step_off` and `input_off` are known errors of
-    the models of step and input, and are added to their log rates. `taken` is the share of the step's cores that workers
-    take while they are busy. If `takes_turns`, they alternate without a queue.
+    seconds per sample, ratios of times in samples, capacities in workers. `step_off` is the known error of the model of
+    the step, and is added to its log rate. `taken` is the share of the step's cores that workers take while they are busy.
+    If `takes_turns`, they alternate without a queue.
     """
     columns = np.exp(parameters).T[:, :, None]
     t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness, each, active = columns
@@ -198,7 +195,7 @@ def log_rates(
     shared = -np.logaddexp(-sharpness * np.log(busy), -sharpness * np.log(threads)) / sharpness
     shared = np.where(configs.queued, shared, 0.0) + np.where(configs.auto_workers, np.log(autotune), 0.0)
     by_processes = _least(_least(busy, processes) / (alone + pickle), 1 / receive)
-    inputs = input_off + np.where(configs.processes, np.log(by_processes), shared - np.log(alone))
+    inputs = np.where(configs.processes, np.log(by_processes), shared - np.log(alone))
     k = overlap * (1 + np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES)
     if takes_turns:
         k, taken = np.where(configs.queued, k, 1.0), np.where(configs.queued, taken, 0.0)

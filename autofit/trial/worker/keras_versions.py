@@ -109,9 +109,12 @@ def has_own_fit(model: Any) -> bool:
 
 @contextlib.contextmanager
 def idle(model: Any) -> Iterator[Any]:
-    """Yield a model whose train step does nothing: a new one or, if `model` has a `fit` of its own, `model` itself."""
+    """Yield a model whose train step does nothing: a new one or, if `model` has a `fit` of its own, `model` itself.
+
+    It runs as many steps in a call as `model`.
+    """
     if not has_own_fit(model):
-        yield idle_model(keras_of(model))
+        yield idle_model(keras_of(model), steps_per_execution(model))
         return
     given, had_step = vars(model).get("train_step"), "train_step" in vars(model)
     model.train_step = idle_model(keras_of(model)).train_step
@@ -126,8 +129,8 @@ def idle(model: Any) -> Iterator[Any]:
         model.train_function = None
 
 
-def idle_model(flavour: Any) -> Any:
-    """Make a compiled model whose train step does nothing."""
+def idle_model(flavour: Any, steps: int = 1) -> Any:
+    """Make a compiled model whose train step does nothing; a call of its train function runs this number of `steps`."""
     import keras  # a heavy import, which the driver must not load
 
     loss = keras.ops.zeros(())
@@ -139,5 +142,5 @@ def idle_model(flavour: Any) -> Any:
 
     idle = Idle()
     idle.built = True  # it has nothing to build
-    idle.compile(jit_compile=False)
+    idle.compile(jit_compile=False, steps_per_execution=steps)
     return idle

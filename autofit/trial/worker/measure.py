@@ -37,6 +37,7 @@ from autofit.workload.workload import Workload
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
 _INPUT_SECONDS = 0.5  # shortest timing of the pipeline alone
 _INPUT_SPEEDUP = 1.5  # time of the first batch / time of a later one, at most (assumed)
+_FEWEST_CALLS = 3  # of the train function that are timed, however many batches a call takes
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _MOST_STEPS = 20_000  # of an epoch: more than a run needs, but few enough for Keras to shuffle their indices quickly
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
@@ -157,7 +158,7 @@ def _fit_clock(
     enough_spread: float = 0.02,
     to_beat: float | None = None,
 ) -> StepClock:
-    """Make a clock for the end-to-end run, in which the queue is full for a while, so that its memory can be read.
+    """Make a clock for the end-to-end run, and fill the queue once during the run, so that its memory can be read.
 
     A pipeline that is clearly faster than the steps, according to `rates` (input and compute alone, in samples per second),
     fills the queue in the user's run as well, so it fills it before the steps that count. Any other pipeline fills it after
@@ -312,20 +313,29 @@ def _input_rate(bench: _Bench) -> SteadyRate:
     ahead = data.pipeline_queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(bench, ahead)
 
+    execution = steps_per_execution(bench.model)
+
     def count_ready() -> None:
-        clock.prefilled = min(ready(clock.steps_done), 2 * ahead) + workers
+        clock.prefilled = math.ceil((min(ready(clock.steps_done * execution), 2 * ahead) + workers) / execution)
 
     clock = StepClock(
-        data.batch_samples, _INPUT_SECONDS, stall=count_ready, most_ahead=0, round_steps=workers, enough_spread=0.0
+        bench.step_samples,
+        _INPUT_SECONDS,
+        stall=count_ready,
+        most_ahead=0,
+        round_steps=math.ceil(workers / execution),
+        enough_spread=0.0,
     )
     batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)  # if all workers run at once
-    steps = clock.warm_up + 2 * (ahead + workers) + workers * math.ceil(_INPUT_SECONDS / batch_seconds / workers)
+    rounds = math.ceil(_INPUT_SECONDS / batch_seconds / workers)
+    timed_calls = max(_FEWEST_CALLS, math.ceil(workers * rounds / execution))
+    calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
     ends_by_itself = data.leaves_workers
     with idle(bench.model) as model:
         bench.call.run(
             bench.context,
             model,
-            data.pipeline_arguments(steps if ends_by_itself else _MOST_STEPS),
+            data.pipeline_arguments(calls * execution if ends_by_itself else _MOST_STEPS),
             [Run(clock, Phase.INPUT_ALONE, at_end=data.end_pipeline)],
             ends_by_itself=ends_by_itself,
             with_callbacks=False,

@@ -38,7 +38,7 @@ _QUIET_SECONDS = 0.3  # a queue is full when no batch is made for this long, or 
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
-_CLOSING_STEPS = 2
+_CLOSING_STEPS = 2  # after the queue is full: one ends with a batch from it, the next takes memory beside it
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
 _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with the first step to wait for
 

@@ -175,8 +175,15 @@ def test_every_point_of_a_rate_is_one_trial_whose_hover_names_its_workers(record
     rated = [t for t in record.trials if t.measurement.samples_per_second]
     points = [(x, y) for t in plot.figure.data if t.name.startswith("trials") for x, y in zip(t.x, t.y, strict=True)]
     assert sorted(points) == sorted((t.config.batch_size, t.measurement.samples_per_second) for t in rated)
-    others = traces(plot)["trials with other workers or queue"]
+    others = traces(plot)["trials with other settings"]
     assert all(any(str(t.config) in text for t in rated) for text in others.hovertext)
+
+
+def test_trials_with_other_steps_in_a_call_are_not_on_the_line_of_the_choice(record):
+    first, *rest = (t for t in record.trials if t.config == record.config or t.measurement.samples_per_second)
+    other = replace(first, config=replace(record.config, steps_per_execution=8))
+    drawn = traces(plots.throughput(with_fields(record, trials=(other, *rest))))
+    assert other.measurement.samples_per_second in drawn["trials with other settings"].y
 
 
 @pytest.mark.parametrize(("fast", "part"), [("compute", "model alone"), ("input", "input alone")])
