@@ -81,7 +81,7 @@ def memory_of_stablehlo(text: str, gpu: GpuModel) -> Any:
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jax._src.lib.mlir import ir
-    from jaxlib import _jax  # type: ignore[attr-defined]  # not in jaxlib's type stubs
+    from jaxlib import _jax
 
     with mlir.make_ir_context():
         module = ir.Module.parse(text)
