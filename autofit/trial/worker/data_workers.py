@@ -103,21 +103,23 @@ def of_loader(error: BaseException) -> Failure | None:
 def end_with_worker(context: TrialContext) -> None:
     """Make this process watch the workers of a pool from now on: if one dies, it reports this and ends.
 
-    A pool checks its workers only until it terminates them itself, so a worker that ended with a status other than 0 died
-    while it made a batch. The garbage collector may terminate a pool during the check, in the same thread. The state of the
-    thread then says so, and the check stops.
+    The workers that the pool has taken from its list have ended; to ask for their status before that would miss those that
+    end in between. A pool removes workers only until it terminates them itself, so one with a status other than 0 died
+    while it made a batch. If the pool is terminated meanwhile, the state of the thread says so before a worker is killed.
     """
     own_pid = os.getpid()
     join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees the death
 
     def join_or_end(workers: list[Any]) -> Any:
-        for worker in workers:
-            if getattr(threading.current_thread(), "_state", pool.RUN) == pool.TERMINATE:
-                break
-            if worker.exitcode not in (None, 0) and os.getpid() == own_pid:  # a worker may have its own pools
+        before = [*workers]
+        has_changed = join_exited(workers)
+        is_terminated = getattr(threading.current_thread(), "_state", pool.RUN) == pool.TERMINATE
+        for worker in before:
+            # a worker may have its own pools
+            if worker not in workers and worker.exitcode and not is_terminated and os.getpid() == own_pid:
                 reason = f"a worker process (pid {worker.pid}) {how_it_ended(worker.exitcode)}"
                 context.send(Message(failure=Failure(FailureKind.WORKER_DIED, reason)))
                 os._exit(1)
-        return join_exited(workers)
+        return has_changed
 
     pool.Pool._join_exited_workers = staticmethod(join_or_end)  # type: ignore[attr-defined]  # as above

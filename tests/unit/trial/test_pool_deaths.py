@@ -46,3 +46,24 @@ def test_one_that_its_pool_ended_is_not(sent):
     handler.start()
     handler.join()
     assert (sent, workers) == ([], [])
+
+
+def test_a_worker_that_dies_while_its_pool_asks_is_reported(sent):
+    class Dying:
+        """Still runs when it is first asked."""
+
+        pid, statuses = 7, [None]
+
+        def join(self):
+            pass
+
+        @property
+        def exitcode(self):
+            return self.statuses.pop() if self.statuses else -signal.SIGSEGV
+
+    workers = [Dying()]
+    pool.Pool._join_exited_workers(workers)
+    assert workers
+    with pytest.raises(Ended):
+        pool.Pool._join_exited_workers(workers)
+    assert "died by SIGSEGV" in sent[0].reason
